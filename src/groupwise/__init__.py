@@ -1,0 +1,3 @@
+"""Groupwise: reinforcement learning that teaches language models to reason."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,45 @@
+"""Everything that can go wrong in a way a user can mend.
+
+    GroupwiseError
+    ├── ConfigError       a recipe or an option: names the key, the value and what is allowed
+    ├── DataError         a problem file: names the file and the line
+    ├── ModelError        a model directory or tokenizer that cannot be used
+    ├── UnsupportedModelError (ModelError)  an architecture we would compute wrongly, refused by name
+    ├── CheckpointError   a checkpoint that is damaged, unfinished or of another run
+    ├── VerifierError     the verifier itself fails too often to train on
+    └── InvariantError    two computations that must agree do not; training stops rather than go on wrong
+
+The command line prints these as one sentence. Anything else is a bug of ours and keeps its traceback.
+"""
+
+
+class GroupwiseError(Exception):
+    """Base of all errors that a user can mend."""
+
+
+class ConfigError(GroupwiseError):
+    """A recipe or option that cannot be used."""
+
+
+class DataError(GroupwiseError):
+    """A data file that cannot be read."""
+
+
+class ModelError(GroupwiseError):
+    """A model or tokenizer that cannot be used."""
+
+
+class UnsupportedModelError(ModelError):
+    """A model whose attention we do not compute; refused by name instead of computed wrongly."""
+
+
+class CheckpointError(GroupwiseError):
+    """A checkpoint or run directory that is damaged, unfinished or of another run."""
+
+
+class VerifierError(GroupwiseError):
+    """A verifier that fails too often, or rejects its own reference answers."""
+
+
+class InvariantError(GroupwiseError):
+    """Two computations that must agree do not."""

@@ -1,0 +1,86 @@
+"""Randomness without state: every draw is a pure function of a key and a position.
+
+A key is made from what the draw is for, for example `key(seed, "sample", step, problem_id, sample_index)`; the
+position counts the draws under that key (the token position, for sampling). There is no generator state to save,
+so batch size, worker count, resume and replay cannot change what is drawn.
+
+The hash is splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"), in numpy.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+T = TypeVar("T")
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def key(*parts: int | str) -> int:
+    """A 64-bit key from its parts. Types and boundaries count: key(1, 23), key(12, 3) and key("1", 23) all differ."""
+    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def bits(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.uint64]:
+    """64 random bits for each (key, position); the two broadcast."""
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is the point
+        z = np.asarray(keys, np.uint64) + (np.asarray(positions, np.uint64) + np.uint64(1)) * _GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * _MIX_1
+        z = (z ^ (z >> np.uint64(27))) * _MIX_2
+        return np.asarray(z ^ (z >> np.uint64(31)), np.uint64)
+
+
+def uniforms(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.float64]:
+    """Numbers in [0, 1) with 53 random bits, one for each (key, position); the two broadcast."""
+    return np.asarray((bits(keys, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def permutation(length: int, *parts: int | str) -> NDArray[np.int64]:
+    """A random order of 0 .. length-1 under key(*parts)."""
+    return np.argsort(bits(key(*parts), np.arange(length)), kind="stable")
+
+
+class Draw:
+    """Successive draws under one key, for code that generates problems and text.
+
+    >>> Draw("example", 7).integer(1, 6) == Draw("example", 7).integer(1, 6)
+    True
+    """
+
+    def __init__(self, *parts: int | str) -> None:
+        self._key = key(*parts)
+        self._position = 0
+
+    def uniform(self) -> float:
+        """A number in [0, 1)."""
+        value = float(uniforms(self._key, self._position))
+        self._position += 1
+        return value
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer in low .. high, both included."""
+        return low + int(self.uniform() * (high - low + 1))
+
+    def choice(self, options: Sequence[T]) -> T:
+        """One of the options, each as likely."""
+        return options[self.integer(0, len(options) - 1)]
+
+    def weighted(self, options: Sequence[T], weights: Sequence[float]) -> T:
+        """One of the options, as likely as its weight says."""
+        remaining = self.uniform() * sum(weights)
+        for option, weight in zip(options, weights, strict=True):
+            remaining -= weight
+            if remaining < 0:
+                return option
+        return options[-1]
+
+    def shuffled(self, options: Sequence[T]) -> list[T]:
+        """The options in random order."""
+        order = sorted(((self.uniform(), index) for index in range(len(options))))
+        return [options[index] for _, index in order]

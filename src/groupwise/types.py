@@ -1,0 +1,156 @@
+"""What flows through one training step. Every type is frozen and complete: nothing is filled in later.
+
+    Problem -> Prompt -> Completion -> Group -> ScoredGroup -> AdvantagedGroup
+
+Arrays are one-dimensional numpy arrays over the tokens of one completion; shapes use T for that length and G for
+the number of completions of one prompt.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question with its reference answer."""
+
+    id: str
+    """Unique within the task and stable for ever: a repeat, a resume and a replay find the problem by it."""
+    question: str
+    """What is asked, as plain text; the task's template makes a prompt of it."""
+    reference: str
+    """The reference answer as text, for example `391`."""
+    difficulty: str = ""
+    """Label by which evaluation groups results, for example `2x2 digits`."""
+    language: str = "en"
+    """Language of the question (ISO 639-1)."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What the verifier needs beside the reference answer, for example the numbers of a countdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered problem: exactly what the model reads."""
+
+    problem: Problem
+    text: str
+    token_ids: tuple[int, ...]
+    prefill: str = ""
+    """The end of `text` that already belongs to the answer (for example `<think>`); verifiers see it before the completion."""
+
+
+class FinishReason(StrEnum):
+    """Why sampling ended; said by the sampler, never inferred from token ids."""
+
+    STOP = "stop"
+    """A stop token was sampled. It is the last token of the completion and is trained like any other."""
+    LENGTH = "length"
+    """The token limit was reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled continuation of a prompt."""
+
+    sample_index: int
+    """Position within the group, 0 .. G-1; with (seed, step, problem id) it is the key of every random draw."""
+    token_ids: NDArray[np.int64]
+    """(T,) sampled tokens, the stop token included."""
+    sampling_logprobs: NDArray[np.float32]
+    """(T,) log-probability of each token under the distribution it was drawn from (temperature included)."""
+    entropy: NDArray[np.float32]
+    """(T,) entropy in nats of that distribution."""
+    finish_reason: FinishReason
+    text: str
+    """Decoded view for people and verifiers; never encoded again."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The G completions of one prompt."""
+
+    prompt: Prompt
+    completions: tuple[Completion, ...]
+    step: int
+    policy_version: int
+    """Number of optimizer updates behind the weights that sampled."""
+
+
+class Outcome(StrEnum):
+    """What a verifier found. Only the first three become reward; the others say that the verifier failed."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNPARSABLE = "unparsable"
+    """No answer could be read from the completion; counted as wrong."""
+    TIMEOUT = "timeout"
+    """The verifier (not the program under test) ran into its deadline."""
+    CRASHED = "crashed"
+    """The verifier (not the program under test) failed."""
+
+    @property
+    def judged(self) -> bool:
+        """True when the outcome says something about the completion, False when it says something about the verifier."""
+        return self not in (Outcome.TIMEOUT, Outcome.CRASHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verifier's finding on one completion."""
+
+    outcome: Outcome
+    parts: Mapping[str, float]
+    """Reward parts by name, already weighted; their sum is the reward."""
+    evidence: str
+    """Why, in words a person can check."""
+    answer: str | None = None
+    """The answer read from the completion, in canonical form (majority votes count equal strings); None when there is none."""
+
+    @property
+    def reward(self) -> float | None:
+        """Sum of the parts; None when the verifier failed, which is not a zero."""
+        return sum(self.parts.values()) if self.outcome.judged else None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """A group and one verdict per completion, in the same order."""
+
+    group: Group
+    verdicts: tuple[Verdict, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.verdicts) != len(self.group.completions):
+            raise ValueError(
+                f"{len(self.verdicts)} verdicts for {len(self.group.completions)} completions of "
+                f"problem {self.group.prompt.problem.id}: exactly one verdict per completion is allowed"
+            )
+
+    @property
+    def rewards(self) -> tuple[float | None, ...]:
+        return tuple(verdict.reward for verdict in self.verdicts)
+
+    @property
+    def has_signal(self) -> bool:
+        """True when at least two judged completions earned different rewards; otherwise every advantage is zero."""
+        return len({reward for reward in self.rewards if reward is not None}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantagedGroup:
+    """A scored group and one advantage per completion; None where the verifier failed, which leaves the loss untouched."""
+
+    scored: ScoredGroup
+    advantages: tuple[float | None, ...]
