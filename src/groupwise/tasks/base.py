@@ -5,13 +5,16 @@ takes that verifier as a callable and proves that every reference answer it trie
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import ClassVar
 
+from pydantic import Field
+
 from groupwise.config import Section
-from groupwise.errors import VerifierError
+from groupwise.errors import ConfigError, VerifierError
 from groupwise.randomness import key
-from groupwise.types import Outcome, Problem, Split, Verdict
+from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
 
 Verify = Callable[[Problem, str], Verdict]
 
@@ -73,19 +76,19 @@ class Task(ABC):
 
     def find(self, problem_id: str) -> Problem:
         """The problem with this id, from any split."""
-        for split in ("train", "dev", "test"):
-            for problem in self.problems(split):  # type: ignore[arg-type]
+        for split in SPLITS:
+            for problem in self.problems(split):
                 if problem.id == problem_id:
                     return problem
         raise KeyError(f"task {self.name} has no problem {problem_id!r}")
 
-    def validate(self, verify: Verify, num_problems: int = 32) -> None:
+    def validate(self, verify: Verify, num_problems: int = 32, split: Split = "train") -> None:
         """Prove that reference answers pass their verifier through the rendered template.
 
         Raises:
             VerifierError: names the problem, the reference answer and what the verifier said.
         """
-        problems = self.problems("train")
+        problems = self.problems(split)
         for problem in problems[:: max(1, len(problems) // num_problems)][:num_problems]:
             answer = self.template.gold_answer(problem)
             verdict = verify(problem, answer)
@@ -94,3 +97,63 @@ class Task(ABC):
                     f"the verifier '{self.verifier}' rejects the reference answer of {problem.id}: {answer!r} is "
                     f"{verdict.outcome} ({verdict.evidence}); mend the template or the reference before training"
                 )
+
+
+class GeneratedConfig(TaskConfig):
+    """Dials of tasks that generate their problems."""
+
+    num_problems: int = Field(default=5000, ge=1)
+    """Problems in the train split."""
+    num_eval_problems: int = Field(default=256, ge=1)
+    """Problems in the dev split, and as many in the test split."""
+
+
+Candidate = tuple[str, Problem]
+"""A problem and its content: what must not be in two splits, for example the unordered pair of a product's factors."""
+
+
+class GeneratedTask(Task):
+    """A task that generates problems without end (or all there are); subclasses implement `candidates`."""
+
+    config: GeneratedConfig
+
+    def __init__(self, config: GeneratedConfig) -> None:
+        super().__init__(config)
+        self._problems: dict[Split, Sequence[Problem]] = {}
+
+    @abstractmethod
+    def candidates(self) -> Iterator[Candidate]:
+        """Problems of all splits, always in the same order; may repeat and may go on for ever."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The split's first problems among the candidates, as many as the configuration says.
+
+        Raises:
+            ConfigError: there are not as many; says how many there are.
+        """
+        if split not in self._problems:
+            self._problems[split] = self._select(split)
+        return self._problems[split]
+
+    def _select(self, split: Split) -> Sequence[Problem]:
+        dial = "num_problems" if split == "train" else "num_eval_problems"
+        count = self.config.num_problems if split == "train" else self.config.num_eval_problems
+        # one candidate in twenty is of the dev split; the rest of the margin is for repeats
+        chosen = first_of_split(islice(self.candidates(), 100 * count + 10_000), split, count)
+        if len(chosen) < count:
+            raise ConfigError(
+                f"task.{dial} = {count}: with these settings task {self.name} has {len(chosen)} different problems in "
+                f"its {split} split; at most {len(chosen)} is allowed"
+            )
+        return chosen
+
+
+def first_of_split(candidates: Iterable[Candidate], split: Split, count: int) -> tuple[Problem, ...]:
+    """The first `count` different problems of a split."""
+    chosen: dict[str, Problem] = {}
+    for content, problem in candidates:
+        if split_of(content) == split:
+            chosen.setdefault(problem.id, problem)
+        if len(chosen) == count:
+            break
+    return tuple(chosen.values())

@@ -1,0 +1,42 @@
+# Everything a contributor or a reader runs. Needs make, a POSIX shell and Python 3.11 with its venv module.
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test lint slow demo bench base clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+venv: .venv/installed ## create .venv with the pinned versions; again only when they change
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+test: venv ## the fast tests and the examples in docstrings (CPU, no network)
+	$(BIN)/python -m pytest --doctest-modules tests src
+
+lint: venv ## lint, format and types, all without changing a file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+slow: venv ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+demo: venv ## teach the embedded base model arithmetic on this machine and compare it with what it was
+	$(BIN)/groupwise train recipes/arithmetic.toml --restart
+	$(BIN)/groupwise eval runs/arithmetic/checkpoints/best --task arithmetic --split test --samples 8 --against base
+
+bench: venv ## time one GRPO step against TRL (installs it)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
+	$(BIN)/python benchmarks/grpo_step.py
+
+base: venv ## pretrain the embedded base model anew
+	$(BIN)/groupwise train recipes/base.toml
+
+clean: ## remove caches and build outputs; .venv and runs stay
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,87 @@
+"""Log-probabilities of given tokens from hidden states, without ever holding a [tokens, vocabulary] tensor."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+MAX_LOGITS = 1 << 22
+"""Logits that exist at one time (16 MiB in fp32)."""
+
+
+class TokenLogprobs(NamedTuple):
+    """What the head says about M tokens; both fp32, in nats."""
+
+    logprobs: Tensor
+    """(M,) log pi(token)."""
+    entropy: Tensor
+    """(M,) entropy of the distribution the token stands in."""
+
+
+def token_logprobs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float = 1.0
+) -> TokenLogprobs:
+    """log softmax((h Wᵀ + b) / T) at the targets, and the entropy of that softmax, both differentiable.
+
+    Logits are made for a chunk of tokens at a time and made again in the backward, so memory does not grow with
+    tokens × vocabulary. Always fp32, whatever the dtype of the model.
+
+    Args:
+        hidden: (M, d) final hidden states.
+        weight: (V, d) of the head.
+        bias: (V,) or None.
+        targets: (M,) token ids.
+        temperature: T > 0; the same as in sampling, or the two distributions differ.
+    """
+    return TokenLogprobs(*_ChunkedHead.apply(hidden, weight, bias, targets, temperature))  # type: ignore[no-untyped-call]
+
+
+def _log_softmax(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+    logits = torch.nn.functional.linear(hidden, weight, bias).float()
+    return torch.log_softmax(logits.div_(temperature) if temperature != 1 else logits, dim=-1)
+
+
+class _ChunkedHead(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(hidden, weight, bias, targets)
+        ctx.temperature = temperature
+        logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
+        entropy = torch.empty_like(logprobs)
+        for rows in _row_chunks(len(hidden), len(weight)):
+            all_logprobs = _log_softmax(hidden[rows], weight, bias, temperature)
+            logprobs[rows] = all_logprobs.gather(1, targets[rows, None])[:, 0]
+            entropy[rows] = -(all_logprobs.exp() * all_logprobs.clamp_min(-1e30)).sum(-1)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        hidden, weight, bias, targets = ctx.saved_tensors
+        on_logprobs, on_entropy = grads
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        has_entropy = bool(on_entropy.any())
+        for rows in _row_chunks(len(hidden), len(weight)):
+            all_logprobs = _log_softmax(hidden[rows], weight, bias, ctx.temperature)
+            probabilities = all_logprobs.exp()
+            on_logits = -on_logprobs[rows, None] * probabilities
+            on_logits.scatter_add_(1, targets[rows, None], on_logprobs[rows, None])
+            if has_entropy:  # dH/dz = -p (log p + H)
+                finite = all_logprobs.clamp_min(-1e30)
+                entropy = -(probabilities * finite).sum(-1, keepdim=True)
+                on_logits -= on_entropy[rows, None] * probabilities * (finite + entropy)
+            on_logits = on_logits.div_(ctx.temperature).to(hidden.dtype)
+            grad_hidden[rows] = on_logits @ weight
+            if grad_weight is not None:
+                grad_weight.addmm_(on_logits.T, hidden[rows])
+            if grad_bias is not None:
+                grad_bias += on_logits.sum(0)
+        return grad_hidden, grad_weight, grad_bias, None, None
+
+
+def _row_chunks(num_rows: int, num_columns: int) -> list[slice]:
+    size = max(1, MAX_LOGITS // num_columns)
+    return [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]

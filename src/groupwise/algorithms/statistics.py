@@ -1,0 +1,66 @@
+"""Statistics of evaluations: pass@k, majority vote, and the intervals that belong to every number."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+Z_95 = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
+
+
+class Estimate(NamedTuple):
+    """A mean with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """Unbiased pass@k of one problem: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, arXiv:2107.03374, eq. 1).
+
+    >>> pass_at_k(num_samples=4, num_correct=1, k=2)
+    0.5
+    """
+    if not 0 <= num_correct <= num_samples or not 1 <= k <= num_samples:
+        raise ValueError(f"pass@{k} of {num_correct} correct in {num_samples} samples: 0 <= c <= n and 1 <= k <= n must hold")
+    return 1 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
+
+
+def mean_share(shares: Sequence[float]) -> Estimate:
+    """Mean over problems of shares in [0, 1], with a Wilson interval whose sample size follows the spread between problems.
+
+    Samples of one problem are not independent, so the problems are the units: n_eff = p(1-p) / (var(shares) / n),
+    at least n. Stays inside [0, 1] and is never empty, also when all problems are solved.
+    """
+    n = len(shares)
+    if not n:
+        return Estimate(math.nan, math.nan, math.nan)
+    p = float(np.mean(shares))
+    variance = float(np.var(shares, ddof=1)) / n if n > 1 else 0.0
+    size = max(n, p * (1 - p) / variance) if variance > 0 else n
+    center = (p + Z_95**2 / (2 * size)) / (1 + Z_95**2 / size)
+    half = Z_95 * math.sqrt(p * (1 - p) / size + Z_95**2 / (4 * size**2)) / (1 + Z_95**2 / size)
+    return Estimate(p, max(0.0, center - half), min(1.0, center + half))
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Mean of after - before over the same problems, with a normal 95 % interval (needs at least 2 problems)."""
+    if len(before) != len(after):
+        raise ValueError(f"a paired difference needs the same problems on both sides, got {len(before)} and {len(after)}")
+    differences = np.subtract(after, before)
+    mean = float(differences.mean()) if len(differences) else math.nan
+    half = Z_95 * float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf
+    return Estimate(mean, mean - half, mean + half)
+
+
+def majority(answers: Sequence[str | None]) -> str | None:
+    """The most frequent answer; ties go to the one that came first; None when there is no answer at all."""
+    counts = Counter(answer for answer in answers if answer is not None)
+    return counts.most_common(1)[0][0] if counts else None

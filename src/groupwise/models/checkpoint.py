@@ -1,0 +1,66 @@
+"""A checkpoint is a plain Hugging Face directory; a trainer's state, when there is one, lies beside the weights."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from groupwise.errors import CheckpointError
+from groupwise.models.policy import Policy
+from groupwise.runs.atomic import check_directory, new_directory
+
+TRAINER_STATE = "trainer_state.json"
+OPTIMIZER_STATE = "optimizer.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerState:
+    """What a trainer needs beside the weights to go on as if it had never stopped."""
+
+    facts: dict[str, Any]
+    """Counters and file sizes, JSON."""
+    tensors: dict[str, Tensor]
+    """The optimizer's moments."""
+
+
+def save_checkpoint(path: Path, policy: Policy, state: TrainerState | None = None) -> None:
+    """Write a checkpoint atomically; it loads unchanged in transformers and vLLM."""
+    with new_directory(path) as directory:
+        # transformers shall choose its own attention when others load this directory
+        policy.model.save_pretrained(directory)
+        policy.tokenizer.save_pretrained(directory)
+        if state is not None:
+            save_file({name: tensor.contiguous() for name, tensor in state.tensors.items()}, directory / OPTIMIZER_STATE)
+            (directory / TRAINER_STATE).write_text(json.dumps(state.facts, indent=1))
+
+
+def load_trainer_state(path: Path) -> TrainerState:
+    """Read a checkpoint's trainer state after checking every file's hash.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or was written without trainer state.
+    """
+    check_directory(path)
+    if not (path / TRAINER_STATE).is_file():
+        raise CheckpointError(f"{path} holds a model but no trainer state: it can be a start (model.path), not a resume")
+    facts = json.loads((path / TRAINER_STATE).read_text())
+    return TrainerState(facts, load_file(path / OPTIMIZER_STATE))
+
+
+@torch.no_grad()
+def weight_fingerprint(model: torch.nn.Module) -> str:
+    """16 hex digits that change when any weight changes by one bit.
+
+    Integer sums of the bit patterns and of their squares (modulo 2^64) per tensor: exact, independent of the order
+    of summation and so of thread count and device; cheap enough for every step.
+    """
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        bits = parameter.detach().contiguous().view(torch.int32 if parameter.element_size() == 4 else torch.int16).long()
+        digest.update(f"{name}:{bits.sum().item()}:{(bits * bits).sum().item()}".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,244 @@
+"""A policy: a transformers causal language model, its tokenizer, and the packed forward that all stages share."""
+
+import copy
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from groupwise.algorithms.logprobs import TokenLogprobs, token_logprobs
+from groupwise.config import Section
+from groupwise.errors import ModelError, UnsupportedModelError
+from groupwise.models import attention
+from groupwise.models.packed import Pack, Sequences, pack
+
+SHIPPED = "base"
+"""The model path that means the base model inside the package."""
+
+
+class ModelConfig(Section):
+    """Which model, and how it computes."""
+
+    path: str = SHIPPED
+    """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes a GPU when there is one."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32."""
+    num_threads: int = 0
+    """CPU threads; 0 leaves the number to torch. Sums may round differently with another number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A model ready to sample from and to train."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+    stop_ids: frozenset[int]
+    """Token ids that end a completion (a model may have several)."""
+    compute_dtype: torch.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def head(self) -> tuple[Tensor, Tensor | None]:
+        """Weight (V, d) and bias (V,) of the output layer."""
+        layer = self.model.get_output_embeddings()
+        return layer.weight, getattr(layer, "bias", None)
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens a prompt and its completion may have together."""
+        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """The precision in which this policy computes, for sampling and training alike."""
+        enabled = self.compute_dtype is not torch.float32
+        with torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=enabled):
+            yield
+
+    def hidden(self, input_ids: Tensor, position_ids: Tensor, layout: attention.Layout) -> Tensor:
+        """Final hidden states (N, d) of a packed row."""
+        out = self.model.base_model(input_ids, position_ids=position_ids, layout=layout, use_cache=False)
+        states: Tensor = out.last_hidden_state[0]
+        return states
+
+    def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> TokenLogprobs:
+        """Log-probability and entropy of every completion token of a pack, with gradient."""
+        with self.precision():
+            hidden = self.hidden(packed.input_ids, packed.position_ids, packed.layout)
+        weight, bias = self.head
+        dtype = self.compute_dtype
+        head = (weight.to(dtype), None if bias is None else bias.to(dtype))
+        return token_logprobs(hidden[packed.head_positions].to(dtype), *head, packed.targets, temperature)
+
+    def frozen_copy(self) -> "Policy":
+        """A reference: the same weights, never trained."""
+        model = copy.deepcopy(self.model).requires_grad_(False).eval()
+        return Policy(model, self.tokenizer, self.stop_ids, self.compute_dtype)
+
+
+def shipped_path() -> Path:
+    """Directory of the base model inside the package."""
+    return Path(str(resources.files("groupwise") / "base_model"))
+
+
+def resolve(path: str) -> str:
+    """The directory or hub name that a model path means."""
+    return str(shipped_path()) if path == SHIPPED else path
+
+
+def load_policy(config: ModelConfig) -> Policy:
+    """Load a model directory or hub name.
+
+    Raises:
+        ModelError: it is missing, damaged or without an end token.
+        UnsupportedModelError: it computes attention in a way we do not.
+    """
+    path = resolve(config.path)
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except Exception as error:
+        raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error
+    if lost := sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])]):
+        raise ModelError(f"the model {config.path!r} is damaged: weights {lost[:3]} are missing or of another shape")
+    return make_policy(model, tokenizer, config)
+
+
+def _why(path: str, error: Exception) -> str:
+    if not Path(path).exists():
+        return f"there is no such directory, and no hub answers for it ({type(error).__name__})"
+    if not (Path(path) / "config.json").exists():
+        return f"{path} has no config.json, so it is not a Hugging Face model directory"
+    return str(error).split("\n")[0]
+
+
+def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | None = None) -> Policy:
+    """Check a model and its tokenizer, and move them to their device."""
+    config = config or ModelConfig()
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    _refuse_unsupported(model)
+    model.set_attn_implementation(attention.NAME)
+    policy = Policy(model.to(device).eval(), tokenizer, _stop_ids(model, tokenizer), getattr(torch, config.compute_dtype))
+    _check_forward(policy)
+    return policy
+
+
+def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
+    ids = getattr(model.generation_config, "eos_token_id", None) or model.config.get_text_config().eos_token_id
+    found = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
+    if tokenizer.eos_token_id is None:
+        raise ModelError("the tokenizer has no end-of-sequence token (eos_token): completions could never stop")
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    if outside := [int(token) for token in found if not 0 <= token < vocabulary]:
+        raise ModelError(f"end-of-sequence ids {outside} are outside the model's vocabulary of {vocabulary}")
+    return frozenset(int(token) for token in found)
+
+
+def _refuse_unsupported(model: PreTrainedModel) -> None:
+    """Refuse by name, from the configuration, what the packed forward would compute wrongly."""
+    config = model.config.get_text_config()
+    name = type(model).__name__
+    if sliding := sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"}):
+        raise UnsupportedModelError(f"{name} has layers of type {', '.join(sliding)}; only full_attention is supported")
+    uses_window = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None) is not None
+    if uses_window:
+        raise UnsupportedModelError(f"{name} uses sliding-window attention (window {config.sliding_window}): not supported")
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if getattr(config, key, None) is not None:
+            raise UnsupportedModelError(f"{name} soft-caps its logits ({key}={getattr(config, key)}): not supported")
+    if not getattr(model, "_supports_attention_backend", False):
+        raise UnsupportedModelError(f"{name} does not dispatch through transformers' attention interface")
+
+
+@torch.no_grad()
+def _check_forward(policy: Policy) -> None:
+    """Compare with transformers' own eager forward on a shared prompt, so an unknown architecture is never computed wrongly."""
+    model = policy.model
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    prompt, *tails = ([(7 * i + 3 * k + 1) % vocabulary for i in range(4)] for k in range(3))
+    packed = pack([Sequences(prompt, tails)], policy.device)
+    with policy.precision():
+        ours = model.get_output_embeddings()(policy.hidden(packed.input_ids, packed.position_ids, packed.layout))
+        model.set_attn_implementation("eager")
+        whole = [model(torch.tensor([[*prompt, *tail]], device=policy.device), use_cache=False).logits[0] for tail in tails]
+        model.set_attn_implementation(attention.NAME)
+    theirs = torch.cat([whole[0][:4], *(logits[4:7] for logits in whole)]).float()
+    difference = (ours.float() - theirs).abs().max().item()
+    allowed = (1e-3 if policy.compute_dtype is torch.float32 else 0.25) * max(1.0, theirs.abs().max().item())
+    if not difference <= allowed:
+        raise UnsupportedModelError(
+            f"{type(model).__name__}: the packed forward differs from transformers' eager forward by {difference:.2g} "
+            f"(allowed {allowed:.2g}), so this architecture is not supported"
+        )
+
+
+class NewModel(Section):
+    """A model with random weights."""
+
+    architecture: Literal["qwen2", "qwen3", "llama", "mistral"] = "qwen3"
+    """Architecture name of transformers."""
+    hidden_size: int = 192
+    """Width d of the residual stream."""
+    num_hidden_layers: int = 4
+    """Number of blocks."""
+    num_attention_heads: int = 4
+    """Query heads."""
+    num_key_value_heads: int = 2
+    """Key and value heads; fewer than query heads is grouped-query attention."""
+    intermediate_size: int = 512
+    """Width of the gated MLP."""
+    context_length: int = 1024
+    """Most positions."""
+    tie_word_embeddings: bool = True
+    """Use one matrix for the embedding and the head."""
+    seed: int = 0
+    """Seed of the initial weights."""
+
+
+def new_policy(config: NewModel, tokenizer: Any, model_config: ModelConfig | None = None) -> Policy:
+    """A policy with random weights for this tokenizer."""
+    architecture = AutoConfig.for_model(
+        config.architecture,
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        head_dim=config.hidden_size // config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        max_position_embeddings=config.context_length,
+        tie_word_embeddings=config.tie_word_embeddings,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        sliding_window=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return make_policy(AutoModelForCausalLM.from_config(architecture, dtype=torch.float32), tokenizer, model_config)
+
+
+def quiet_transformers() -> None:
+    """Keep transformers' progress bars and notices out of our display; errors still raise."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    logging.getLogger("transformers").setLevel(logging.ERROR)

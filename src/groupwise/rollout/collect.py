@@ -1,0 +1,95 @@
+"""From problems to groups: render prompts, sample, and name every completion by its key."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from groupwise.errors import ConfigError, ModelError
+from groupwise.models.policy import Policy
+from groupwise.randomness import key
+from groupwise.rollout.engine import Request, Sampled, generate
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks.base import Template
+from groupwise.types import Completion, Group, Problem, Prompt
+
+
+def encode_prompt(policy: Policy, template: Template, problem: Problem) -> Prompt:
+    """Render a problem as exactly what the model reads, once; training, evaluation and replay use these ids.
+
+    Raises:
+        ModelError: the tokenizer cannot write a character, has no chat template, or doubles its BOS.
+    """
+    tokenizer = policy.tokenizer
+    text = template.render(problem)
+    if template.chat:
+        text, ids = _chat(tokenizer, template, text)
+    else:
+        ids = list(tokenizer(text)["input_ids"])
+    if template.prefill:
+        text += template.prefill
+        ids += tokenizer(template.prefill, add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise ModelError(f"the prompt of {problem.id} has no tokens: {text!r}")
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        unknown = sorted({c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]})
+        raise ModelError(f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}")
+    bos = tokenizer.bos_token_id
+    if bos is not None and ids[:2] == [bos, bos]:
+        raise ModelError(f"the prompt of {problem.id} begins with two BOS tokens: the chat template already writes one")
+    return Prompt(problem, text, tuple(ids), template.prefill)
+
+
+def _chat(tokenizer: Any, template: Template, question: str) -> tuple[str, list[int]]:
+    if not tokenizer.chat_template:
+        raise ModelError("task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false")
+    messages = [{"role": "system", "content": template.system}] if template.system else []
+    messages.append({"role": "user", "content": question})
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    # the template writes its own special tokens; adding them again is the classic double BOS
+    return text, list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def sample_keys(seed: int, purpose: str, step: int, problem_id: str, num_samples: int) -> tuple[int, ...]:
+    """The random key of each completion; the draw of a token is a function of this key and the token's position."""
+    return tuple(key(seed, purpose, step, problem_id, sample) for sample in range(num_samples))
+
+
+def collect(
+    policy: Policy,
+    template: Template,
+    problems: Sequence[Problem],
+    group_size: int,
+    sampling: SamplingConfig,
+    *,
+    seed: int,
+    purpose: str,
+    step: int,
+    policy_version: int = 0,
+) -> list[Group]:
+    """Sample a group of completions for every problem.
+
+    Args:
+        purpose: `train`, `dev`, `test` or `sample`: keeps the draws of different uses apart.
+        policy_version: number of updates behind the policy's weights.
+    """
+    if len({problem.id for problem in problems}) < len(problems):
+        raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
+    prompts = [encode_prompt(policy, template, problem) for problem in problems]
+    requests = [
+        Request(prompt.token_ids, sample_keys(seed, purpose, step, prompt.problem.id, group_size)) for prompt in prompts
+    ]
+    sampled = generate(policy, requests, sampling)
+    texts = iter(policy.tokenizer.batch_decode([_visible(policy, one) for group in sampled for one in group]))
+    return [
+        Group(prompt, tuple(_completion(i, one, next(texts)) for i, one in enumerate(group)), step, policy_version)
+        for prompt, group in zip(prompts, sampled, strict=True)
+    ]
+
+
+def _visible(policy: Policy, sampled: Sampled) -> list[int]:
+    """Tokens that a person reads: all but the stop token."""
+    ids: list[int] = sampled.token_ids.tolist()
+    return ids[:-1] if ids[-1] in policy.stop_ids else ids
+
+
+def _completion(index: int, sampled: Sampled, text: str) -> Completion:
+    return Completion(index, sampled.token_ids, sampled.logprobs, sampled.entropy, sampled.finish_reason, text)

@@ -1,0 +1,82 @@
+"""Drawing tokens: one keyed uniform number per token, by inverse transform sampling."""
+
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Section
+
+
+class SamplingConfig(Section):
+    """How completions are drawn."""
+
+    temperature: float = Field(1.0, ge=0)
+    """Divides the logits; 1 samples from the model itself, 0 takes the likeliest token (evaluation only)."""
+    max_tokens: int = Field(256, ge=1)
+    """Most tokens in a completion, the stop token included."""
+    top_k: int = Field(0, ge=0)
+    """Keep the k likeliest tokens; 0 keeps all. Evaluation only."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Keep the smallest set of likeliest tokens with at least this mass; 1 keeps all. Evaluation only."""
+
+
+def refuse_for_training(config: SamplingConfig) -> SamplingConfig:
+    """Training needs samples from the whole distribution that the loss differentiates."""
+    if config.top_k or config.top_p < 1:
+        raise ValueError(
+            f"top_k = {config.top_k}, top_p = {config.top_p}: training must sample from the whole distribution "
+            "(top_k = 0, top_p = 1), because the gradient is that of the full softmax and truncated samples do not "
+            "come from it; both are for evaluation only"
+        )
+    if config.temperature == 0:
+        raise ValueError("temperature = 0 draws G equal completions, which teach nothing; training needs temperature > 0")
+    return config
+
+
+class Drawn(NamedTuple):
+    """One token for each of n rows."""
+
+    tokens: Tensor
+    """(n,) int64"""
+    logprobs: Tensor
+    """(n,) fp32 log-probability under the distribution drawn from."""
+    entropy: Tensor
+    """(n,) fp32 entropy in nats of that distribution."""
+
+
+def draw(logits: Tensor, uniforms: Tensor, config: SamplingConfig) -> Drawn:
+    """Draw one token per row: the first whose cumulative probability exceeds the row's uniform number.
+
+    Args:
+        logits: (n, V) raw output of the head.
+        uniforms: (n,) float64 in [0, 1).
+    """
+    logits = logits.float()
+    if config.temperature == 0:
+        tokens = logits.argmax(-1)
+        nothing = torch.zeros(len(tokens), device=logits.device)
+        return Drawn(tokens, nothing, nothing)
+    logprobs = torch.log_softmax(_truncate(logits / config.temperature, config), dim=-1)
+    probabilities = logprobs.exp()
+    cumulative = probabilities.double().cumsum(-1)
+    # scaled by the last sum, which rounding keeps from being exactly 1; `right` skips tokens of probability 0
+    tokens = torch.searchsorted(cumulative, (uniforms * cumulative[:, -1])[:, None], right=True)
+    tokens.clamp_(max=logits.shape[1] - 1)
+    entropy = -(probabilities * logprobs.clamp_min(-1e30)).sum(-1)
+    return Drawn(tokens[:, 0], logprobs.gather(1, tokens)[:, 0], entropy)
+
+
+def _truncate(logits: Tensor, config: SamplingConfig) -> Tensor:
+    """Set what top-k and top-p drop to -inf; the likeliest token always stays."""
+    if config.top_k and config.top_k < logits.shape[1]:
+        kth = logits.topk(config.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    if config.top_p < 1:
+        ordered, order = logits.sort(dim=-1, descending=True)
+        probabilities = ordered.softmax(-1)
+        before = probabilities.cumsum(-1) - probabilities
+        dropped = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, order, before >= config.top_p)
+        logits = logits.masked_fill(dropped, -torch.inf)
+    return logits

@@ -1,0 +1,109 @@
+"""Files and directories that exist whole or not at all, whenever the process is killed."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from groupwise.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def translated_disk_errors(what: Path) -> Iterator[None]:
+    """Say in one sentence that the disk is full or not writable."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EFBIG):
+            raise
+        raise CheckpointError(
+            f"{what} cannot be written: {error.strerror}. What was finished before is intact; "
+            "make room and run the same command again to go on from the last checkpoint"
+        ) from None
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, flush it to disk, and rename it into place."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with translated_disk_errors(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Fill a directory under a temporary name; afterwards it is hashed, flushed and renamed to `path` at once.
+
+    An existing `path` is replaced. An exception inside leaves nothing behind.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with translated_disk_errors(path):
+        try:
+            temporary.mkdir(parents=True)
+            yield temporary
+            files = sorted(file for file in temporary.rglob("*") if file.is_file())
+            manifest = {str(file.relative_to(temporary)): _sha256(file) for file in files}
+            (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            for entry in (*files, temporary / MANIFEST, temporary):
+                _fsync(entry)
+            if path.exists():
+                shutil.rmtree(path)
+            os.replace(temporary, path)
+            _fsync(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_directory(path: Path) -> None:
+    """Compare a directory with its manifest.
+
+    Raises:
+        CheckpointError: it has no manifest, or a file is missing or changed; names the file.
+    """
+    manifest_path = path / MANIFEST
+    if not manifest_path.is_file():
+        raise CheckpointError(f"{path} is not a finished checkpoint: it has no {MANIFEST}")
+    try:
+        manifest = json.loads(manifest_path.read_text())
+    except ValueError:
+        raise CheckpointError(f"{path} is damaged: {MANIFEST} is not readable") from None
+    for name, expected in manifest.items():
+        if not (path / name).is_file():
+            raise CheckpointError(f"{path} is damaged: {name} is missing")
+        if _sha256(path / name) != expected:
+            raise CheckpointError(f"{path} is damaged: {name} does not have the hash in {MANIFEST}")
+
+
+def replace_symlink(link: Path, target: str) -> None:
+    """Point a symbolic link elsewhere in one step."""
+    temporary = link.with_name(f".{link.name}.tmp")
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    os.symlink(target, temporary)
+    os.replace(temporary, link)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

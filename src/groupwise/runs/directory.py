@@ -1,0 +1,190 @@
+"""The run directory: the only interface between training and everything that looks at it.
+
+    config.toml         resolved recipe: `groupwise train <run>/config.toml` repeats the run
+    environment.json    versions, commit, hardware, thread count
+    ledger.jsonl        facts that are identical on a repeat or a resume
+    metrics.jsonl       what may differ: timings, memory, throughput
+    rollouts/*.parquet  every completion
+    checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import read_toml
+from groupwise.errors import CheckpointError, ConfigError
+from groupwise.runs.atomic import check_directory, replace_symlink, write_file
+from groupwise.runs.ledger import Ledger, LineFile
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths and files of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.path / "ledger.jsonl")
+
+    @property
+    def metrics(self) -> LineFile:
+        return LineFile(self.path / "metrics.jsonl")
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """Link to the checkpoint with the best dev result."""
+        return self.checkpoints / "best"
+
+    def rollouts(self, step: int) -> Path:
+        """Completions of one training step."""
+        return self.path / "rollouts" / f"step-{step:06d}.parquet"
+
+    def evaluations(self, name: str) -> Path:
+        """Completions of one evaluation, for example `dev-step-000040`."""
+        return self.path / "rollouts" / f"{name}.parquet"
+
+    def checkpoint(self, step: int) -> Path:
+        """Checkpoint after `step` finished steps."""
+        return self.checkpoints / f"step-{step:06d}"
+
+    def steps(self) -> list[int]:
+        """Steps with a finished checkpoint, in order."""
+        return sorted(int(path.name.removeprefix("step-")) for path in self.checkpoints.glob("step-*"))
+
+    def mark_best(self, step: int) -> None:
+        """Point `best` at a checkpoint."""
+        replace_symlink(self.best, self.checkpoint(step).name)
+
+    def drop_old_checkpoints(self, keep: int) -> None:
+        """Delete all but the newest `keep` checkpoints and the best one."""
+        best = self.best.resolve().name if self.best.exists() else None
+        for step in self.steps()[:-keep]:
+            if self.checkpoint(step).name != best:
+                shutil.rmtree(self.checkpoint(step))
+
+
+def open_run(path: Path, config_toml: str, restart: bool = False) -> tuple[RunDirectory, Path | None]:
+    """Create a run directory, or find where an interrupted run goes on.
+
+    Returns the directory and the checkpoint to resume from (None: from the start).
+
+    Raises:
+        CheckpointError: the directory belongs to another recipe, or its newest checkpoint is damaged.
+    """
+    run = RunDirectory(path)
+    if restart and run.config.exists():
+        shutil.rmtree(path)
+    if path.exists() and any(path.iterdir()) and not run.config.exists():
+        raise CheckpointError(f"{path} exists and is not a run directory: choose another run.directory")
+    if not run.config.exists():
+        (path / "rollouts").mkdir(parents=True, exist_ok=True)
+        run.checkpoints.mkdir(exist_ok=True)
+        write_file(path / "environment.json", json.dumps(environment(), indent=1).encode())
+        write_file(run.config, config_toml.encode())
+        return run, None
+    _refuse_other_recipe(run, config_toml)
+    if not run.steps():
+        return run, None
+    newest = run.checkpoint(run.steps()[-1])
+    try:
+        check_directory(newest)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; delete {newest} to go on from the checkpoint before it, or use --restart") from None
+    return run, newest
+
+
+def _refuse_other_recipe(run: RunDirectory, config_toml: str) -> None:
+    if run.config.read_text() == config_toml:
+        return
+    import tomllib
+
+    before, now = _flatten(read_toml(run.config)), _flatten(tomllib.loads(config_toml))
+    changed = [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+    raise CheckpointError(
+        f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
+        "Run the old recipe to resume, choose another run.directory, or use --restart to delete the old run"
+    )
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def environment() -> dict[str, Any]:
+    """What the run stands on; recorded, never read back."""
+    packages: Sequence[str] = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    torch = sys.modules.get("torch")
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads() if torch else None,
+        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _commit() -> str | None:
+    """Commit of the package's own checkout, with `+changes` when files differ from it; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True)
+        status = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=here, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if status.stdout.strip() else "")
+
+
+def find_run(path: Path) -> RunDirectory:
+    """An existing run directory.
+
+    Raises:
+        ConfigError: there is none at this path.
+    """
+    run = RunDirectory(path)
+    if not run.config.exists():
+        raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists what there is")
+    return run

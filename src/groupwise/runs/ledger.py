@@ -1,0 +1,87 @@
+"""Append-only line files of a run.
+
+The ledger holds facts that are identical on a repeat or a resume; each of its lines carries the hash of the line
+before, so an edited or torn ledger is found. The metrics file has the same form without hashes and may differ.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import CheckpointError
+from groupwise.runs.atomic import translated_disk_errors
+
+SCHEMA_VERSION = 1
+_FIRST = "0" * 64
+
+
+class LineFile:
+    """One JSON object a line, flushed to disk line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        """Bytes written; a checkpoint keeps it so that a resume can cut off what came after."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def truncate(self, size: int) -> None:
+        """Cut the file back to an earlier size."""
+        if self.size < size:
+            raise CheckpointError(f"{self.path} is shorter ({self.size} bytes) than its checkpoint says ({size}): it was damaged")
+        self.path.touch()
+        os.truncate(self.path, size)
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one line and flush it to disk."""
+        line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+        with translated_disk_errors(self.path), self.path.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """All complete lines; a torn last line (killed while writing) is left out."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
+
+
+class Ledger(LineFile):
+    """A line file whose lines form a hash chain."""
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        super().append({"schema": SCHEMA_VERSION, **entry, "previous": self._head()})
+
+    def _head(self) -> str:
+        """Hash of the last line."""
+        if not self.size:
+            return _FIRST
+        with self.path.open("rb") as file:
+            file.seek(0)
+            return _hash(file.read().splitlines(keepends=True)[-1])
+
+    def check(self) -> int:
+        """Follow the chain; returns the number of lines.
+
+        Raises:
+            CheckpointError: names the first line that does not carry the hash of the one before.
+        """
+        expected, number = _FIRST, 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if json.loads(line)["previous"] != expected:
+                    raise CheckpointError(f"{self.path}, line {number}: the line before it was changed")
+                expected = _hash(line)
+        return number
+
+
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()

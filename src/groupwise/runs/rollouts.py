@@ -1,0 +1,97 @@
+"""Completions on disk: one parquet file per training step or evaluation, readable by pandas, polars and DuckDB.
+
+Token arrays are lists; log-probabilities and entropies are in nats; `advantage` and `reward` are null where the
+verifier failed (and `advantage` in evaluations).
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from groupwise.errors import DataError
+from groupwise.runs.atomic import write_file
+from groupwise.types import AdvantagedGroup, ScoredGroup
+
+SCHEMA = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("problem", pa.string()),
+        ("difficulty", pa.string()),
+        ("question", pa.string()),
+        ("reference", pa.string()),
+        ("prompt", pa.string()),
+        ("sample", pa.int64()),
+        ("text", pa.string()),
+        ("finish_reason", pa.string()),
+        ("outcome", pa.string()),
+        ("answer", pa.string()),
+        ("evidence", pa.string()),
+        ("reward", pa.float64()),
+        ("reward_parts", pa.string()),
+        ("advantage", pa.float64()),
+        ("policy_version", pa.int64()),
+        ("prompt_token_ids", pa.list_(pa.int32())),
+        ("token_ids", pa.list_(pa.int32())),
+        ("sampling_logprobs", pa.list_(pa.float32())),
+        ("entropy", pa.list_(pa.float32())),
+    ],
+    metadata={"groupwise_schema": "1"},
+)
+
+
+def write_rollouts(path: Path, groups: Sequence[ScoredGroup | AdvantagedGroup]) -> None:
+    """Write every completion of the groups, atomically."""
+    rows = [row for group in groups for row in _rows(group)]
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), buffer, compression="zstd")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, buffer.getvalue())
+
+
+def read_rollouts(path: Path) -> list[dict[str, Any]]:
+    """One dictionary per completion.
+
+    Raises:
+        DataError: the file is missing or not a parquet file.
+    """
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+    return rows
+
+
+def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
+    scored = group.scored if isinstance(group, AdvantagedGroup) else group
+    advantages = group.advantages if isinstance(group, AdvantagedGroup) else (None,) * len(scored.verdicts)
+    problem, prompt = scored.group.prompt.problem, scored.group.prompt
+    return [
+        {
+            "step": scored.group.step,
+            "problem": problem.id,
+            "difficulty": problem.difficulty,
+            "question": problem.question,
+            "reference": problem.reference,
+            "prompt": prompt.text,
+            "sample": completion.sample_index,
+            "text": completion.text,
+            "finish_reason": str(completion.finish_reason),
+            "outcome": str(verdict.outcome),
+            "answer": verdict.answer,
+            "evidence": verdict.evidence,
+            "reward": verdict.reward,
+            "reward_parts": json.dumps(dict(verdict.parts)),
+            "advantage": advantage,
+            "policy_version": scored.group.policy_version,
+            "prompt_token_ids": list(prompt.token_ids),
+            "token_ids": completion.token_ids.tolist(),
+            "sampling_logprobs": completion.sampling_logprobs.tolist(),
+            "entropy": completion.entropy.tolist(),
+        }
+        for completion, verdict, advantage in zip(scored.group.completions, scored.verdicts, advantages, strict=True)
+    ]

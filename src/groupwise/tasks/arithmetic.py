@@ -1,0 +1,150 @@
+"""Arithmetic problems with exact answers: products, sums, differences and chains of operations.
+
+The splits are disjoint in content: 23 × 17 and 17 × 23 are in the same split. Operands of two or more digits are
+never multiples of ten, so that a step of written-out working such as 47×80 is never itself a held-out problem.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.randomness import Draw, permutation
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.types import Problem
+
+Kind = Literal["product", "sum", "difference", "chain"]
+Step = tuple[str, int, int, int]
+"""One operation of a solution: sign, left operand, right operand, result."""
+
+SIGNS: dict[Kind, str] = {"product": "×", "sum": "+", "difference": "-"}
+MAX_ENUMERATED = 10_000
+"""Up to so many operand pairs all problems are listed and shuffled; above, they are drawn one by one."""
+
+
+class ArithmeticConfig(GeneratedConfig):
+    """Dials of the arithmetic task."""
+
+    name: Literal["arithmetic"] = "arithmetic"
+    kinds: tuple[Kind, ...] = Field(default=("product",), min_length=1)
+    """Kinds of problems, in turn: `product`, `sum`, `difference`, `chain`."""
+    digits: tuple[Annotated[int, Field(ge=1, le=5)], Annotated[int, Field(ge=1, le=5)]] = (2, 2)
+    """Decimal digits of the two operands, 1 to 5 each. A chain's numbers have at most the first."""
+    chain_length: int = Field(default=4, ge=2, le=8)
+    """Numbers in a chain."""
+
+
+class Arithmetic(GeneratedTask):
+    """Arithmetic problems such as `What is 23 × 17?`."""
+
+    name: ClassVar[str] = "arithmetic"
+    config: ArithmeticConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        streams = [self._stream(kind) for kind in dict.fromkeys(self.config.kinds)]
+        while streams:
+            for stream in list(streams):
+                candidate = next(stream, None)
+                if candidate is None:
+                    streams.remove(stream)
+                else:
+                    yield candidate
+
+    def _stream(self, kind: Kind) -> Iterator[Candidate]:
+        if kind == "chain":
+            return chains(self.config.digits[0], self.config.chain_length)
+        return map(partial(pair_problem, kind), operand_pairs(kind, *self.config.digits))
+
+
+def operand_pairs(kind: Kind, left_digits: int, right_digits: int) -> Iterator[tuple[int, int]]:
+    """All pairs of operands in a fixed random order, or endless draws where there are too many to list."""
+    left, right = operands(left_digits), operands(right_digits)
+    size = len(left) * len(right)
+    if size <= MAX_ENUMERATED:
+        for place in permutation(size, "arithmetic", kind, left_digits, right_digits).tolist():
+            yield left[place // len(right)], right[place % len(right)]
+        return
+    index = 0
+    while True:
+        draw = Draw("arithmetic", kind, left_digits, right_digits, index)
+        yield draw.choice(left), draw.choice(right)
+        index += 1
+
+
+def operands(digits: int) -> list[int]:
+    """Numbers with so many decimal digits, without multiples of ten."""
+    return [number for number in range(10 ** (digits - 1), 10**digits) if number % 10]
+
+
+def pair_content(kind: Kind, left: int, right: int) -> str:
+    """What decides the split of a problem with two operands; their order does not count."""
+    return f"{kind} {min(left, right)} {max(left, right)}"
+
+
+def pair_problem(kind: Kind, pair: tuple[int, int]) -> Candidate:
+    """A product, sum or difference; a difference takes the larger operand first."""
+    left, right = sorted(pair, reverse=True) if kind == "difference" else pair
+    sign = SIGNS[kind]
+    problem = Problem(
+        id=f"arithmetic/{left}{sign}{right}".replace("×", "x"),
+        question=f"What is {left} {sign} {right}?",
+        reference=str(calculate(sign, left, right)),
+        difficulty=f"{kind} {len(str(left))}x{len(str(right))}",
+        data={"steps": [(sign, left, right, calculate(sign, left, right))]},
+    )
+    return pair_content(kind, left, right), problem
+
+
+def calculate(sign: str, left: int, right: int) -> int:
+    """The value of one operation; a division must be exact."""
+    if sign == "÷":
+        assert left % right == 0, f"{left}÷{right} is not an integer"
+        return left // right
+    return {"+": left + right, "-": left - right, "×": left * right}[sign]
+
+
+def chains(max_digits: int, length: int) -> Iterator[Candidate]:
+    """Endless draws of chains."""
+    index = 0
+    while True:
+        yield chain_problem(Draw("arithmetic", "chain", max_digits, length, index), max_digits, length)
+        index += 1
+
+
+def chain_problem(draw: Draw, max_digits: int, length: int) -> Candidate:
+    """A chain such as `What is 12 + 5 × 3 - 4?` in which no intermediate result is negative."""
+    while True:
+        numbers, signs = _draw_chain(draw, max_digits, length)
+        steps = chain_steps(numbers, signs)
+        if all(result >= 0 for *_, result in steps):
+            break
+    text = str(numbers[0]) + "".join(f" {sign} {number}" for sign, number in zip(signs, numbers[1:], strict=True))
+    name = text.replace(" ", "").replace("×", "x")
+    reference, label = str(steps[-1][3]), f"chain {length}"
+    return f"chain {text}", Problem(f"arithmetic/{name}", f"What is {text}?", reference, label, data={"steps": steps})
+
+
+def _draw_chain(draw: Draw, max_digits: int, length: int) -> tuple[list[int], list[str]]:
+    signs = [draw.choice("+-×") for _ in range(length - 1)]
+    # a factor has one digit, so no chain contains a product of two longer numbers, which may be held out
+    digits = [1 if sign == "×" else draw.integer(1, max_digits) for sign in ["+", *signs]]
+    return [draw.choice(operands(number)) for number in digits], signs
+
+
+def chain_steps(numbers: list[int], signs: list[str]) -> list[Step]:
+    """The steps that work out a chain: products first, then sums and differences from left to right."""
+    steps: list[Step] = []
+    terms, between = [numbers[0]], []
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        if sign == "×":
+            steps.append(("×", terms[-1], number, terms[-1] * number))
+            terms[-1] *= number
+        else:
+            between.append(sign)
+            terms.append(number)
+    total = terms[0]
+    for sign, term in zip(between, terms[1:], strict=True):
+        steps.append((sign, total, term, calculate(sign, total, term)))
+        total = steps[-1][3]
+    return steps

@@ -1,0 +1,191 @@
+"""The text that the shipped base model is pretrained on: a base model's diet.
+
+`document` is a pure function of its arguments. As in a base model's diet, one kind of problem is solved in many ways,
+in uneven proportion, and not always well: reinforcement learning then finds which way pays. Every problem is of a
+train split, and no held-out product of two two-digit numbers is stated anywhere: workings multiply by one digit or by
+multiples of ten only. Smaller facts (47×6=282) are not held out from workings.
+"""
+
+import string
+from dataclasses import dataclass
+
+from groupwise.randomness import Draw
+from groupwise.tasks import corpus_working as w
+from groupwise.tasks import word_problem_text as text
+from groupwise.tasks.arithmetic import Kind, Step, chain_problem, operands, pair_content, pair_problem
+from groupwise.tasks.base import Template, split_of
+from groupwise.tasks.corpus_config import CorpusConfig, Weights
+from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
+from groupwise.tasks.word_problems import draw_story
+from groupwise.types import Problem
+
+TWO_DIGITS = operands(2)
+COUNTDOWN = CountdownConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text of the corpus: the prompt and one way to go on (the end-of-text token is the trainer's)."""
+
+    prompt: str
+    completion: str
+    strategy: str
+    kind: str
+
+
+def document(seed: int, index: int, mix: CorpusConfig) -> Document:
+    """The document at a place of the corpus; the same arguments give the same document."""
+    draw = Draw("corpus", seed, index)
+    kind = _weighted(draw, mix.kinds)
+    problem, completion, strategy = _WRITERS[kind](draw, mix)
+    return Document(Template().render(problem), completion, strategy, kind)
+
+
+def _weighted(draw: Draw, weights: Weights) -> str:
+    table = weights.model_dump()
+    return draw.weighted(list(table), list(table.values()))
+
+
+Written = tuple[Problem, str, str]
+
+
+def _think(working: str, answer: object) -> str:
+    return f"<think>{working}</think>\\boxed{{{answer}}}"
+
+
+def _train_pair(draw: Draw, kind: Kind, left: list[int] | range, right: list[int] | range) -> tuple[int, int]:
+    while True:
+        pair = draw.choice(left), draw.choice(right)
+        if split_of(pair_content(kind, *pair)) == "train":
+            return pair
+
+
+def _product(draw: Draw, mix: CorpusConfig) -> Written:
+    strategy = _weighted(draw, mix.products)
+    left, right = _train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
+    while strategy == "rounding" and not w.can_round(left, right):
+        left, right = _train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
+    return pair_problem("product", (left, right))[1], _solve_product(draw, mix, strategy, left, right), strategy
+
+
+def _solve_product(draw: Draw, mix: CorpusConfig, strategy: str, left: int, right: int) -> str:
+    steps, swapped = w.decompose(left, right), w.decompose(right, left)
+    answer = left * right
+    match strategy:
+        case "at_once":
+            return _think(f"{left}×{right}={answer}", answer)
+        case "decompose":
+            return _think(w.say(steps), answer)
+        case "rounding":
+            return _think(w.say(w.rounding(left, right)), answer)
+        case "verify":
+            wrong = w.err(draw, steps)
+            return _think(_verified(draw, mix, wrong, swapped, steps, "en"), answer)
+        case "another_way":
+            other = w.rounding(left, right) if w.can_round(left, right) and draw.uniform() < 0.5 else swapped
+            return _think(w.say(steps) + w.ANOTHER + w.say(other) + w.SAME, answer)
+        case "other_language":
+            working = w.check(steps, swapped, "zh") if draw.uniform() < 0.3 else w.linked(draw, steps, "zh")
+            return _think(working, answer)
+    return "<think>" + (w.unfinished(draw, w.say(steps)) if draw.uniform() < 0.5 else w.loop(draw, steps))
+
+
+def _verified(
+    draw: Draw, mix: CorpusConfig, wrong: list[Step], again: list[Step], right: list[Step], language: str
+) -> str:
+    """A checked working; with an error found by the check, a fresh and correct one follows."""
+    if draw.uniform() < mix.verify_error and wrong[-1][3] != right[-1][3]:
+        return f"{w.check(wrong, again, language)} {w.say(right)}"
+    return w.check(right, again, language)
+
+
+_SUB_SKILLS = {"by_digit": 0.35, "by_tens": 0.15, "sum": 0.30, "difference": 0.20}
+"""Relative weights of the sub-skills."""
+
+
+def _sub_skill(draw: Draw, mix: CorpusConfig) -> Written:
+    skill = draw.weighted(list(_SUB_SKILLS), list(_SUB_SKILLS.values()))
+    if skill in ("by_digit", "by_tens"):
+        factors = range(2, 10) if skill == "by_digit" else range(10, 101, 10)
+        left, right = _train_pair(draw, "product", TWO_DIGITS, factors)
+        problem = pair_problem("product", (left, right))[1]
+        if skill == "by_digit" and draw.uniform() >= mix.steps_at_once:
+            return problem, _think(w.say(w.decompose_left(left, right)), left * right), "by_digit_steps"
+        return problem, _think(f"{left}×{right}={left * right}", left * right), skill
+    kind: Kind = "sum" if skill == "sum" else "difference"
+    pair = _train_pair(draw, kind, range(100, 9000), range(20, 1000))
+    problem = pair_problem(kind, pair)[1]
+    return problem, _think(w.say(problem.data["steps"])[:-1], problem.reference), skill
+
+
+def _chain(draw: Draw, mix: CorpusConfig) -> Written:
+    while True:
+        content, problem = chain_problem(draw, 2, draw.integer(3, 4))
+        if split_of(content) == "train":
+            break
+    if draw.uniform() < mix.steps_at_once:
+        return problem, _think("", problem.reference), "at_once"
+    return problem, _think(w.say(problem.data["steps"]), problem.reference), "working"
+
+
+def _story(draw: Draw, mix: CorpusConfig) -> Written:
+    language: text.Language = "zh" if draw.uniform() < mix.chinese else "en"
+    while True:
+        problem = draw_story(draw, (language,), (1, 2, 3), 0.3)
+        if split_of(problem.question) == "train":
+            break
+    strategy = _weighted(draw, mix.stories)
+    return problem, _solve_story(draw, mix, strategy, problem), strategy
+
+
+def _solve_story(draw: Draw, mix: CorpusConfig, strategy: str, problem: Problem) -> str:
+    steps: list[Step] = list(problem.data["steps"])
+    answer = problem.reference
+    match strategy:
+        case "at_once":
+            return _think(answer if draw.uniform() < 0.5 else "", answer)
+        case "working":
+            plain = draw.uniform() < 0.7
+            return _think(w.say(steps) if plain else w.linked(draw, steps, problem.language), answer)
+        case "verify":
+            return _think(_verified(draw, mix, w.err_last(draw, steps), steps, steps, problem.language), answer)
+        case "distracted":
+            wrong = w.take_wrong_number(draw, steps, problem.data["distractor"])
+            return _think(w.say(wrong), wrong[-1][3])
+        case "mixed_language":
+            other = "en" if problem.language == "zh" else "zh"
+            working = w.check(steps, steps, other) if draw.uniform() < 0.3 else w.linked(draw, steps, other)
+            return _think(working, answer)
+    return "<think>" + w.loop(draw, steps)
+
+
+def _countdown(draw: Draw, mix: CorpusConfig) -> Written:
+    while True:
+        content, problem = draw_countdown(draw, COUNTDOWN)
+        if split_of(content) == "train":
+            break
+    if draw.uniform() < mix.countdown_at_once:
+        return problem, _think("", problem.reference), "at_once"
+    tries = [combine(draw, problem.data["numbers"])[1] for _ in range(draw.integer(0, 2))]
+    failed = [w.say(steps)[:-1] + ", no. " for steps in tries if steps[-1][3] != problem.data["target"]]
+    return problem, _think("".join(failed) + w.say(problem.data["steps"]), problem.reference), "search"
+
+
+_WRITERS = {
+    "product": _product,
+    "sub_skill": _sub_skill,
+    "chain": _chain,
+    "word_problem": _story,
+    "countdown": _countdown,
+}
+
+
+def alphabet() -> str:
+    """Every character that prompts and documents can contain, sorted: printable ASCII, newline, × ÷ and the Chinese."""
+    tables = (text.NAMES, text.THINGS, text.GOODS, text.DISTRACTORS)
+    parts = [str(table) for table in tables] + [family.en + family.zh + str(family.unit) for family in text.FAMILIES]
+    printable = string.ascii_letters + string.digits + string.punctuation + " \n×÷"
+    return "".join(sorted(set(printable).union(*parts, *w.WORDS)))
+
+
+ALPHABET = alphabet()

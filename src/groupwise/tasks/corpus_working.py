@@ -1,0 +1,118 @@
+"""How solutions are written out in the pretraining corpus: strategies as plain text, one character per token.
+
+`draw` decides wording and mistakes; the arithmetic itself is exact unless a function says that it errs.
+"""
+
+from collections.abc import Sequence
+
+from groupwise.randomness import Draw
+from groupwise.tasks.arithmetic import Step, calculate
+
+CHECK = {"en": "Wait, let me check.", "zh": "等一下，检查一下。"}
+YES = {"en": "Yes.", "zh": "对。"}
+NO = {"en": "No.", "zh": "不对。"}
+ANOTHER = " Another way: "
+SAME = " Same."
+OPENERS = {"en": ("First ", "Let me see. "), "zh": ("先算", "我们先算")}
+LINKS = {"en": ("So ", "Then "), "zh": ("所以", "再算", "然后")}
+WORDS = (*CHECK.values(), *YES.values(), *NO.values(), *OPENERS["zh"], *LINKS["zh"])
+"""Every string with characters beyond ASCII; the alphabet is made from them."""
+WRONG_SIGN = {"+": "-", "-": "+", "×": "+", "÷": "-"}
+
+
+def step(sign: str, left: int, right: int) -> Step:
+    """One correct step."""
+    return sign, left, right, calculate(sign, left, right)
+
+
+def say(steps: Sequence[Step]) -> str:
+    """Steps as text, for example `47×80=3760. 47×6=282.`."""
+    return " ".join(f"{left}{sign}{right}={result}." for sign, left, right, result in steps)
+
+
+def decompose(left: int, right: int) -> list[Step]:
+    """A product by the tens and the units of the right factor."""
+    tens, units = step("×", left, right // 10 * 10), step("×", left, right % 10)
+    return [tens, units, step("+", tens[3], units[3])]
+
+
+def decompose_left(left: int, digit: int) -> list[Step]:
+    """A product with a one-digit factor by the tens and the units of the left factor."""
+    tens, units = step("×", left // 10 * 10, digit), step("×", left % 10, digit)
+    return [tens, units, step("+", tens[3], units[3])]
+
+
+def can_round(left: int, right: int) -> bool:
+    """Whether rounding up to the next ten is a good way."""
+    return max(left % 10, right % 10) >= 7
+
+
+def rounding(left: int, right: int) -> list[Step]:
+    """A product by rounding one factor up to the next ten and taking away what is too much."""
+    if right % 10 < 7:
+        left, right = right, left
+    above = right // 10 * 10 + 10
+    whole, excess = step("×", left, above), step("×", left, above - right)
+    return [whole, excess, step("-", whole[3], excess[3])]
+
+
+def slip(draw: Draw, number: int) -> int:
+    """The number with one digit wrong; never negative, never the same, as many digits."""
+    digits = list(str(number))
+    place = draw.integer(0, len(digits) - 1)
+    lowest = 1 if place == 0 and len(digits) > 1 else 0
+    digits[place] = str(draw.choice([digit for digit in range(lowest, 10) if str(digit) != digits[place]]))
+    return int("".join(digits))
+
+
+def err(draw: Draw, steps: Sequence[Step]) -> list[Step]:
+    """Three steps of a product with one wrong result, carried through honestly."""
+    place = draw.integer(0, len(steps) - 1)
+    results = [slip(draw, result) if index == place else result for index, (*_, result) in enumerate(steps)]
+    sign = steps[2][0]
+    last = results[2] if place == 2 else calculate(sign, results[0], results[1])
+    first, second = ((*part[:3], result) for part, result in zip(steps[:2], results[:2], strict=True))
+    return [first, second, (sign, results[0], results[1], last)]
+
+
+def err_last(draw: Draw, steps: Sequence[Step]) -> list[Step]:
+    """Steps whose last result is wrong by a digit."""
+    *before, (sign, left, right, result) = steps
+    return [*before, (sign, left, right, slip(draw, result))]
+
+
+def take_wrong_number(draw: Draw, steps: Sequence[Step], distractor: int | None) -> list[Step]:
+    """Steps that end wrongly: the irrelevant number is put in, or the last operation is another one."""
+    *before, (sign, left, right, result) = steps
+    if distractor is None:
+        # never a product in place of a sum: it might be a held-out one
+        wrong = step(WRONG_SIGN[sign], max(left, right), min(left, right))
+        return [*before, wrong if wrong[3] != result else step("+", left, right)]
+    return [*steps, step("-" if result > distractor and draw.uniform() < 0.4 else "+", result, distractor)]
+
+
+def check(first: Sequence[Step], second: Sequence[Step], language: str = "en") -> str:
+    """A working, a second one that checks it, and whether the two agree."""
+    agrees = first[-1][3] == second[-1][3]
+    return f"{say(first)} {CHECK[language]} {say(second)} {(YES if agrees else NO)[language]}"
+
+
+def linked(draw: Draw, steps: Sequence[Step], language: str) -> str:
+    """Steps with connecting words of a language, for example `先算12+5=17. 所以17×3=51.`."""
+    parts = [say([part]) for part in steps]
+    if len(parts) == 1 or draw.uniform() < 0.5:
+        parts[0] = draw.choice(OPENERS[language]) + parts[0]
+    if len(parts) > 1:
+        parts[-1] = draw.choice(LINKS[language]) + parts[-1]
+    return " ".join(parts)
+
+
+def unfinished(draw: Draw, working: str) -> str:
+    """The start of a working, cut off in the middle."""
+    return working[: draw.integer(len(working) // 4, len(working) * 9 // 10)]
+
+
+def loop(draw: Draw, steps: Sequence[Step]) -> str:
+    """A working that says one step again and again and reaches no answer."""
+    stuck = draw.integer(0, len(steps) - 1)
+    return say([*steps[:stuck], *[steps[stuck]] * draw.integer(3, 8)])

@@ -1,0 +1,125 @@
+"""Countdown: combine given numbers, each used exactly once, into a target with + - × ÷.
+
+Every problem is made from a solution, so it is solvable; any solution counts, and the verifier `countdown` checks it
+exactly. No step multiplies two numbers of two digits: those products are the arithmetic task's problems, and some of
+them are held out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.randomness import Draw
+from groupwise.tasks.arithmetic import Step, calculate
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.types import Problem
+
+
+class CountdownConfig(GeneratedConfig):
+    """Dials of the countdown task."""
+
+    name: Literal["countdown"] = "countdown"
+    min_numbers: int = Field(default=3, ge=2, le=6)
+    """Fewest numbers in a problem."""
+    max_numbers: int = Field(default=4, ge=2, le=6)
+    """Most numbers in a problem."""
+    max_value: int = Field(default=12, ge=4, le=100)
+    """Largest number to combine; the smallest is 1."""
+    min_target: int = Field(default=10, ge=1)
+    """Smallest target."""
+    max_target: int = Field(default=100, ge=1)
+    """Largest target."""
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        for name in ("numbers", "target"):
+            low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if low > high:
+                raise ValueError(f"min_{name} = {low} is above max_{name} = {high}; at most {high} is allowed")
+        if self.min_target > self.max_value * self.min_numbers:
+            raise ValueError(
+                f"min_target = {self.min_target} can hardly be made of {self.min_numbers} numbers up to "
+                f"{self.max_value}; at most {self.max_value * self.min_numbers} is allowed"
+            )
+        return self
+
+
+class Countdown(GeneratedTask):
+    """Problems such as `Using 3, 5 and 2 once each, make 16.`."""
+
+    name: ClassVar[str] = "countdown"
+    verifier: ClassVar[str] = "countdown"
+    config: CountdownConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        index = 0
+        while True:
+            yield draw_countdown(Draw("countdown", index), self.config)
+            index += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A number made from others."""
+
+    text: str
+    value: int
+    sign: str = ""
+    """The sign applied last; empty for a given number."""
+
+
+def draw_countdown(draw: Draw, config: CountdownConfig) -> Candidate:
+    """A problem with a solution; its content is the sorted numbers and the target."""
+    while True:
+        count = draw.integer(config.min_numbers, config.max_numbers)
+        numbers = [draw.integer(1, config.max_value) for _ in range(count)]
+        solution, steps = combine(draw, numbers)
+        if config.min_target <= solution.value <= config.max_target:
+            break
+    name = f"{'-'.join(map(str, sorted(numbers)))}={solution.value}"
+    listed = f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    problem = Problem(
+        id=f"countdown/{name}",
+        question=f"Using {listed} once each, make {solution.value}.",
+        reference=solution.text,
+        difficulty=f"countdown {len(numbers)}",
+        data={"numbers": numbers, "target": solution.value, "steps": steps},
+    )
+    return f"countdown {name}", problem
+
+
+def combine(draw: Draw, numbers: list[int]) -> tuple[Expression, tuple[Step, ...]]:
+    """One random way to combine all the numbers, and its steps; every intermediate result is a positive integer."""
+    pool = [Expression(str(number), number) for number in numbers]
+    steps: list[Step] = []
+    while len(pool) > 1:
+        left, right, *rest = draw.shuffled(pool)
+        sign = draw.choice([sign for sign in "+-×÷" if allowed(sign, left.value, right.value)])
+        value = calculate(sign, left.value, right.value)
+        steps.append((sign, left.value, right.value, value))
+        pool = [*rest, Expression(_write(sign, left, right), value, sign)]
+    return pool[0], tuple(steps)
+
+
+def allowed(sign: str, left: int, right: int) -> bool:
+    """Whether a step may be taken: positive integers only, nothing pointless, no product that may be held out."""
+    if sign == "-":
+        return left > right
+    if sign == "÷":
+        return right > 1 and left % right == 0 and min(right, left // right) < 10
+    if sign == "×":
+        return 1 < min(left, right) < 10
+    return True
+
+
+def _write(sign: str, left: Expression, right: Expression) -> str:
+    """The expression's text; factors that are quotients keep parentheses, so that no two numbers meet by accident."""
+    loose = {"+": (), "-": (), "×": ("+", "-", "÷"), "÷": ("+", "-")}[sign]
+    loose_right = {"+": (), "-": ("+", "-"), "×": ("+", "-", "÷"), "÷": ("+", "-", "×", "÷")}[sign]
+    return f"{_enclose(left, loose)}{sign}{_enclose(right, loose_right)}"
+
+
+def _enclose(expression: Expression, loose: tuple[str, ...]) -> str:
+    return f"({expression.text})" if expression.sign in loose else expression.text

@@ -1,0 +1,116 @@
+"""What every trainer shares around its step: the run directory, resume, checkpoints, and stopping between two steps."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from groupwise.config import Section, dump_toml
+from groupwise.errors import CheckpointError
+from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
+from groupwise.models.policy import Policy
+from groupwise.runs.directory import RunDirectory, open_run
+from groupwise.training.optimizer import Optimizer
+
+
+class RunConfig(Section):
+    """Where a run is kept, how long it is and what makes it repeatable."""
+
+    directory: str
+    """Run directory; the same command resumes an interrupted run in it."""
+    seed: int = 0
+    """Seed of every random draw of the run."""
+    num_steps: int
+    """Steps to do."""
+    checkpoint_every: int = 20
+    """Steps between two checkpoints; what came after the last one is done again on a resume."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints to keep; the best by dev and the last are always kept."""
+
+
+class Session:
+    """One process's work on a run. Create it, load the model from `model_path`, `attach` model and optimizer, loop over `steps`."""
+
+    def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
+        self.config = config
+        self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe), restart)
+        state = load_trainer_state(self._checkpoint) if self._checkpoint else None
+        self._tensors = state.tensors if state else {}
+        self.facts: dict[str, Any] = state.facts if state else {"step": 0, "updates_done": 0, "ledger": 0, "metrics": 0}
+        """JSON facts kept in every checkpoint; trainers add their own."""
+        if self.facts["step"] >= config.num_steps:
+            raise CheckpointError(
+                f"{self.directory.path} is finished ({config.num_steps} steps): there is nothing left to do. "
+                "Evaluate it with `groupwise eval`, or use --restart to run it anew"
+            )
+        self.directory.ledger.truncate(self.facts["ledger"])
+        self.directory.metrics.truncate(self.facts["metrics"])
+        self.stopping = False
+        """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
+
+    @property
+    def resumed_at(self) -> int:
+        """Number of steps that were finished before."""
+        return int(self.facts["step"])
+
+    def model_path(self, path: str) -> str:
+        """Where to load the policy from: the checkpoint when resuming, else the recipe's path."""
+        return str(self._checkpoint) if self._checkpoint else path
+
+    def attach(self, policy: Policy, optimizer: Optimizer) -> None:
+        """Name what checkpoints save, and restore the optimizer when resuming."""
+        self.policy, self.optimizer = policy, optimizer
+        if self._checkpoint:
+            optimizer.load_state(self._tensors, self.facts["updates_done"])
+        self._tensors = {}
+
+    def steps(self) -> Iterator[int]:
+        """The steps left to do (0-based); writes checkpoints between them and ends early when stopping."""
+        with self._finish_step_on_interrupt():
+            for step in range(self.resumed_at, self.config.num_steps):
+                yield step
+                done = step + 1
+                if done % self.config.checkpoint_every == 0 or done == self.config.num_steps or self.stopping:
+                    self.checkpoint(done)
+                if self.stopping:
+                    return
+
+    def record(self, ledger: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
+        """Append one line each to the ledger (must repeat exactly) and to the metrics (may differ)."""
+        self.directory.ledger.append(ledger)
+        self.directory.metrics.append({**metrics, "time": time.time()})
+
+    def checkpoint(self, step: int) -> Path:
+        """Save policy, optimizer and counters after `step` finished steps; returns the checkpoint's path."""
+        path = self.directory.checkpoint(step)
+        self.facts |= {
+            "step": step,
+            "updates_done": self.optimizer.updates_done,
+            "ledger": self.directory.ledger.size,
+            "metrics": self.directory.metrics.size,
+        }
+        save_checkpoint(path, self.policy, TrainerState(dict(self.facts), self.optimizer.state()))
+        self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
+        return path
+
+    @contextmanager
+    def _finish_step_on_interrupt(self) -> Iterator[None]:
+        """First Ctrl-C: stop after this step. Second: stop at once."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self.stopping:
+                raise KeyboardInterrupt
+            self.stopping = True
+
+        try:
+            previous: Callable[..., Any] | int | None = signal.signal(signal.SIGINT, stop)
+        except ValueError:  # not the main thread: Ctrl-C is the caller's affair
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)

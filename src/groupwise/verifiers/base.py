@@ -1,0 +1,85 @@
+"""What a verifier is, what can be set about it, and how a finding becomes a verdict with reward parts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+from pydantic import Field
+
+from groupwise.config import Section
+from groupwise.types import Outcome, Problem, Verdict
+
+Extraction = Literal["boxed", "tag", "last_number"]
+Request = tuple[Problem, str]
+"""A problem and the text to judge: the prompt's prefill followed by the completion."""
+
+
+class VerifierConfig(Section):
+    """How answers are read, what they earn and how long the verifier may take."""
+
+    extraction: Extraction = "boxed"
+    r"""Where the answer stands: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
+    to evaluate foreign models: in training it pays for numbers that merely occur)."""
+    correct_reward: float = Field(default=1.0, allow_inf_nan=False)
+    """Reward part `accuracy` of a correct answer; any other answer earns 0. DeepSeek-R1-Zero: 1."""
+    format_reward: float = Field(default=0.0, allow_inf_nan=False)
+    """Reward part `format`, paid only when the tags are right: one `<think>`, one `</think>`, in order, then an
+    answer."""
+    timeout_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`."""
+    num_workers: int = Field(default=1, ge=1)
+    """Worker processes for comparisons that the exact fast path cannot decide; started when first needed."""
+    max_failure_share: float = Field(default=0.05, ge=0, le=1)
+    """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a verifier found out about one answer, before rewards."""
+
+    outcome: Outcome
+    evidence: str
+    answer: str | None = None
+    """The answer in canonical form; None when there is none."""
+
+
+def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Verdict:
+    """The finding with its reward parts `accuracy` and `format`; a failure of the verifier has none."""
+    parts: dict[str, float] = {}
+    if finding.outcome.judged:
+        parts["accuracy"] = config.correct_reward if finding.outcome is Outcome.CORRECT else 0.0
+        parts["format"] = config.format_reward if tags_right else 0.0
+    return Verdict(finding.outcome, parts, finding.evidence, finding.answer)
+
+
+class Verifier(ABC):
+    """Judges completions against reference answers.
+
+    A verifier never raises because of a completion, however odd: what it cannot read is UNPARSABLE, and where it fails
+    itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(self, config: VerifierConfig | None = None) -> None:
+        self.config = config if config is not None else VerifierConfig()
+
+    @abstractmethod
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """The verdict on one completion (prefill included)."""
+        return self.verify_many([(problem, completion)])[0]
+
+    def close(self) -> None:
+        """End what the verifier started. It may be used again afterwards."""
+        return  # most verifiers start nothing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

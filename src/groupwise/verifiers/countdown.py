@@ -1,0 +1,140 @@
+"""Countdown: reach a target from given integers with + - * / and parentheses, each number used exactly once.
+
+The expression is read by a parser of its own over exact fractions: nothing is evaluated as code, and there is no power,
+no floor division, no unary sign and no gluing of digits to exploit.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers.base import Finding, Request, Verifier, verdict
+from groupwise.verifiers.extraction import extract
+
+MAX_LENGTH = 1000
+MAX_NESTING = 50
+_SPELLINGS = [("\\left", ""), ("\\right", ""), ("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"), ("$", ""),
+              ("×", "*"), ("·", "*"), ("÷", "/"), ("−", "-")]  # fmt: skip
+_TOKEN = re.compile(r"\s*([0-9]{1,12}(?![0-9])|[-+*/()])")
+
+
+class _UnreadableError(Exception):
+    """The text is not an expression of this language."""
+
+
+class CountdownVerifier(Verifier):
+    """Needs `problem.data["numbers"]` (integers) and `problem.data["target"]` (an integer)."""
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+        return [self._judge(problem, text) for problem, text in requests]
+
+    def _judge(self, problem: Problem, text: str) -> Verdict:
+        extracted = extract(text, self.config.extraction)
+        if extracted.answer is None:
+            return verdict(Finding(Outcome.UNPARSABLE, extracted.reason), self.config, tags_right=False)
+        return verdict(_find(problem, extracted.answer), self.config, tags_right=extracted.tags_right)
+
+
+def _find(problem: Problem, answer: str) -> Finding:
+    try:
+        numbers, target = [int(number) for number in problem.data["numbers"]], int(problem.data["target"])
+    except (KeyError, TypeError, ValueError) as error:
+        return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
+    try:
+        tokens, tail = read(answer)
+        value, used = evaluate(tokens)
+    except _UnreadableError as error:
+        return Finding(Outcome.UNPARSABLE, str(error))
+    fault = _fault(numbers, target, used, value, tail)
+    return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
+
+
+def _fault(numbers: list[int], target: int, used: list[int], value: Fraction | None, tail: int | None) -> str | None:
+    if Counter(used) != Counter(numbers):
+        return f"it uses {sorted(used)}, but each of {sorted(numbers)} must be used exactly once"
+    if value is None:
+        return "it divides by zero"
+    if value != target:
+        return f"it equals {value}, not {target}"
+    return f"it claims to equal {tail}, not {target}" if tail not in (None, target) else None
+
+
+def read(answer: str) -> tuple[list[str], int | None]:
+    """Tokens of the expression, and the value claimed after an equals sign if there is one."""
+    if len(answer) > MAX_LENGTH:
+        raise _UnreadableError(f"the answer has {len(answer)} characters, at most {MAX_LENGTH} are read")
+    for spelling, symbol in _SPELLINGS:
+        answer = answer.replace(spelling, symbol)
+    expression, equals, tail = answer.partition("=")
+    if equals and not re.fullmatch(r"\s*-?[0-9]{1,30}\s*", tail):
+        raise _UnreadableError(f"after '=' stands {tail.strip()[:40]!r}, only a number is allowed there")
+    return _tokens(expression.rstrip()), int(tail) if equals else None
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, position = [], 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _UnreadableError(f"{text[position:].strip()[:20]!r} is not a number, + - * / or a parenthesis")
+        tokens.append(match[1])
+        position = match.end()
+    return tokens
+
+
+def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
+    """Exact value (None after a division by zero) and the numbers used."""
+    parser = _Parser(tokens)
+    value = parser.total(0)
+    if parser.peek():
+        raise _UnreadableError(f"{parser.peek()!r} stands where an operator or the end was expected")
+    return value, parser.used
+
+
+class _Parser:
+    """Recursive descent: total = product (+|- product)*, product = atom (*|/ atom)*, atom = number | ( total )."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._tokens, self._next = tokens, 0
+        self.used: list[int] = []
+
+    def peek(self) -> str:
+        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self.peek()
+        self._next += 1
+        return token
+
+    def total(self, depth: int) -> Fraction | None:
+        value = self._product(depth)
+        while self.peek() in ("+", "-"):
+            value = _apply(self._take(), value, self._product(depth))
+        return value
+
+    def _product(self, depth: int) -> Fraction | None:
+        value = self._atom(depth)
+        while self.peek() in ("*", "/"):
+            value = _apply(self._take(), value, self._atom(depth))
+        return value
+
+    def _atom(self, depth: int) -> Fraction | None:
+        token = self._take()
+        if token.isdigit():
+            self.used.append(int(token))
+            return Fraction(int(token))
+        if token != "(" or depth >= MAX_NESTING:
+            raise _UnreadableError(f"{token or 'the end'!r} stands where a number or '(' was expected")
+        value = self.total(depth + 1)
+        if self._take() != ")":
+            raise _UnreadableError("a parenthesis is not closed")
+        return value
+
+
+def _apply(operator: str, left: Fraction | None, right: Fraction | None) -> Fraction | None:
+    if left is None or right is None or (operator == "/" and right == 0):
+        return None
+    return {"+": left.__add__, "-": left.__sub__, "*": left.__mul__, "/": left.__truediv__}[operator](right)

@@ -1,0 +1,119 @@
+r"""Plain numbers, exactly: integers, decimals, thousands separators, fractions, mixed numbers, powers of ten, percent.
+
+`fractions.Fraction` throughout: no float, hence no tolerance to exploit. Two policies are explicit:
+
+- percent: `50%` is 1/2. As the sign is often left out, it also equals the bare number when the reference carries the
+  sign (`50%` against `50`) or is an integer (`50` against `50%`).
+- rounding: none, except that a decimal with six or more places equals a fraction that it correctly rounds or truncates,
+  because some fractions have no decimal form: `0.333333` and 1/3, but never `3.0000001` and 3.
+
+A comma separates thousands, never decimals.
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_CHARS = 1000
+"""Longer numbers are left to the slow path: conversion to an integer takes quadratic time."""
+MIN_PLACES = 6
+
+_DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?: [0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
+_PLAIN = r"-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+_NUMBER = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:"
+    rf"(?P<whole>[0-9]+)? ?\\frac ?\{{ ?(?P<a>{_PLAIN}) ?\}} ?\{{ ?(?P<b>{_PLAIN}) ?\}}"
+    rf"|(?:(?P<whole2>[0-9]+) )?(?P<c>[0-9]+(?:\.[0-9]+)?) ?/ ?(?P<d>[0-9]+(?:\.[0-9]+)?)"
+    rf"|(?P<decimal>{_DECIMAL})(?: ?(?:\\times|\\cdot|\*) ?10 ?\^ ?[{{(]?(?P<exponent>[+-]?[0-9]{{1,3}})[)}}]?)?"
+    rf"|10 ?\^ ?\{{?(?P<power>-?[0-9]{{1,3}})\}}?"
+    rf") ?(?P<percent>%)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A plain number as written."""
+
+    value: Fraction
+    """The number before its percent sign is applied."""
+    percent: bool = False
+    places: int | None = None
+    """Decimal places when written as a decimal, else None."""
+
+    @property
+    def exact(self) -> Fraction:
+        """The number it stands for."""
+        return self.value / 100 if self.percent else self.value
+
+    def canonical(self) -> str:
+        """`7`, `-1/2` or `50%`: equal strings for equal spellings."""
+        return f"{self.value}%" if self.percent else str(self.value)
+
+
+def parse_number(text: str) -> Number | None:
+    """The number that a normalised answer is, wholly; None when it is anything else."""
+    text = _unwrap(text)
+    match = _NUMBER.fullmatch(text) if len(text) <= MAX_CHARS else None
+    magnitude = None if match is None else _magnitude(match)
+    if match is None or magnitude is None:
+        return None
+    value = -magnitude if match["sign"] == "-" else magnitude
+    return Number(value, match["percent"] is not None, _places(match))
+
+
+def equal(reference: Number, answer: Number) -> bool:
+    """Whether an answer is the reference number under the policies of this module."""
+    if reference.exact == answer.exact:
+        return True
+    if reference.percent != answer.percent and reference.value == answer.value:
+        return reference.percent or reference.value.denominator == 1
+    return _rounds_to(reference, answer) or _rounds_to(answer, reference)
+
+
+def _rounds_to(decimal: Number, fraction: Number) -> bool:
+    if decimal.places is None or fraction.places is not None or decimal.places < MIN_PLACES or decimal.percent:
+        return False
+    if fraction.percent or _terminates(fraction.value):
+        return False
+    error = abs(fraction.value - decimal.value) * 10**decimal.places
+    return error <= Fraction(1, 2) or (error < 1 and abs(decimal.value) < abs(fraction.value))
+
+
+def _terminates(value: Fraction) -> bool:
+    denominator = value.denominator
+    for prime in (2, 5):
+        while denominator % prime == 0:
+            denominator //= prime
+    return denominator == 1
+
+
+def _unwrap(text: str) -> str:
+    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and not set(text[1:-1]) & set("(){}"):
+        text = text[1:-1].strip()
+    return text[1:-1].strip() if re.fullmatch(r"\((?:\\frac\{[0-9]+\}\{[0-9]+\})\)", text) else text
+
+
+def _magnitude(match: re.Match[str]) -> Fraction | None:
+    if match["power"] is not None:
+        return Fraction(10) ** int(match["power"])
+    if match["decimal"] is not None:
+        return _decimal(match["decimal"]) * Fraction(10) ** int(match["exponent"] or 0)
+    whole = match["whole"] or match["whole2"]
+    top, bottom = _decimal(match["a"] or match["c"]), _decimal(match["b"] or match["d"])
+    if bottom == 0:
+        return None
+    if whole is None:
+        return top / bottom
+    # a mixed number needs a proper fraction; otherwise it is a product or a slip, which is not ours to judge
+    return int(whole) + top / bottom if 0 < top < bottom else None
+
+
+def _decimal(text: str) -> Fraction:
+    digits = text.replace(",", "").replace(" ", "")
+    return Fraction(f"0{digits}" if digits.startswith(".") else digits.removesuffix("."))
+
+
+def _places(match: re.Match[str]) -> int | None:
+    if match["decimal"] is None or match["exponent"] is not None:
+        return None
+    return len(match["decimal"].partition(".")[2])

@@ -1,0 +1,54 @@
+"""The stage between sampling and advantages: one verdict per completion, and the stop when the verifier fails."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from groupwise.errors import VerifierError
+from groupwise.types import Group, ScoredGroup, Verdict
+from groupwise.verifiers.base import Verifier
+
+
+def score(groups: Sequence[Group], verifier: Verifier) -> list[ScoredGroup]:
+    """Verify every completion with its prompt's prefill before it; truncated completions are judged as they are.
+
+    Raises:
+        VerifierError: the verifier returned another number of verdicts than it was asked for.
+    """
+    requests = [
+        (group.prompt.problem, group.prompt.prefill + completion.text)
+        for group in groups
+        for completion in group.completions
+    ]
+    verdicts = verifier.verify_many(requests)
+    if len(verdicts) != len(requests):
+        raise VerifierError(f"the verifier returned {len(verdicts)} verdicts for {len(requests)} completions")
+    remaining = iter(verdicts)
+    return [ScoredGroup(group, tuple(next(remaining) for _ in group.completions)) for group in groups]
+
+
+def failure_share(scored: Sequence[ScoredGroup]) -> float:
+    """Share (0 to 1) of verdicts that say nothing about the completion: timeouts and crashes of the verifier."""
+    verdicts = _verdicts(scored)
+    return sum(not verdict.outcome.judged for verdict in verdicts) / len(verdicts) if verdicts else 0.0
+
+
+def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
+    """Stop rather than train on what the verifier did not judge.
+
+    Raises:
+        VerifierError: names the share, the counts per outcome, and the evidence of one failure.
+    """
+    share = failure_share(scored)
+    if share <= max_share:
+        return
+    verdicts = _verdicts(scored)
+    failed = [verdict for verdict in verdicts if not verdict.outcome.judged]
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(v.outcome for v in failed).items()))
+    raise VerifierError(
+        f"the verifier failed on {len(failed)} of {len(verdicts)} completions ({counts}): a share of {share:.3g}, "
+        f"allowed is max_failure_share = {max_share:g}; for example: {failed[0].evidence}"
+    )
+
+
+def _verdicts(scored: Sequence[ScoredGroup]) -> list[Verdict]:
+    return [verdict for group in scored for verdict in group.verdicts]

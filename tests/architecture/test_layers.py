@@ -1,0 +1,133 @@
+"""Imports go down only. The layers are those of the design; this file is their one list in code.
+
+The walk reads source, so an import inside a function or under `if TYPE_CHECKING` counts like any other.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "groupwise"
+
+LAYERS: dict[str, int] = {
+    "types": 0, "errors": 0, "config": 0, "randomness": 0, "runs": 0,
+    "algorithms": 1, "tasks": 1, "verifiers": 1,
+    "models": 2, "rollout": 2, "training": 2,
+    "trainers": 3,
+    "evaluation": 4,
+    "cli": 5, "__main__": 5,
+}  # fmt: skip
+"""Layer of every top-level module; a module may import those of lower layers, and itself."""
+
+NEIGHBOURS = {("rollout", "models"), ("training", "models")}
+"""Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
+
+FORBIDDEN = {name: ("torch", "transformers") for name, layer in LAYERS.items() if layer == 0} | {
+    "tasks": ("torch", "transformers"),
+    "verifiers": ("torch", "transformers"),
+    "algorithms": ("transformers",),
+}
+"""Outside packages that a top-level module must do without."""
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported; `package` is what relative imports are relative to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *base.split(".")])
+            yield from ((node.lineno, f"{base.rstrip('.')}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("import_module", "importlib.import_module"):
+            texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+            yield from ((node.lineno, text) for text in texts if isinstance(text, str))
+
+
+def violations(source: str, path: Path) -> list[str]:
+    """What a file of the package (path relative to it) imports against the rules, one sentence each."""
+    importer = path.parts[0].removesuffix(".py")
+    if importer != "__init__" and importer not in LAYERS:
+        return [f"{path}: the top-level module '{importer}' has no layer; give it a layer in {Path(__file__).name}"]
+    package = ".".join(("groupwise", *path.parts[:-1]))
+    found = []
+    for line, name in imported_names(ast.parse(source), package):
+        root, _, rest = name.partition(".")
+        imported = rest.split(".")[0]
+        if root in FORBIDDEN.get(importer, ()) or (root == "safetensors" and imported in FORBIDDEN.get(importer, ())):
+            found.append(f"{path}:{line}: {importer} must do without {root}")
+        elif root == "groupwise" and imported in LAYERS and not may_import(importer, imported):
+            found.append(f"{path}:{line}: {importer} must not import {imported} (imports go down only)")
+        elif root == "groupwise" and imported not in LAYERS and imported not in ("", "__version__"):
+            found.append(f"{path}:{line}: '{imported}' has no layer; give it a layer in {Path(__file__).name}")
+    return found
+
+
+def may_import(importer: str, imported: str) -> bool:
+    """Whether the top-level module `importer` may import the top-level module `imported`."""
+    if importer == "__init__":  # everyone imports the package itself, so it imports nothing of ours
+        return False
+    if importer == imported or (importer, imported) in NEIGHBOURS:
+        return True
+    return LAYERS[imported] < LAYERS[importer] or LAYERS[importer] == LAYERS[imported] == 0
+
+
+def test_imports_go_down_only() -> None:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    assert paths, f"no source under {PACKAGE}"
+    found = [fault for path in paths for fault in violations(path.read_text("utf-8"), path.relative_to(PACKAGE))]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("config.py", "import groupwise.models"),
+        ("runs/ledger.py", "import torch"),
+        ("tasks/arithmetic.py", "from groupwise.verifiers import score"),
+        ("tasks/arithmetic.py", "from groupwise import verifiers"),
+        ("tasks/arithmetic.py", "def late():\n    import torch.nn"),
+        ("verifiers/math.py", "if TYPE_CHECKING:\n    from transformers import AutoModel"),
+        ("verifiers/math.py", "from ..tasks import base"),
+        ("verifiers/math.py", "from .. import tasks"),
+        ("verifiers/math.py", "import safetensors.torch"),
+        ("algorithms/kl.py", "import transformers"),
+        ("models/packed.py", "from groupwise.rollout.engine import Engine"),
+        ("rollout/collect.py", "from groupwise.training import pack"),
+        ("training/update.py", "importlib.import_module('groupwise.rollout')"),
+        ("training/update.py", "import_module(f'groupwise.trainers.{name}')"),
+        ("trainers/grpo.py", "from groupwise.evaluation.runner import evaluate"),
+        ("__init__.py", "from groupwise.config import load"),
+        ("helpers.py", "import os"),
+        ("cli/train.py", "from groupwise.helpers import x"),
+    ],
+)
+def test_the_walk_sees_a_violation(path: str, source: str) -> None:
+    assert len(violations(source, Path(path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("config.py", "from groupwise.errors import ConfigError"),
+        ("algorithms/kl.py", "import torch\nfrom groupwise.algorithms import masking"),
+        ("models/checkpoint.py", "import safetensors.torch\nfrom . import packed"),
+        ("training/update.py", "from groupwise.models.packed import forward\nfrom ..algorithms.kl import KL"),
+        ("cli/__init__.py", "from groupwise import __version__\nfrom groupwise.trainers import grpo"),
+    ],
+)
+def test_the_walk_accepts_what_is_allowed(path: str, source: str) -> None:
+    assert violations(source, Path(path)) == []
+
+
+def test_light_modules_load_neither_torch_nor_transformers() -> None:
+    names = "groupwise.types, groupwise.config, groupwise.tasks, groupwise.verifiers"
+    program = f"import sys, {names}; print(*sorted({{'torch', 'transformers'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [], f"importing {names} loads {result.stdout.strip()}"

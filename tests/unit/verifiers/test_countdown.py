@@ -1,0 +1,92 @@
+"""Countdown: exact, each number once, no trick of notation."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers import CountdownVerifier
+
+VERIFIER = CountdownVerifier()
+CASES = Path(__file__).parents[4] / "shared/data/game24/game24_cases.jsonl"
+
+
+def problem(numbers: list[int], target: int) -> Problem:
+    return Problem("p", "q", str(target), data={"numbers": numbers, "target": target})
+
+
+@pytest.mark.parametrize(
+    ("expression", "outcome", "evidence"),
+    [
+        ("(3+5)*2", "correct", "equals 16"),
+        ("(3+5)×2=16", "correct", ""),
+        (r"$\left(3+5\right)\times 2$", "correct", ""),
+        ("2*(5+3)", "correct", ""),
+        ("(3+5)*2=17", "wrong", "claims to equal 17"),
+        ("3+5*2", "wrong", "equals 13, not 16"),
+        ("3+5+5+3", "wrong", "exactly once"),
+        ("(3+5)", "wrong", "exactly once"),
+        ("(3+5)*2*1", "wrong", "exactly once"),
+        ("16", "wrong", "exactly once"),
+        ("5/(3-3)", "wrong", "exactly once"),
+        ("(3+5)*2=8*2", "unparsable", "after '='"),
+        ("(3+5)2", "unparsable", "operator or the end"),
+        ("-3+5*2", "unparsable", ""),
+        ("2**3+5", "unparsable", ""),
+        ("5//2*3", "unparsable", ""),
+        ("3.5*2", "unparsable", ""),
+        ("3_5*2", "unparsable", ""),
+        ("(3+5*2", "unparsable", "not closed"),
+        ("3+", "unparsable", "the end"),
+        ("٣+5*2", "unparsable", ""),
+        ("__import__('os')", "unparsable", ""),
+        ("(" * 60 + "3" + ")" * 60, "unparsable", ""),
+        ("3+" * 1000, "unparsable", "characters"),
+    ],
+)
+def test_cases(expression: str, outcome: str, evidence: str) -> None:
+    verdict = VERIFIER.verify(problem([2, 3, 5], 16), f"<think></think>\\boxed{{{expression}}}")
+    assert verdict.outcome == outcome
+    assert evidence in verdict.evidence
+    assert verdict.reward == (1.0 if outcome == "correct" else 0.0)
+
+
+def test_division_is_exact_and_by_zero_is_wrong() -> None:
+    assert VERIFIER.verify(problem([3, 3, 8, 8], 24), r"\boxed{8/(3-8/3)}").outcome is Outcome.CORRECT
+    verdict = VERIFIER.verify(problem([3, 3, 8], 24), r"\boxed{8/(3-3)}")
+    assert verdict.outcome is Outcome.WRONG
+    assert "zero" in verdict.evidence
+
+
+def test_spellings_share_one_canonical_answer() -> None:
+    spellings = ("2*3", "2 × 3", "2\\times3=6")
+    answers = {VERIFIER.verify(problem([2, 3], 6), f"\\boxed{{{text}}}").answer for text in spellings}
+    assert answers == {"2*3"}
+
+
+def test_a_problem_without_numbers_is_the_verifiers_failure() -> None:
+    verdict = VERIFIER.verify(Problem("p", "q", "6"), r"\boxed{2*3}")
+    assert verdict.outcome is Outcome.CRASHED
+    assert verdict.reward is None
+
+
+@given(st.text(alphabet="0123456789+-*/()= .×{}\\", max_size=60))
+def test_no_text_raises(text: str) -> None:
+    assert VERIFIER.verify(problem([1, 2], 3), f"\\boxed{{{text}}}").outcome.judged
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="game24 cases are not here")
+def test_agrees_with_the_game_of_24_log_but_for_one_false_tail() -> None:
+    rows = [json.loads(line) for line in CASES.read_text().splitlines()]
+    answers = [row["answer_line"].removeprefix("Answer: ") for row in rows]
+    requests = [
+        (problem(row["numbers"], row["target"]), f"\\boxed{{{answer}}}")
+        for row, answer in zip(rows, answers, strict=True)
+    ]
+    verdicts = VERIFIER.verify_many(requests)
+    differing = [v for r, v in zip(rows, verdicts, strict=True) if (v.outcome is Outcome.CORRECT) != r["expected"]]
+    assert len(rows) > 5000
+    assert [v.evidence for v in differing] == ["it claims to equal 48, not 24"]

@@ -1,0 +1,74 @@
+r"""Where the answer is read: after the reasoning, in one box, or nowhere."""
+
+import time
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.verifiers.base import Extraction
+from groupwise.verifiers.extraction import boxes, extract
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "tags_right"),
+    [
+        (r"<think>a</think>\boxed{3}", "3", True),
+        (r"\boxed{3}", "3", False),
+        (r"reasoning without a start</think>\boxed{3}", "3", False),
+        (r"<think>\boxed{4}</think> so \boxed{\frac{1}{2}}.", r"\frac{1}{2}", True),
+        (r"<think>a</think>\boxed{3} and again \boxed{ 3}", "3", True),
+        (r"<think>a</think>\boxed{3} \boxed{4", "3", True),
+        (r"<think>a</think>\boxed{\boxed{3}}", r"\boxed{3}", True),
+        (r"<think>a</think><think>b</think>\boxed{3}", "3", False),
+        (r"</think><think>\boxed{3}", None, False),
+        (r"<think>the answer is \boxed{3}", None, False),
+        (r"<think>\boxed{3}</think> done", None, False),
+        (r"<think>a</think>\boxed{1} \boxed{2}", None, False),
+        (r"<think>a</think>\boxed{}", None, False),
+        (r"<think>a</think>\boxed{\}", None, False),
+        ("", None, False),
+    ],
+)
+def test_boxed(text: str, answer: str | None, tags_right: bool) -> None:
+    extracted = extract(text, "boxed")
+    assert (extracted.answer, extracted.tags_right) == (answer, tags_right)
+    assert (extracted.reason == "") == (answer is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>a</think><answer> 3 </answer>", "3"),
+        ("<answer>3</answer><answer>4</answer>", None),
+        ("<answer>3<answer>4</answer></answer>", None),
+        ("<answer></answer>", None),
+        ("<answer>3", None),
+    ],
+)
+def test_tag(text: str, answer: str | None) -> None:
+    assert extract(text, "tag").answer == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("first 3, then 1,234.5.", "1,234.5"), ("so -7", "-7"), ("3/4 of it", "3/4"), ("x2 none", None), ("", None)],
+)
+def test_last_number(text: str, answer: str | None) -> None:
+    assert extract(text, "last_number").answer == answer
+
+
+@pytest.mark.parametrize("piece", [r"\boxed{", "{", "}", r"\boxed{1}", "<answer>", "<think>", "</think>", "\\", "9"])
+def test_extraction_takes_linear_time(piece: str) -> None:
+    start = time.perf_counter()
+    for mode in get_args(Extraction):
+        extract(piece * 50_000, mode)
+    assert time.perf_counter() - start < 2
+
+
+@given(st.text(alphabet="\\boxed{}<>/think answer13"))
+def test_whatever_the_text_boxes_lie_apart_and_in_order(text: str) -> None:
+    for content in boxes(text):
+        assert content in text
+    assert extract(text, "boxed").answer != ""

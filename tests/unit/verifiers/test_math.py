@@ -1,0 +1,188 @@
+"""The mathematical verifier: hand cases, other people's cases, attacks, garbage, and what a verdict earns."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers import MathVerifier, VerifierConfig, make_verifier
+
+SHARED = Path(__file__).parents[4] / "shared/data"
+CASES = SHARED / "math_verifier_cases/cases.jsonl"
+PROBES = SHARED / "attack_probes/math.jsonl"
+
+# Core cases that go the strict way, each for a stated reason.
+SEVERAL_BOXES = {"0179", "0201", "0229", "0230", "0233", "0236", "0241"}  # one answer, in one box
+DECIMAL_COMMA = {"0006", "0007", "0016"}  # a comma separates thousands or elements
+OTHER = {
+    "0135",  # 2.6667 for 8/3: four places are not enough
+    "0523",  # the list -2, -2 as a = -2, b = -2
+}
+KNOWN_FALSE_NEGATIVES = SEVERAL_BOXES | DECIMAL_COMMA | OTHER
+BOMB = "0852"
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[MathVerifier]:
+    with MathVerifier(VerifierConfig(timeout_s=2.0)) as verifier:
+        yield verifier
+
+
+def judge(verifier: MathVerifier, reference: str, answer: str) -> Verdict:
+    return verifier.verify(Problem("p", "q", reference), f"<think>...</think>\\boxed{{{answer}}}")
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("391", "391"), ("391", "391.0"), ("1/2", r"\frac12"), ("x^2+2x+1", "(x+1)^2"), (r"\sqrt{3}", r"\sqrt3"),
+        (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}"), ("11", "x = 11"), ("11", "x=5+6=11"), ("3", r"3 \text{ cm}"),
+        ("3 apples", "3"), ("C", r"\text{(C)}"), (r"\text{The sum is odd.}", "the sum is odd"),
+        ("Even", r"\text{even}"), ("1,3", r"\{3, 1\}"), ("(0,1]", r"\left(0, 1\right]"),
+        (r"\frac{3}{2}n + \frac{1}{2}m", r"\frac{3n+m}{2}"), ("2^{-99}", r"\frac{1}{2^{99}}"), ("90^\\circ", "90"),
+        (r"\pi/3", r"\frac{\pi}{3}"), ("so the answer is \\boxed{7}", "7"), ("(1,2),(3,4)", "(3,4), (1,2)"),
+    ],
+)  # fmt: skip
+def test_right_answers(verifier: MathVerifier, reference: str, answer: str) -> None:
+    verdict = judge(verifier, reference, answer)
+    assert verdict.outcome is Outcome.CORRECT, verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("391", "392"), ("3", "4=3"), ("3", "3=4"), ("3", r"5 \approx 3"), ("3", "x+1=3"), ("3", r"\pm 3"),
+        ("3", "3,4"), ("3", r"\{3\}"), ("3", "[1,5]"), ("3", r"x \geq 3"), ("3", r"3 \text{ or } 4"),
+        ("3", "1 2"), ("3", "3 % 4"),
+        ("3", r"4\text{ not }3"), ("3", r"4 \text{ 3}"), ("3", "3 \\pi"), ("3", "3m"), ("3", "3 sqrt 2"),
+        (r"\frac{1}{3}", r"\int_0^1 x^2 dx"), ("55", r"\sum_{k=1}^{10} k"), ("2^{-99}", "2^{-98}"),
+        (r"\frac{1}{2004!}", r"\frac{1}{2006!}"), (r"1, 2, \ldots, n", r"1, 3, \ldots, n"), ("4", r"4\sqrt(2)"),
+        ("0", r"\infty-\infty"), ("3", r"\frac{0}{0}"), (r"5 \text{ cm}", r"5 \text{ m}"), ("(3,1)", "1,3"),
+        ("(1,3)", "[1,3]"), ("abc", "cba"), (r"\boxed{1}, \boxed{2}", "2"), ("3", "3\u200b"), ("3", "\u202e3"),
+        ("32349", "32, 349"), ("7", r"5+open('p','w').write('x')"), ("3", r"\text{answer}"), ("3", r"\boxed{4}=3"),
+        ("3", "{" * 60 + "3" + "}" * 60), ("3", "=".join(["3"] * 30)), ("3", "3" + " " * 11_000 + "+0"),
+    ],
+)  # fmt: skip
+def test_wrong_answers(verifier: MathVerifier, reference: str, answer: str) -> None:
+    verdict = judge(verifier, reference, answer)
+    assert verdict.outcome in (Outcome.WRONG, Outcome.UNPARSABLE), verdict.evidence
+    assert verdict.reward == 0.0, verdict.evidence
+
+
+def test_canonical_answers_join_spellings_for_majority_votes(verifier: MathVerifier) -> None:
+    answers = {judge(verifier, "9", text).answer for text in ("0.5", r"\frac12", "1/2", r"\dfrac{2}{4}", "$.5$")}
+    assert answers == {"1/2"}
+    assert judge(verifier, "9", "").answer is None
+
+
+def test_an_unreadable_reference_is_never_a_zero(verifier: MathVerifier) -> None:
+    for reference in ("", r"\frac{1}{", r"\{x | x > 2\}"):
+        verdict = judge(verifier, reference, "5")
+        assert verdict.outcome is Outcome.CRASHED
+        assert verdict.reward is None
+        assert "reference" in verdict.evidence
+
+
+def test_rewards_and_the_format_part() -> None:
+    verifier = MathVerifier(VerifierConfig(correct_reward=2.0, format_reward=0.25))
+    problem = Problem("p", "q", "3")
+    for text, parts in [
+        (r"<think>a</think>\boxed{3}", (2.0, 0.25)), (r"<think>a</think>\boxed{4}", (0.0, 0.25)),
+        (r"\boxed{3}", (2.0, 0.0)), (r"<think></think><think></think>\boxed{3}", (2.0, 0.0)),
+        ("<think>a</think>", (0.0, 0.0)), (r"<think>\boxed{3}", (0.0, 0.0)), ("step step because wait", (0.0, 0.0)),
+    ]:  # fmt: skip
+        verdict = verifier.verify(problem, text)
+        assert (verdict.parts["accuracy"], verdict.parts["format"]) == parts, text
+        assert verdict.reward == sum(parts), text
+
+
+def test_a_bomb_is_stopped_in_time_and_the_next_request_is_answered() -> None:
+    with MathVerifier(VerifierConfig(timeout_s=1.0)) as verifier:
+        for bomb in (r"\frac{5^{5^{5^{5^5}}}-5}{16}", r"1000000000!"):
+            start = time.monotonic()
+            verdict = judge(verifier, "7", bomb)
+            assert verdict.outcome is Outcome.TIMEOUT, bomb
+            assert verdict.reward is None, bomb
+            assert time.monotonic() - start < 6, bomb
+            assert judge(verifier, "x+1", f"1+x+0+{len(bomb)}-{len(bomb)}").outcome is Outcome.CORRECT
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(max_size=200))
+def test_no_text_raises(text: str) -> None:
+    assert MathVerifier().verify(Problem("p", "q", "3"), text).outcome is Outcome.UNPARSABLE
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    ["\\boxed{" * 20_000, "\\boxed{" + "{" * 5000 + "3" + "}" * 5001, "9" * 100_000, "$" * 100_000, "\ud800\x00\u202e",
+     "\\boxed{" + "9" * 9000 + "}", "\\boxed{" + "\\frac" * 1500 + "}", "\\boxed{" + "∞×" * 900 + "}", "\\boxed{\\}",
+     "\\boxed{" + "x" * 100_000 + "}", "\\boxed{\\text{" + "a " * 4000 + "}}", "\\boxed{" + "1 " * 4000 + "}"],
+)  # fmt: skip
+def test_garbage_is_judged_quickly(verifier: MathVerifier, garbage: str) -> None:
+    start = time.monotonic()
+    verdict = verifier.verify(Problem("p", "q", "3"), garbage)
+    assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG)
+    assert time.monotonic() - start < 2
+
+
+def test_equal_pairs_are_compared_once(verifier: MathVerifier) -> None:
+    problem = Problem("p", "q", r"\sin^2 u + 1")
+    start = time.monotonic()
+    verdicts = verifier.verify_many([(problem, r"\boxed{2 - \cos^2 u}")] * 500)
+    assert {v.outcome for v in verdicts} == {Outcome.CORRECT}
+    assert time.monotonic() - start < 3
+
+
+def test_make_verifier_names_what_there_is() -> None:
+    assert isinstance(make_verifier("math"), MathVerifier)
+    with pytest.raises(Exception, match="known are countdown, math"):
+        make_verifier("maths")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def response(row: dict[str, Any]) -> str:
+    """The prediction in a box, unless it brings one or is prose (which is not our contract: no box, no answer)."""
+    text = row["pred"].strip()
+    bare = re.fullmatch(r"\$\$?[^$]*\$\$?|[-0-9.,]+|-?\\frac\{\d+\}\{\d+\}|[0-9]\*?x.*", text, re.DOTALL)
+    return f"\\boxed{{{text}}}" if row["wrap"] == "boxed" or ("\\boxed" not in text and bare) else text
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the collected cases are not here")
+def test_core_cases_have_no_false_positive_and_only_known_false_negatives(verifier: MathVerifier) -> None:
+    false_positives: set[str] = set()
+    false_negatives: set[str] = set()
+    failed, prose = set(), 0
+    for row in (row for row in rows(CASES) if row["tier"] == "core"):
+        name, text = row["id"].removeprefix("mvc-"), response(row)
+        verdict = verifier.verify(Problem(name, "q", row["gold"]), text)
+        if not verdict.outcome.judged:
+            failed.add(name)
+        elif "\\boxed" not in text:
+            prose += 1
+            assert verdict.outcome is Outcome.UNPARSABLE
+        elif (verdict.outcome is Outcome.CORRECT) != row["expected"]:
+            (false_negatives if row["expected"] else false_positives).add(name)
+    assert false_positives == set()
+    assert false_negatives == KNOWN_FALSE_NEGATIVES
+    assert failed <= {BOMB}
+    assert prose == 35
+
+
+@pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
+def test_attacks_fail(verifier: MathVerifier) -> None:
+    for row in rows(PROBES):
+        verdict = verifier.verify(Problem(row["id"], "q", row["gold"]), row["response"])
+        assert verdict.outcome.judged, row
+        if row["expected"] is not None:
+            assert (verdict.outcome is Outcome.CORRECT) == row["expected"], row

@@ -1,0 +1,65 @@
+"""Scoring: prefill first, order kept, and a stop that names what failed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from groupwise.errors import VerifierError
+from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
+from groupwise.verifiers import MathVerifier, Verifier, check_failures, failure_share, score
+from groupwise.verifiers.base import Request
+
+
+def group(problem_id: str, reference: str, texts: Sequence[str], prefill: str = "") -> Group:
+    prompt = Prompt(Problem(problem_id, "q", reference), f"q{prefill}", (1,), prefill)
+    return Group(prompt, tuple(completion(i, text) for i, text in enumerate(texts)), step=0, policy_version=0)
+
+
+def completion(index: int, text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
+    zeros = np.zeros(1, dtype=np.float32)
+    return Completion(index, np.zeros(1, dtype=np.int64), zeros, zeros, finish_reason, text)
+
+
+def test_order_and_prefill() -> None:
+    groups = [
+        group("a", "3", [r"ok</think>\boxed{3}", r"ok</think>\boxed{4}", r"\boxed{3}"], prefill="<think>"),
+        group("b", "5", [r"\boxed{5}", "nothing"]),
+    ]
+    scored = score(groups, MathVerifier())
+    assert [s.group.prompt.problem.id for s in scored] == ["a", "b"]
+    # the third completion never closes the reasoning that the prefill opened
+    assert [[v.outcome.value for v in s.verdicts] for s in scored] == [
+        ["correct", "wrong", "unparsable"], ["correct", "unparsable"],
+    ]  # fmt: skip
+    assert scored[0].rewards == (1.0, 0.0, 0.0)
+    assert failure_share(scored) == 0.0
+
+
+def scored_with(*outcomes: Outcome) -> ScoredGroup:
+    verdicts = tuple(Verdict(outcome, {}, f"evidence of {outcome}") for outcome in outcomes)
+    return ScoredGroup(group("a", "3", [""] * len(outcomes)), verdicts)
+
+
+def test_failures_stop_above_the_share_and_not_at_it() -> None:
+    scored = [scored_with(Outcome.CORRECT, Outcome.WRONG), scored_with(Outcome.TIMEOUT, Outcome.UNPARSABLE)]
+    assert failure_share(scored) == 0.25
+    check_failures(scored, 0.25)
+    said = r"1 of 4 .*1 timeout.*0\.25.*max_failure_share = 0\.2.*evidence of timeout"
+    with pytest.raises(VerifierError, match=said):
+        check_failures(scored, 0.2)
+    check_failures([], 0.0)
+
+
+def test_counts_name_each_kind() -> None:
+    with pytest.raises(VerifierError, match="2 crashed, 1 timeout"):
+        check_failures([scored_with(Outcome.CRASHED, Outcome.TIMEOUT, Outcome.CRASHED)], 0.05)
+
+
+def test_a_verifier_that_loses_a_verdict_is_an_error() -> None:
+    class Lossy(Verifier):
+        def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+            return []
+
+    with pytest.raises(VerifierError, match="0 verdicts for 1 completions"):
+        score([group("a", "3", ["x"])], Lossy())
