@@ -1,0 +1,25 @@
+"""The tasks. To add one: write its file, then add its class to `TASKS` and its configuration to `TaskOptions`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
+from groupwise.tasks.base import Task
+from groupwise.tasks.countdown import Countdown, CountdownConfig
+from groupwise.tasks.jsonl import Jsonl, JsonlConfig
+from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
+
+TaskOptions = Annotated[
+    ArithmeticConfig | WordProblemsConfig | CountdownConfig | JsonlConfig,
+    Field(discriminator="name"),
+]
+"""The [task] section of a recipe: `name` says which task's dials the others are."""
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Arithmetic, WordProblems, Countdown, Jsonl)}
+"""Task classes by name."""
+
+
+def make_task(config: TaskOptions) -> Task:
+    """The task that a configuration describes."""
+    return TASKS[config.name](config)

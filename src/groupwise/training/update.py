@@ -14,7 +14,7 @@ from groupwise.algorithms.aggregation import AGGREGATIONS, BatchSize, token_weig
 from groupwise.algorithms.kl import k3
 from groupwise.algorithms.policy_losses import clipped_ratio
 from groupwise.config import Section
-from groupwise.errors import ConfigError, InvariantError
+from groupwise.errors import InvariantError
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.training.micro_batches import micro_batches
@@ -214,12 +214,3 @@ def _compare(logprobs: Tensor, sampling_logprobs: Tensor, policy: Policy, config
             "the completions do not come from the policy that is trained (wrong temperature, other weights, or a fault)"
         )
     return difference
-
-
-def check_budget(config: LossConfig, prompts_per_step: int) -> None:
-    """More updates than prompts cannot be made."""
-    if config.mini_batches > prompts_per_step:
-        raise ConfigError(
-            f"loss.mini_batches = {config.mini_batches} is more than prompts_per_step = {prompts_per_step}: "
-            "each update needs at least one group"
-        )

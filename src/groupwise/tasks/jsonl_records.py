@@ -1,0 +1,140 @@
+"""Records of problem files: `.jsonl`, `.json` lists and data sets of the Hugging Face hub, read without guessing.
+
+Whatever cannot be read is a DataError that names the file, the line (or the record's number) and what is wrong.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError, DataError
+
+BOXED = "boxed"
+"""As an answer pattern: the content of the last `\\boxed{}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record and where it stands."""
+
+    where: str
+    """For messages, for example `train.jsonl line 17`."""
+    number: int
+    """From 1; the line number in a `.jsonl` file."""
+    fields: Mapping[str, Any]
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    """Records of a `.jsonl` file (one object a line; blank lines are skipped) or a `.json` file (a list of objects)."""
+    if path.suffix not in (".jsonl", ".json"):
+        raise ConfigError(f"problem file {path}: its name ends in {path.suffix!r}; .jsonl and .json are allowed")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(
+            f"there is no problem file {path.absolute()}; give its path, or data_dir for a preset"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not a readable UTF-8 file: {error}") from None
+    return _lines(path, text) if path.suffix == ".jsonl" else _items(path, text)
+
+
+def _lines(path: Path, text: str) -> Iterator[Record]:
+    # not splitlines(), which also splits at characters that JSON strings may hold, such as U+2028
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            where = f"{path} line {number}"
+            yield _record(where, number, _parse(where, line))
+
+
+def _items(path: Path, text: str) -> Iterator[Record]:
+    items = _parse(str(path), text)
+    if not isinstance(items, list):
+        raise DataError(f"{path} holds a JSON {type(items).__name__}; a .json file must hold a list of objects")
+    for number, item in enumerate(items, start=1):
+        yield _record(f"{path} record {number}", number, item)
+
+
+def _parse(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}; it begins with {text[:40]!r}") from None
+
+
+def _record(where: str, number: int, item: Any) -> Record:
+    if not isinstance(item, dict):
+        raise DataError(f"{where} is a JSON {type(item).__name__}; an object with the problem's fields is needed")
+    return Record(where, number, item)
+
+
+def read_hub(name: str, config: str | None, split: str) -> Iterator[Record]:
+    """Records of a data set of the Hugging Face hub (or of its local cache)."""
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(
+            f"the data set {name} needs the library `datasets`: pip install 'groupwise[data]', or give a local `path`"
+        ) from None
+    try:
+        rows = datasets.load_dataset(name, config, split=split)
+    except Exception as error:  # the library raises many kinds; the user can do the same about all of them
+        raise DataError(
+            f"the data set {name} (configuration {config}, split {split}) cannot be loaded: {error}. Check the names "
+            "and the network, or download the file and give its `path`"
+        ) from error
+    for number, row in enumerate(rows, start=1):
+        yield _record(f"{name} {split} record {number}", number, dict(row))
+
+
+def text_of(record: Record, field: str) -> str:
+    """A field as text without surrounding space; whole numbers without a decimal point; null as empty text.
+
+    Raises:
+        DataError: the field is missing, or is neither text nor a number.
+    """
+    if field not in record.fields:
+        raise DataError(f"{record.where} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
+    value = "" if record.fields[field] is None else record.fields[field]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise DataError(f"{record.where}: field '{field}' is {value!r}; text or a number is needed")
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+
+
+def answer_of(record: Record, field: str, pattern: str | None) -> str:
+    r"""The reference answer in a field: the whole text, the last match's group, or the last `\boxed{}`; may be empty.
+
+    Raises:
+        DataError: nothing in the field matches.
+    """
+    text = text_of(record, field)
+    if pattern is None:
+        return text
+    found = last_boxed(text) if pattern == BOXED else _last_match(pattern, text)
+    if found is None:
+        wanted = "\\boxed{}" if pattern == BOXED else f"answer_pattern {pattern!r}"
+        raise DataError(f"{record.where}: field '{field}' has nothing that matches {wanted}; it ends in {text[-40:]!r}")
+    return found.strip()
+
+
+def _last_match(pattern: str, text: str) -> str | None:
+    matches = list(re.finditer(pattern, text))
+    return matches[-1].group(1) if matches else None
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last `\boxed{...}`, found by counting braces; None when there is none that closes."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth, position = 1, start + len("\\boxed{")
+    for end in range(position, len(text)):
+        escaped = text[end - 1] == "\\" and text[end - 2] != "\\"  # \{ is a brace to read, not a group
+        if not escaped and text[end] in "{}":
+            depth += 1 if text[end] == "{" else -1
+        if depth == 0:
+            return text[position:end]
+    return None

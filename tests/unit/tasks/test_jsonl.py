@@ -1,0 +1,132 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import parse
+from groupwise.errors import ConfigError, DataError
+from groupwise.tasks.jsonl import Jsonl, JsonlConfig
+from groupwise.tasks.jsonl_records import last_boxed
+from groupwise.types import SPLITS
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def write(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def rows(count: int, start: int = 0) -> list[str]:
+    return [json.dumps({"question": f"What is {n} plus 1?", "answer": n + 1}) for n in range(start, start + count)]
+
+
+def test_a_file_is_split_into_train_and_dev(tmp_path: Path) -> None:
+    task = Jsonl(JsonlConfig(path=write(tmp_path / "sums.jsonl", *rows(200)), dev_fraction=0.2))
+    train, dev = task.problems("train"), task.problems("dev")
+    assert len(train) + len(dev) == 200
+    assert 20 <= len(dev) <= 60
+    assert not {problem.question for problem in train} & {problem.question for problem in dev}
+    assert train[0].id.startswith("sums/train-")
+    with pytest.raises(DataError, match="sums has no test split; it has: train, dev"):
+        task.problems("test")
+
+
+def test_json_list_and_test_file(tmp_path: Path) -> None:
+    trained = write(tmp_path / "a.json", f"[{','.join(rows(30))}]")
+    task = Jsonl(JsonlConfig(path=trained, test_path=write(tmp_path / "b.jsonl", *rows(5, 30))))
+    assert [problem.reference for problem in task.problems("test")] == ["31", "32", "33", "34", "35"]
+
+
+def test_a_question_in_train_and_test_is_refused(tmp_path: Path) -> None:
+    config = JsonlConfig(path=write(tmp_path / "a.jsonl", *rows(9)), test_path=write(tmp_path / "b.jsonl", *rows(2, 8)))
+    with pytest.raises(DataError, match=r"a/test-1 is also the training problem a/train-9"):
+        Jsonl(config).problems("train")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"question": "x", "answer": 1', r"a.jsonl line 3 is not JSON: .*begins with"),
+        ("[1, 2]", "a.jsonl line 3 is a JSON list"),
+        ('{"question": "x"}', r"a.jsonl line 3 has no field 'answer'; its fields are question"),
+        ('{"question": "x", "answer": " "}', r"1 answers .* are empty, exactly 0 are allowed .*a.jsonl line 3"),
+        ('{"question": "x", "answer": null}', r"1 answers .* are empty, exactly 0 are allowed .*a.jsonl line 3"),
+        ('{"question": "", "answer": 1}', r"a.jsonl line 3: the question in field 'question' is empty"),
+        ('{"question": "x", "answer": true}', r"a.jsonl line 3: field 'answer' is True; text or a number"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = write(tmp_path / "a.jsonl", *rows(1), "", line, *rows(3, 5))
+    with pytest.raises(DataError, match=message):
+        Jsonl(JsonlConfig(path=path)).problems("train")
+
+
+def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no problem file"):
+        Jsonl(JsonlConfig(path=str(tmp_path / "none.jsonl"))).problems("train")
+    with pytest.raises(ConfigError, match=r"'.csv'; .jsonl and .json are allowed"):
+        Jsonl(JsonlConfig(path=str(tmp_path / "a.csv"))).problems("train")
+    path = write(tmp_path / "a.jsonl", *rows(2))
+    with pytest.raises(DataError, match=r"line 1: field 'answer' has nothing that matches answer_pattern '#### "):
+        Jsonl(JsonlConfig(path=path, answer_pattern="#### (.+)")).problems("train")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "no problems: set `preset`"),
+        ({"preset": "aime"}, "for `aime`"),
+        ({"path": "a.jsonl", "hub": "x/y"}, "exactly one source is allowed"),
+        ({"path": "a.jsonl", "hub_split": "train"}, "allowed only with `hub`"),
+        ({"path": "a.jsonl", "answer_pattern": "####"}, "has 0 groups; exactly one is allowed"),
+        ({"path": "a.jsonl", "answer_pattern": "("}, "is not a regular expression"),
+        ({"path": "a.jsonl", "test_path": "b.jsonl", "test_fraction": 0.1}, "only where there is no `test_path`"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(JsonlConfig, options)
+
+
+def test_hub_without_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'groupwise\[data\]'"):
+        Jsonl(JsonlConfig(hub="openai/gsm8k", hub_config="main", preset="gsm8k")).problems("train")
+
+
+def test_last_boxed_counts_braces() -> None:
+    assert last_boxed(r"\boxed{1} so $\boxed{\frac{1}{2}}$.") == r"\frac{1}{2}"
+    assert last_boxed(r"\boxed{\{1,2\}}") == r"\{1,2\}"
+    assert last_boxed(r"\boxed{\left\{ x \right.}") == r"\left\{ x \right."
+    assert last_boxed("none") is None
+    assert last_boxed(r"\boxed{never closed") is None
+
+
+def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:
+    task = Jsonl(JsonlConfig(test_path=write(tmp_path / "a.jsonl", *rows(1))))
+    prompt = task.template.render(task.problems("test")[0])
+    assert all(part in prompt for part in ("<think>", "</think>", "\\boxed{}", "What is 0 plus 1?"))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
+@pytest.mark.parametrize(
+    ("preset", "counts"),
+    [
+        ("gsm8k", (7079, 394, 1319)),
+        ("math", (7085, 385, 5000)),
+        ("math500", (0, 0, 500)),
+        ("svamp", (684, 42, 274)),
+    ],
+)
+def test_presets_read_their_files(preset: str, counts: tuple[int, int, int]) -> None:
+    task = Jsonl(parse(JsonlConfig, {"preset": preset, "data_dir": str(DATA)}))
+    for split, count in zip(SPLITS, counts, strict=True):
+        if count:
+            problems = task.problems(split)
+            assert len(problems) == count
+            assert all(problem.reference and problem.question for problem in problems)
+        else:
+            with pytest.raises(DataError, match=f"{preset} has no {split} split; it has: test"):
+                task.problems(split)

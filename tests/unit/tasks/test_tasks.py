@@ -1,0 +1,29 @@
+import pytest
+from pydantic import TypeAdapter
+
+from groupwise.config import Section, parse
+from groupwise.errors import ConfigError
+from groupwise.tasks import TASKS, TaskOptions, make_task
+
+
+class Recipe(Section):
+    task: TaskOptions
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "word_problems", "countdown"])
+def test_a_recipe_section_makes_its_task(name: str) -> None:
+    recipe = parse(Recipe, {"task": {"name": name, "num_problems": 20, "num_eval_problems": 5}})
+    task = make_task(recipe.task)
+    assert type(task) is TASKS[name]
+    assert len(task.problems("train")) == 20
+    assert [len(problem.id) > 0 for problem in task.problems("test")] == [True] * 5
+
+
+def test_an_unknown_dial_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'num_problems'"):
+        parse(Recipe, {"task": {"name": "arithmetic", "num_problem": 20}})
+
+
+def test_every_task_is_an_option() -> None:
+    schema = TypeAdapter(TaskOptions).json_schema()
+    assert set(schema["discriminator"]["mapping"]) == set(TASKS)
