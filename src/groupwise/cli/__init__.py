@@ -1,0 +1,5 @@
+"""The command line: `groupwise --help`."""
+
+from groupwise.cli.main import main
+
+__all__ = ["main"]

@@ -1,6 +1,5 @@
 """A policy: a transformers causal language model, its tokenizer, and the packed forward that all stages share."""
 
-import copy
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,10 +82,10 @@ class Policy:
         head = (weight.to(dtype), None if bias is None else bias.to(dtype))
         return token_logprobs(hidden[packed.head_positions].to(dtype), *head, packed.targets, temperature)
 
-    def frozen_copy(self) -> "Policy":
-        """A reference: the same weights, never trained."""
-        model = copy.deepcopy(self.model).requires_grad_(False).eval()
-        return Policy(model, self.tokenizer, self.stop_ids, self.compute_dtype)
+    def freeze(self) -> "Policy":
+        """Make this policy a reference: its weights are never trained."""
+        self.model.requires_grad_(False)
+        return self
 
 
 def shipped_path() -> Path:

@@ -34,6 +34,15 @@ class Evaluation:
                 rows.append((scored, float(np.mean(correct))))
         return rows
 
+    def share_by_problem(self) -> dict[str, float]:
+        """Share of correct completions by problem id."""
+        return {scored.group.prompt.problem.id: share for scored, share in self._judged()}
+
+    @property
+    def verdict_errors(self) -> int:
+        """Completions that the verifier failed on."""
+        return sum(not verdict.outcome.judged for scored in self.scored for verdict in scored.verdicts)
+
     @property
     def pass_at_1(self) -> Estimate:
         """Share of correct completions, with the interval over problems."""

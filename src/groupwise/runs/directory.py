@@ -53,6 +53,11 @@ class RunDirectory:
         """Link to the checkpoint with the best dev result."""
         return self.checkpoints / "best"
 
+    @property
+    def finished(self) -> Path:
+        """Exists when the run has nothing left to do."""
+        return self.path / "finished.json"
+
     def rollouts(self, step: int) -> Path:
         """Completions of one training step."""
         return self.path / "rollouts" / f"step-{step:06d}.parquet"

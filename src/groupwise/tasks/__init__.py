@@ -7,7 +7,8 @@ from pydantic import Field
 from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
 from groupwise.tasks.base import Task
 from groupwise.tasks.countdown import Countdown, CountdownConfig
-from groupwise.tasks.jsonl import Jsonl, JsonlConfig
+from groupwise.tasks.jsonl import Jsonl
+from groupwise.tasks.jsonl_config import JsonlConfig
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 
 TaskOptions = Annotated[

@@ -19,6 +19,8 @@ from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
 from groupwise.tasks.word_problems import draw_story
 from groupwise.types import Problem
 
+__all__ = ["ALPHABET", "CorpusConfig", "Document", "alphabet", "document"]
+
 TWO_DIGITS = operands(2)
 COUNTDOWN = CountdownConfig()
 

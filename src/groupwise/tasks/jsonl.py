@@ -1,104 +1,27 @@
 """Problems from files or from the Hugging Face hub: benchmarks by name (`preset`), or your own data.
 
-Training files are split into train and dev by a hash of the question; a file for testing is never trained on, and a
-question that stands in both is refused.
+Training files are split into train and dev by a hash of the question; a file for testing is never trained on, and
+questions that stand in both are left out of training, if they are as many as is known beforehand.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import ClassVar, Literal
 
 from groupwise.errors import DataError
 from groupwise.randomness import key
-from groupwise.tasks.base import Task, TaskConfig, Template
+from groupwise.tasks.base import Task
+from groupwise.tasks.jsonl_config import JsonlConfig
 from groupwise.tasks.jsonl_presets import PRESETS, Preset, Source
-from groupwise.tasks.jsonl_records import BOXED, Record, answer_of, read_file, read_hub, text_of
+from groupwise.tasks.jsonl_records import Record, answer_of, read_file, read_hub, text_of
 from groupwise.types import SPLITS, Problem, Split
-
-REASONING = Template(
-    prompt=(
-        "The user asks a question and the assistant answers it. The assistant first works the problem out step by step "
-        "inside <think> </think>, checking what it finds, and then gives only the final answer inside \\boxed{}.\n"
-        "User: {question}\nAssistant:"
-    )
-)
-"""Default template: the form of DeepSeek-R1-Zero's, in words of our own."""
-
 
 Role = Literal["train", "test"]
 
 
-class JsonlConfig(TaskConfig):
-    """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
-
-    name: Literal["jsonl"] = "jsonl"
-    template: Template = REASONING
-    preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
-    """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
-    other dial that is set comes before the preset's."""
-    data_dir: str = "../shared/data"
-    """Directory of the presets' files, from the working directory."""
-    path: str | None = None
-    """File of problems to train on, `.jsonl` or `.json` (a list)."""
-    test_path: str | None = None
-    """File of problems to test on."""
-    hub: str | None = None
-    """Name of a data set of the Hugging Face hub."""
-    hub_config: str | None = None
-    """Configuration of that data set, for example `main`."""
-    hub_split: str | None = None
-    """Split of that data set to train on."""
-    hub_test_split: str | None = None
-    """Split of that data set to test on."""
-    question_field: str | tuple[str, ...] | None = None
-    """Field of the question; several are joined with a space. Without a preset: `question`."""
-    answer_field: str | None = None
-    """Field of the reference answer. Without a preset: `answer`."""
-    answer_pattern: str | None = None
-    r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
-    for the last `\boxed{}`. Without it the whole field is the answer."""
-    difficulty_field: str | None = None
-    """Field by which evaluation groups its results."""
-    language: str = "en"
-    """Language of the questions (ISO 639-1)."""
-    dev_fraction: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the training problems kept apart as dev split, by a hash of the question."""
-    test_fraction: float | None = Field(default=None, ge=0, lt=1)
-    """Share of the training problems kept apart as test split, where there is no file to test on."""
-    empty_answers: int | None = Field(default=None, ge=0)
-    """How many records of the training data are known to have no answer. They are left out; any other number is an
-    error. Without a preset: 0."""
-
-    @model_validator(mode="after")
-    def _coherent(self) -> Self:
-        local = self.path is not None or self.test_path is not None
-        if self.hub is not None and local:
-            raise ValueError("`hub` and `path` / `test_path` are both set; exactly one source is allowed")
-        if self.hub is None and not local and self.preset in (None, "aime"):
-            raise ValueError(
-                "no problems: set `preset`, `path`, `test_path` or `hub` (for `aime` one of the last three)"
-            )
-        if self.hub is None and (self.hub_config or self.hub_split or self.hub_test_split):
-            raise ValueError("`hub_config`, `hub_split` and `hub_test_split` are allowed only with `hub`")
-        if (self.test_path or self.hub_test_split) and self.test_fraction:
-            raise ValueError("`test_fraction` is allowed only where there is no `test_path` or `hub_test_split`")
-        if self.dev_fraction + (self.test_fraction or 0) >= 1:
-            raise ValueError("`dev_fraction` + `test_fraction` must be below 1, or nothing is left to train on")
-        if self.answer_pattern not in (None, BOXED):
-            _check_pattern(self.answer_pattern)
-        return self
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"answer_pattern {pattern!r} is not a regular expression: {error}") from None
-    if groups != 1:
-        raise ValueError(f"answer_pattern {pattern!r} has {groups} groups; exactly one is allowed")
+def _same(question: str) -> str:
+    """Equal for questions that differ in white space only."""
+    return " ".join(question.split())
 
 
 class Jsonl(Task):
@@ -131,18 +54,26 @@ class Jsonl(Task):
         return config.preset or config.hub or Path(config.path or config.test_path or "").stem
 
     def _load(self) -> dict[Split, Sequence[Problem]]:
-        splits: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
+        splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self._read("test"))}
+        tested = {_same(problem.question): problem.id for problem in splits["test"]}
+        repeated = []
         for problem in self._read("train"):
-            splits[self._split_of(problem.question)].append(problem)
-        trained = {problem.question: problem.id for split in SPLITS for problem in splits[split]}
-        for problem in self._read("test"):
-            if problem.question in trained:
-                raise DataError(
-                    f"the test problem {problem.id} is also the training problem {trained[problem.question]}: "
-                    f"{problem.question[:60]!r}; remove one of them"
-                )
-            splits["test"].append(problem)
+            if _same(problem.question) in tested:
+                repeated.append(f"{problem.id} is {tested[_same(problem.question)]}")
+            else:
+                splits[self._split_of(problem.question)].append(problem)
+        self._check_count("repeated_questions", "training questions that are also test questions", repeated)
         return dict(splits)
+
+    def _check_count(self, dial: str, what: str, found: Sequence[str]) -> None:
+        """Refuse a number of records to leave out that is not the one known beforehand."""
+        given = getattr(self.config, dial)
+        allowed = getattr(self._preset.train, dial) if given is None else given
+        if len(found) != allowed:
+            raise DataError(
+                f"{self._label}: {len(found)} {what}, exactly {allowed} are allowed ({dial}): "
+                f"{', '.join(found[:3]) or 'none found'}"
+            )
 
     def _split_of(self, question: str) -> Split:
         """The split of a problem of the training part."""
@@ -155,8 +86,6 @@ class Jsonl(Task):
 
     def _read(self, role: Role) -> Iterator[Problem]:
         """Problems of the part to train or to test on; its known records without an answer are left out."""
-        given = self.config.empty_answers if role == "train" else None
-        allowed = self._source(role).empty_answers if given is None else given
         empty = []
         for record in self._records(role):
             problem = self._problem(record, role)
@@ -164,11 +93,10 @@ class Jsonl(Task):
                 yield problem
             else:
                 empty.append(record.where)
-        if len(empty) != allowed:
-            raise DataError(
-                f"{len(empty)} answers of {self._label} are empty, exactly {allowed} are allowed (empty_answers): "
-                f"{', '.join(empty[:3]) or 'none found'}"
-            )
+        if role == "train":
+            self._check_count("empty_answers", "records without an answer", empty)
+        elif empty:
+            raise DataError(f"{self._label}: test records without an answer: {', '.join(empty[:3])}; remove them")
 
     def _source(self, role: Role) -> Source:
         return self._preset.train if role == "train" else self._preset.test

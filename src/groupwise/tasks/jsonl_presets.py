@@ -17,6 +17,8 @@ class Source:
     difficulty_field: str | None = None
     empty_answers: int = 0
     """Records known to have no answer; they are left out."""
+    repeated_questions: int = 0
+    """Training records known to stand in the test data too; they are left out of training."""
     hub_split: str | None = None
     """Split of the data set on the hub."""
 
@@ -39,7 +41,7 @@ PRESETS: dict[str, Preset] = {
         test=Source("gsm8k/test.jsonl", answer_pattern=_GSM8K, hub_split="test"),
     ),
     "math": Preset(
-        train=Source("math_train/math_train.json", "problem", "answer", None, "difficulty", empty_answers=4),
+        train=Source("math_train/math_train.json", "problem", "answer", None, "difficulty", 4, repeated_questions=1),
         test=Source("math_test/test.jsonl", "problem", "solution", BOXED, "level"),
     ),
     "math500": Preset(test=Source("math500/math500.jsonl", "problem", "answer", None, "level", hub_split="test")),

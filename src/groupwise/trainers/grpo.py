@@ -216,12 +216,11 @@ def train_grpo(recipe: GrpoRecipe, restart: bool = False, observer: Observer = O
             )
         session = Session(recipe, recipe.run, restart)
         policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
-        reference = load_policy(recipe.model).frozen_copy() if recipe.loss.kl_coef > 0 else None
+        reference = load_policy(recipe.model).freeze() if recipe.loss.kl_coef > 0 else None
         optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
         session.attach(policy, optimizer)
         run = _Run(recipe, task, verifier, session, policy, observer)
-        if not session.resumed_at:
-            run.evaluate_dev(0)
+        run.evaluate_start()
         for step in session.steps():
             chosen = [problems[index] for index in problem_order(len(problems), recipe, step)]
             run.record(step, grpo_step(step, chosen, policy, reference, verifier, optimizer, recipe))
@@ -229,6 +228,7 @@ def train_grpo(recipe: GrpoRecipe, restart: bool = False, observer: Observer = O
                 run.evaluate_dev(step + 1)
         if not session.stopping and recipe.evaluation.test_problems:
             run.evaluate_test()
+        session.finish()
     return session
 
 
@@ -270,6 +270,14 @@ class _Run:
         }
         self.session.record(facts, {"kind": "step", **report._asdict()})
         self.observer.on_step(report)
+
+    def evaluate_start(self) -> None:
+        """Evaluate the starting point, or take up the best result of an interrupted run."""
+        best = self.session.facts.get("best")
+        if best is None:
+            self.evaluate_dev(0)
+        else:  # the process may have been killed between a checkpoint and its mark
+            self.session.directory.mark_best(best["step"])
 
     def evaluate_dev(self, done: int) -> None:
         """Evaluate on dev; a new best is checkpointed and marked."""

@@ -112,6 +112,7 @@ def train_sft(recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftSt
         fingerprint = weight_fingerprint(policy.model)
         session.record({"step": step, "loss": loss, "grad_norm": grad_norm, "weights": fingerprint}, report._asdict())
         on_step(report)
+    session.finish()
     return session
 
 

@@ -12,6 +12,7 @@ from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.policy import Policy
+from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, open_run
 from groupwise.training.optimizer import Optimizer
 
@@ -37,15 +38,15 @@ class Session:
     def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
         self.config = config
         self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe), restart)
+        if self.directory.finished.exists():
+            raise CheckpointError(
+                f"{self.directory.path} is finished ({config.num_steps} steps): there is nothing left to do. "
+                "Evaluate it with `groupwise eval`, or use --restart to delete it and run anew"
+            )
         state = load_trainer_state(self._checkpoint) if self._checkpoint else None
         self._tensors = state.tensors if state else {}
         self.facts: dict[str, Any] = state.facts if state else {"step": 0, "updates_done": 0, "ledger": 0, "metrics": 0}
         """JSON facts kept in every checkpoint; trainers add their own."""
-        if self.facts["step"] >= config.num_steps:
-            raise CheckpointError(
-                f"{self.directory.path} is finished ({config.num_steps} steps): there is nothing left to do. "
-                "Evaluate it with `groupwise eval`, or use --restart to run it anew"
-            )
         self.directory.ledger.truncate(self.facts["ledger"])
         self.directory.metrics.truncate(self.facts["metrics"])
         self.stopping = False
@@ -84,8 +85,13 @@ class Session:
         self.directory.metrics.append({**metrics, "time": time.time()})
 
     def checkpoint(self, step: int) -> Path:
-        """Save policy, optimizer and counters after `step` finished steps; returns the checkpoint's path."""
+        """Save policy, optimizer and counters after `step` finished steps; returns the checkpoint's path.
+
+        What is already saved after this step stays as it is: nothing can have changed.
+        """
         path = self.directory.checkpoint(step)
+        if path.exists() and self.facts["ledger"] == self.directory.ledger.size:
+            return path
         self.facts |= {
             "step": step,
             "updates_done": self.optimizer.updates_done,
@@ -95,6 +101,11 @@ class Session:
         save_checkpoint(path, self.policy, TrainerState(dict(self.facts), self.optimizer.state()))
         self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
         return path
+
+    def finish(self) -> None:
+        """Mark the run as finished, unless it was stopped before its end."""
+        if not self.stopping:
+            write_file(self.directory.finished, b"{}\n")
 
     @contextmanager
     def _finish_step_on_interrupt(self) -> Iterator[None]:

@@ -6,7 +6,8 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
-from groupwise.tasks.jsonl import Jsonl, JsonlConfig
+from groupwise.tasks.jsonl import Jsonl
+from groupwise.tasks.jsonl_config import JsonlConfig
 from groupwise.tasks.jsonl_records import last_boxed
 from groupwise.types import SPLITS
 
@@ -41,8 +42,15 @@ def test_json_list_and_test_file(tmp_path: Path) -> None:
 
 def test_a_question_in_train_and_test_is_refused(tmp_path: Path) -> None:
     config = JsonlConfig(path=write(tmp_path / "a.jsonl", *rows(9)), test_path=write(tmp_path / "b.jsonl", *rows(2, 8)))
-    with pytest.raises(DataError, match=r"a/test-1 is also the training problem a/train-9"):
+    with pytest.raises(DataError, match=r"a: 1 training questions that are also test .*a/train-9 is a/test-1"):
         Jsonl(config).problems("train")
+
+
+def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
+    trained, tested = write(tmp_path / "a.jsonl", *rows(9)), write(tmp_path / "b.jsonl", *rows(2, 8))
+    task = Jsonl(JsonlConfig(path=trained, test_path=tested, repeated_questions=1, dev_fraction=0))
+    assert [problem.reference for problem in task.problems("train")] == [str(n + 1) for n in range(8)]
+    assert len(task.problems("test")) == 2
 
 
 @pytest.mark.parametrize(
@@ -51,8 +59,8 @@ def test_a_question_in_train_and_test_is_refused(tmp_path: Path) -> None:
         ('{"question": "x", "answer": 1', r"a.jsonl line 3 is not JSON: .*begins with"),
         ("[1, 2]", "a.jsonl line 3 is a JSON list"),
         ('{"question": "x"}', r"a.jsonl line 3 has no field 'answer'; its fields are question"),
-        ('{"question": "x", "answer": " "}', r"1 answers .* are empty, exactly 0 are allowed .*a.jsonl line 3"),
-        ('{"question": "x", "answer": null}', r"1 answers .* are empty, exactly 0 are allowed .*a.jsonl line 3"),
+        ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl line 3"),
+        ('{"question": "x", "answer": null}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl line 3"),
         ('{"question": "", "answer": 1}', r"a.jsonl line 3: the question in field 'question' is empty"),
         ('{"question": "x", "answer": true}', r"a.jsonl line 3: field 'answer' is True; text or a number"),
     ],
@@ -115,7 +123,7 @@ def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:
     ("preset", "counts"),
     [
         ("gsm8k", (7079, 394, 1319)),
-        ("math", (7085, 385, 5000)),
+        ("math", (7122, 347, 5000)),
         ("math500", (0, 0, 500)),
         ("svamp", (684, 42, 274)),
     ],

@@ -1,0 +1,56 @@
+"""What a checkpoint named on the command line comes with: the recipe of the run it lies in, if any."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import Section, parse, read_toml
+from groupwise.errors import ConfigError
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks import TASKS, Task, TaskOptions, make_task
+from groupwise.verifiers import VerifierConfig
+
+
+class _Context(Section):
+    """The parts of a recipe that evaluation needs."""
+
+    task: TaskOptions
+    """Where problems come from."""
+    verifier: VerifierConfig = VerifierConfig()
+    """How completions are judged."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Task, verifier and sampling for a checkpoint."""
+
+    task: Task
+    verifier: VerifierConfig
+    sampling: SamplingConfig
+
+
+def context_of(
+    checkpoint: str, task: str | None, sampling: dict[str, Any], overrides: Sequence[str] = ()
+) -> Context:
+    """The run's own task, verifier and sampling, changed by what the command line says.
+
+    Raises:
+        ConfigError: no task is named and the checkpoint lies in no run, or a name or value is unknown.
+    """
+    config = Path(checkpoint).resolve().parent.parent / "config.toml"
+    run: dict[str, Any] = read_toml(config) if config.exists() else {}
+    if task is not None and task not in TASKS:
+        raise ConfigError(f"there is no task {task!r}; known are {', '.join(TASKS)}")
+    if task is None and "task" not in run:
+        raise ConfigError(f"{checkpoint} lies in no run that says its task: name one with --task ({', '.join(TASKS)})")
+    same_task = task is None or run.get("task", {}).get("name") == task
+    data = {
+        "task": run["task"] if same_task and "task" in run else {"name": task},
+        "verifier": run.get("verifier", {}),
+        "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
+    }
+    context = parse(_Context, data, overrides, source="the task")
+    return Context(make_task(context.task), context.verifier, context.sampling)

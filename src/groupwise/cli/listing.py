@@ -1,0 +1,36 @@
+"""`groupwise runs`: a table of run directories."""
+
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from groupwise.config import read_toml
+from groupwise.runs.directory import RunDirectory
+
+
+def list_runs(folder: Path, console: Console) -> None:
+    """Print what lies in a folder of runs."""
+    runs = sorted(config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists())
+    if not runs:
+        console.print(f"There are no runs in {folder}. Begin one with `groupwise train recipes/arithmetic.toml`.")
+        return
+    table = Table()
+    for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
+        table.add_column(column)
+    for path in runs:
+        table.add_row(*_row(RunDirectory(path)))
+    console.print(table)
+
+
+def _row(run: RunDirectory) -> list[str]:
+    recipe = read_toml(run.config)
+    subject = recipe.get("task", {}).get("name") or recipe.get("data", {}).get("source", "")
+    lines = list(run.metrics.lines())
+    done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)
+    dev = [line["pass_at_1"][0] for line in lines if line.get("kind") == "dev"]
+    changed = datetime.fromtimestamp(run.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    state = "finished" if run.finished.exists() else "unfinished"
+    best = f"{max(dev):.3f}" if dev else "-"
+    return [str(run.path), recipe["algorithm"], subject, f"{done}/{recipe['run']['num_steps']}", state, best, changed]

@@ -1,0 +1,188 @@
+"""Commands: parse arguments, call one function each, and say errors in one sentence.
+
+Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from groupwise.errors import GroupwiseError
+
+app = typer.Typer(
+    help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
+    "Begin with `groupwise train recipes/arithmetic.toml`; it needs no GPU, no hub and about five minutes.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the recipe, e.g. `--set grpo.group_size=8`. Repeatable."),
+]
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe, or the config.toml of an earlier run.")],
+    overrides: Overrides = None,
+    restart: Annotated[bool, typer.Option(help="Delete the run directory first and begin anew.")] = False,
+) -> None:
+    """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the step in hand.
+
+    Examples:
+
+        groupwise train recipes/arithmetic.toml
+
+        groupwise train recipes/arithmetic.toml --set run.seed=1 --set run.directory=runs/seed1
+
+        groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
+    """
+    from groupwise.cli.train import run_recipe
+    from groupwise.trainers import load_recipe
+
+    run_recipe(load_recipe(recipe, overrides or []), restart, console)
+
+
+@app.command("eval")
+def evaluate(
+    checkpoint: Annotated[str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")],
+    task: Annotated[str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")] = None,
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
+    problems: Annotated[int, typer.Option(min=1, help="Problems (the first of the split).")] = 200,
+    against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens of this mass.")] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    overrides: Overrides = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, each difficulty.
+
+    Examples:
+
+        groupwise eval base --task arithmetic --samples 16
+
+        groupwise eval runs/arithmetic/checkpoints/best --against base
+
+        groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
+    """
+    from groupwise.cli.evaluate import EvalRequest, run_evaluation
+    from groupwise.rollout.sampling import SamplingConfig
+
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
+    SamplingConfig.model_validate({key: value for key, value in sampling.items() if value is not None})
+    request = EvalRequest(checkpoint, against, task, split, problems, samples, seed, sampling, tuple(overrides or []))
+    run_evaluation(request, console, as_json=json)
+
+
+@app.command()
+def sample(
+    checkpoint: Annotated[str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")],
+    question: Annotated[str, typer.Argument(help="What to ask, e.g. 'What is 23 × 17?'.")],
+    reference: Annotated[str | None, typer.Option(help="Reference answer; problems of the task are looked up.")] = None,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="Completions.")] = 4,
+    task: Annotated[str | None, typer.Option(help="Task whose template and verifier to use.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    overrides: Overrides = None,
+) -> None:
+    """Ask a checkpoint a question and see several completions with their verdicts.
+
+    Example:
+
+        groupwise sample base 'What is 23 × 17?' --samples 6
+    """
+    from groupwise.cli.sample import run_sample
+
+    sampling = {"temperature": temperature, "max_tokens": max_tokens}
+    run_sample(checkpoint, question, reference, samples, task, sampling, seed, overrides or [], console)
+
+
+@app.command()
+def replay(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    step: Annotated[int, typer.Option(min=0, help="Training step (0-based).")],
+    problem: Annotated[str, typer.Option(help="Problem id, e.g. arithmetic/23x17.")],
+    sample: Annotated[int, typer.Option(min=0, help="Completion within the group.")] = 0,
+) -> None:
+    """Regenerate a recorded completion and say whether it is identical, token by token and bit by bit.
+
+    Example:
+
+        groupwise replay runs/arithmetic --step 37 --problem arithmetic/23x17 --sample 5
+    """
+    from groupwise.cli.replay import run_replay
+
+    if not run_replay(run, step, problem, sample, console):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+    """Write a run's page (report.html) and picture (report.png), and print its summary."""
+    from groupwise.evaluation.report import write_report
+    from groupwise.evaluation.run_data import load_run
+    from groupwise.runs.directory import find_run
+
+    page = write_report(find_run(run).path)
+    from groupwise.evaluation.report import text_summary
+
+    console.print(text_summary(load_run(run)))
+    console.print(f"[dim]{page}[/]")
+
+
+@app.command()
+def runs(folder: Annotated[Path, typer.Argument(help="Where run directories lie.")] = Path("runs")) -> None:
+    """List runs: what they trained, how far they are, their best dev result."""
+    from groupwise.cli.listing import list_runs
+
+    list_runs(folder, console)
+
+
+@app.command("new-model")
+def new_model(
+    directory: Annotated[Path, typer.Argument(help="Where to write the model directory.")],
+    architecture: Annotated[str, typer.Option(help="qwen2, qwen3, llama or mistral.")] = "qwen2",
+    hidden_size: Annotated[int, typer.Option(min=8, help="Width.")] = 64,
+    layers: Annotated[int, typer.Option(min=1, help="Blocks.")] = 2,
+    context_length: Annotated[int, typer.Option(min=8, help="Most positions.")] = 4096,
+    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+) -> None:
+    """Write a small model with random weights and a byte tokenizer, to try a recipe end to end without a hub.
+
+    Example:
+
+        groupwise new-model models/tiny && groupwise train recipes/gsm8k.toml --set model.path=models/tiny
+    """
+    from groupwise.config import parse
+    from groupwise.models.checkpoint import save_checkpoint
+    from groupwise.models.policy import NewModel, new_policy, quiet_transformers
+    from groupwise.models.tokenizers import byte_tokenizer
+
+    quiet_transformers()
+    shape = {"architecture": architecture, "hidden_size": hidden_size, "num_hidden_layers": layers}
+    more = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
+    policy = new_policy(parse(NewModel, {**shape, **more}, source="new-model"), byte_tokenizer())
+    save_checkpoint(directory, policy)
+    count = sum(parameter.numel() for parameter in policy.model.parameters())
+    console.print(f"{directory}: {architecture} with {count:,} random parameters and a byte tokenizer")
+
+
+def main() -> None:
+    """Entry point: a mistake a user can mend is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except GroupwiseError as error:
+        print(f"groupwise: {error}", file=sys.stderr)
+        sys.exit(2)

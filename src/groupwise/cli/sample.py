@@ -1,0 +1,48 @@
+"""`groupwise sample`: ask one question, see several completions and what the verifier makes of each."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from groupwise.cli.checkpoints import context_of
+from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
+from groupwise.rollout.collect import collect
+from groupwise.tasks import Task
+from groupwise.types import SPLITS, Outcome, Problem
+from groupwise.verifiers import make_verifier, score
+
+STYLES = {Outcome.CORRECT: "green", Outcome.WRONG: "red", Outcome.UNPARSABLE: "yellow"}
+
+
+def run_sample(
+    checkpoint: str, question: str, reference: str | None, num_samples: int, task: str | None,
+    sampling: dict[str, Any], seed: int, overrides: list[str], console: Console,
+) -> None:  # fmt: skip
+    """Print completions with verdicts; without a known reference answer, with the answer that was read."""
+    quiet_transformers()
+    if task is None and checkpoint == "base":
+        task = "arithmetic"
+    context = context_of(checkpoint, task, sampling, overrides)
+    known = find_question(context.task, question)
+    problem = known or Problem(id="asked", question=question, reference=reference or "0")
+    policy = load_policy(ModelConfig(path=checkpoint))
+    groups = collect(
+        policy, context.task.template, [problem], num_samples, context.sampling, seed=seed, purpose="sample", step=0
+    )
+    with make_verifier(context.task.verifier, context.verifier) as verifier:
+        scored = score(groups, verifier)[0]
+    judged = known is not None or reference is not None
+    for completion, verdict in zip(scored.group.completions, scored.verdicts, strict=True):
+        finding = f"{verdict.outcome}: {verdict.evidence}" if judged else f"answer: {verdict.answer or 'none'}"
+        style = STYLES.get(verdict.outcome, "magenta") if judged else "cyan"
+        console.print(Text(scored.group.prompt.prefill + completion.text))
+        console.print(Text(f"  {completion.num_tokens} tokens, {completion.finish_reason}; {finding}", style=style))
+    if not judged:
+        console.print(f"[dim]No reference answer is known for this question; give one with --reference to see verdicts.[/]")
+
+
+def find_question(task: Task, question: str) -> Problem | None:
+    """The task's own problem with this question, in any split."""
+    problems = (problem for split in SPLITS for problem in task.problems(split))
+    return next((problem for problem in problems if problem.question == question), None)

@@ -1,0 +1,93 @@
+"""`groupwise train`: a line per step, dev results between them, a progress bar below, the report at the end."""
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from groupwise.errors import GroupwiseError
+from groupwise.evaluation.report import text_summary, write_report
+from groupwise.evaluation.run_data import load_run
+from groupwise.models.policy import quiet_transformers
+from groupwise.runs.directory import RunDirectory
+from groupwise.trainers.grpo import DevReport, GrpoRecipe, Observer, StepReport, train_grpo
+from groupwise.trainers.sft import SftRecipe, SftStep, train_sft
+from groupwise.training.session import Session
+
+HEADER = (
+    " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
+)
+ROWS_PER_HEADER = 20
+
+
+def run_recipe(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console) -> None:
+    """Train with a live display and say at the end where everything is."""
+    quiet_transformers()
+    with _progress(console) as progress:
+        bar = progress.add_task("training", total=recipe.run.num_steps, completed=None)
+        session = _train(recipe, restart, console, progress, int(bar))
+    directory = session.directory
+    if session.stopping:
+        console.print(f"Stopped after step {session.resumed_at} with a checkpoint; the same command goes on from there.")
+    elif isinstance(recipe, GrpoRecipe):
+        show_report(directory, console)
+    else:
+        newest = directory.checkpoint(directory.steps()[-1])
+        console.print(f"Trained on {session.facts['tokens']:,} tokens: {newest}")
+
+
+def _train(
+    recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, progress: Progress, bar: int
+) -> Session:
+    if isinstance(recipe, SftRecipe):
+
+        def sft_step(step: SftStep) -> None:
+            progress.update(bar, completed=step.step + 1)  # type: ignore[arg-type]
+            if step.step % 10 == 0:
+                rate = step.num_tokens / step.seconds
+                console.print(f"step {step.step:5d}  loss {step.loss:.4f}  lr {step.lr:.1e}  {rate:,.0f} tokens/s")
+
+        return train_sft(recipe, restart, sft_step)
+
+    def grpo_step(report: StepReport) -> None:
+        if report.step % ROWS_PER_HEADER == 0:
+            console.print(HEADER, style="bold", highlight=False)
+        console.print(step_line(report), highlight=False)
+        progress.update(bar, completed=report.step + 1)  # type: ignore[arg-type]
+
+    def dev(report: DevReport) -> None:
+        console.print(dev_line(report), style="green" if report.best else "", highlight=False)
+
+    return train_grpo(recipe, restart, Observer(grpo_step, dev))
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+
+
+def step_line(report: StepReport) -> str:
+    """One step as an aligned line; a missing length (no such completion) is a dash."""
+    right, wrong = (
+        "-" if length is None else f"{length:.0f}" for length in (report.length_correct, report.length_wrong)
+    )
+    total = report.generate_s + report.verify_s + report.train_s
+    split = "/".join(f"{100 * part / total:.0f}" for part in (report.generate_s, report.verify_s, report.train_s))
+    return (
+        f"{report.step:5d}  {report.reward:6.3f}  {report.correct:7.3f}  {report.signal:6.2f}  {report.entropy:7.3f}  "
+        f"{right:>12} / {wrong:<3}  {report.truncated:6.1%}  {report.verdict_errors:6d}  "
+        f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s"
+    )
+
+
+def dev_line(report: DevReport) -> str:
+    """A dev evaluation as a line."""
+    return f"  dev  pass@1 {report.pass_at_1} after {report.step} steps{'  (best so far)' if report.best else ''}"
+
+
+def show_report(directory: RunDirectory, console: Console) -> None:
+    """Write the run's page and print its summary; a failing plot must not hide a finished training."""
+    try:
+        page = write_report(directory.path)
+        console.print(text_summary(load_run(directory.path)))
+        console.print(f"Report: {page}")
+    except GroupwiseError as error:
+        console.print(f"The run is finished, but its report could not be written: {error}")

@@ -1,0 +1,130 @@
+"""Tiny policies with random weights, made on the spot, and the slow computations that the fast ones must equal."""
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from groupwise.models.policy import ModelConfig, Policy, make_policy, quiet_transformers
+from groupwise.models.tokenizers import byte_tokenizer
+
+torch.set_num_threads(1)
+quiet_transformers()
+logging.getLogger("transformers").setLevel(logging.ERROR)
+
+VOCABULARY = 263
+"""Of the byte tokenizer: padding, end, 256 bytes, 5 tags."""
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    return byte_tokenizer()
+
+
+def tiny_config(architecture: str, **changes: Any) -> Any:
+    """Configuration of a model with two layers and a few thousand weights; `sliding_window` is off unless given."""
+    values = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 48,
+        "max_position_embeddings": 256,
+        "tie_word_embeddings": True,
+        "sliding_window": None,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "eos_token_id": 1,
+    }
+    return AutoConfig.for_model(architecture, **(values | changes))
+
+
+def spread_weights(model: torch.nn.Module, seed: int) -> None:
+    """Weights so large that attention, norms and biases all matter; fresh ones give nearly uniform attention."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim < 2:
+                parameter.add_(0.2 * noise)
+            else:
+                parameter.copy_(noise * (0.4 if "embed" in name else 1.5 * parameter.shape[1] ** -0.5))
+
+
+@pytest.fixture(scope="session")
+def make_model() -> Callable[..., Any]:
+    """make_model(architecture, seed=0, **config changes) -> a transformers model with random weights."""
+
+    def make(architecture: str = "qwen3", seed: int = 0, **changes: Any) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(tiny_config(architecture, **changes), dtype=torch.float32)
+        spread_weights(model, seed)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[..., Policy]:
+    """tiny_policy(architecture, device=..., seed=..., compute_dtype=..., **config changes) -> a policy."""
+
+    def make(
+        architecture: str = "qwen3", *, device: str = "cpu", seed: int = 0, compute_dtype: str = "float32", **changes: Any
+    ) -> Policy:
+        config = ModelConfig.model_validate({"device": device, "compute_dtype": compute_dtype})
+        return make_policy(make_model(architecture, seed, **changes), tokenizer, config)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Tensor]]:
+    """Logits (B, T, V) of right-padded sequences by transformers' own eager attention in float64, and the model used."""
+
+    def compute(policy: Policy, sequences: Sequence[Sequence[int]]) -> tuple[Any, Tensor]:
+        model = copy.deepcopy(policy.model).double()
+        model.set_attn_implementation("eager")
+        rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(list(s)) for s in sequences], batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(s), dtype=torch.long) for s in sequences], batch_first=True)
+        rows, mask = rows.to(policy.device), mask.to(policy.device)
+        return model, model(rows, attention_mask=mask, use_cache=False).logits
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def eager_logprobs(eager_logits: Any) -> Callable[..., tuple[Any, Tensor, Tensor]]:
+    """(model, logprobs, entropy) of every completion token, each sequence computed on its own, in float64.
+
+    `pairs` are (prompt, completion); the results are in their order and carry gradient to the returned model.
+    """
+
+    def compute(
+        policy: Policy, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0
+    ) -> tuple[Any, Tensor, Tensor]:
+        model, logits = eager_logits(policy, [[*prompt, *completion] for prompt, completion in pairs])
+        logprobs, entropies = [], []
+        for row, (prompt, completion) in zip(logits, pairs, strict=True):
+            steps = row[len(prompt) - 1 : len(prompt) - 1 + len(completion)] / temperature
+            all_logprobs = steps.log_softmax(-1)
+            targets = torch.tensor(list(completion), device=row.device)
+            logprobs.append(all_logprobs.gather(1, targets[:, None])[:, 0])
+            entropies.append(-(all_logprobs.exp() * all_logprobs).sum(-1))
+        return model, torch.cat(logprobs), torch.cat(entropies)
+
+    return compute

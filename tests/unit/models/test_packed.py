@@ -1,0 +1,219 @@
+"""The packed forward computes what transformers computes on separate, padded sequences: values and every gradient."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.errors import UnsupportedModelError
+from groupwise.models import packed
+from groupwise.models.attention import packed_attention
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+
+TOLERANCE = 1e-5
+SHAPES = [(5, [4, 1, 7]), (1, [3]), (9, [2, 2]), (3, [1, 1]), (6, [1]), (2, [8, 3, 5, 6]), (4, [5, 9, 1])]
+"""Prompt length and completion lengths of each group: ragged, single, and of one token."""
+
+
+def ragged(shapes: list[tuple[int, list[int]]] = SHAPES, seed: int = 0) -> list[Sequences]:
+    generator = np.random.default_rng(seed)
+    draw = generator.integers
+    return [
+        Sequences(draw(2, 258, prompt), [draw(2, 258, length) for length in completions])
+        for prompt, completions in shapes
+    ]
+
+
+def pairs(sequences: list[Sequences]) -> list[tuple[list[int], list[int]]]:
+    return [(list(s.prompt), list(completion)) for s in sequences for completion in s.completions]
+
+
+def random_like(tensor: Tensor, seed: int) -> Tensor:
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed)).to(tensor.device)
+
+
+def gradients(policy: Policy, sequences: list[Sequences], temperature: float = 1.0) -> tuple[Any, dict[str, Tensor]]:
+    """Logprobs and entropies of the packed forward, and the gradient of a random weighting of both."""
+    policy.model.zero_grad(set_to_none=True)
+    out = policy.token_logprobs(pack(sequences, policy.device), temperature)
+    (random_like(out.logprobs, 1) @ out.logprobs + random_like(out.entropy, 2) @ out.entropy).div(len(out.logprobs)).backward()
+    return out, {name: parameter.grad for name, parameter in policy.model.named_parameters()}
+
+
+def assert_equals_separate(policy: Policy, sequences: list[Sequences], eager_logprobs: Any, temperature: float = 1.0) -> None:
+    out, ours = gradients(policy, sequences, temperature)
+    model, logprobs, entropy = eager_logprobs(policy, pairs(sequences), temperature)
+    torch.testing.assert_close(out.logprobs.double(), logprobs, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(out.entropy.double(), entropy, atol=TOLERANCE, rtol=0)
+    loss = random_like(out.logprobs, 1).double() @ logprobs + random_like(out.entropy, 2).double() @ entropy
+    loss.div(len(logprobs)).backward()
+    theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert theirs[name].abs().max() > 1e-4, f"{name} has no gradient worth comparing"
+        torch.testing.assert_close(ours[name].double(), theirs[name], atol=TOLERANCE, rtol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1], ids=["multi-head", "grouped-query", "multi-query"])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
+def test_values_and_gradients_equal_separate_padded_sequences(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, device: str, architecture: str, kv_heads: int, tied: bool
+) -> None:
+    policy = tiny_policy(architecture, device=device, num_key_value_heads=kv_heads, tie_word_embeddings=tied)
+    assert_equals_separate(policy, ragged(), eager_logprobs)
+
+
+def test_logits_equal_separate_padded_sequences(tiny_policy: Callable[..., Policy], eager_logits: Any, device: str) -> None:
+    policy, sequences = tiny_policy(device=device), ragged()
+    batch = pack(sequences, device)
+    hidden = policy.hidden(batch.input_ids, batch.position_ids, batch.layout)[batch.head_positions]
+    ours = torch.nn.functional.linear(hidden, *policy.head)
+    _, logits = eager_logits(policy, [[*prompt, *completion] for prompt, completion in pairs(sequences)])
+    theirs = [row[len(p) - 1 : len(p) - 1 + len(c)] for row, (p, c) in zip(logits, pairs(sequences), strict=True)]
+    torch.testing.assert_close(ours.double(), torch.cat(theirs), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_temperature_divides_the_logits(tiny_policy: Callable[..., Policy], eager_logprobs: Any) -> None:
+    assert_equals_separate(tiny_policy(), ragged(), eager_logprobs, temperature=0.6)
+
+
+def test_a_head_with_bias_is_computed(tiny_policy: Callable[..., Policy], eager_logprobs: Any) -> None:
+    policy = tiny_policy("qwen2", tie_word_embeddings=False)
+    head = policy.model.get_output_embeddings()
+    head.bias = torch.nn.Parameter(torch.randn(head.weight.shape[0], generator=torch.Generator().manual_seed(3)))
+    assert_equals_separate(policy, ragged(), eager_logprobs)
+
+
+@pytest.mark.parametrize("shapes", [[(1, [1])], [(1, [1, 1, 1])], [(7, [6])] * 3, [(4, [5, 5]), (4, [5, 5])], [(40, [1, 30])]])
+def test_edge_shapes(tiny_policy: Callable[..., Policy], eager_logprobs: Any, shapes: list[tuple[int, list[int]]]) -> None:
+    assert_equals_separate(tiny_policy(num_hidden_layers=1), ragged(shapes), eager_logprobs)
+
+
+@pytest.mark.parametrize("max_scores", [1, 40, 300])
+def test_the_cut_into_blocks_does_not_change_the_result(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, monkeypatch: pytest.MonkeyPatch, max_scores: int
+) -> None:
+    whole = len(pack(ragged()).layout.blocks)
+    monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
+    assert len(pack(ragged()).layout.blocks) > whole
+    assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
+
+
+def test_no_token_is_computed_twice_or_padded(tiny_policy: Callable[..., Policy]) -> None:
+    batch = pack(ragged())
+    prompts = sum(prompt for prompt, _ in SHAPES)
+    read = sum(length - 1 for _, completions in SHAPES for length in completions)
+    assert batch.input_ids.shape == batch.position_ids.shape == (1, prompts + read)
+    assert len(batch.targets) == len(batch.head_positions) == sum(sum(completions) for _, completions in SHAPES)
+
+
+def test_targets_are_the_completions_in_the_order_given() -> None:
+    sequences = ragged()
+    assert pack(sequences).targets.tolist() == [token for _, completion in pairs(sequences) for token in completion]
+
+
+def test_other_groups_do_not_change_a_completion(tiny_policy: Callable[..., Policy]) -> None:
+    policy, sequences = tiny_policy(), ragged()
+    together = policy.token_logprobs(pack(sequences)).logprobs
+    alone = torch.cat([policy.token_logprobs(pack([one])).logprobs for one in sequences])
+    torch.testing.assert_close(together, alone, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("sequences", [Sequences([], [[1]]), Sequences([1], [[2], []])])
+def test_empty_prompts_and_completions_are_refused(sequences: Sequences) -> None:
+    with pytest.raises(ValueError, match="empty prompt or completion"):
+        pack([sequences])
+
+
+@pytest.mark.parametrize("max_scores", [1 << 20, 30])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_attention_gradients_equal_finite_differences(monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int) -> None:
+    monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
+    layout = pack(ragged([(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])])).layout
+    num_tokens, generator = len(layout.inverse), torch.Generator().manual_seed(0)
+
+    def tensor(heads: int) -> Tensor:
+        return torch.randn(num_tokens, heads, 3, dtype=torch.float64, generator=generator).requires_grad_()
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return packed_attention(query, key, value, layout.blocks, layout.inverse, 0.7)
+
+    # the scores are fp32 by design, so the step is large and the tolerance that of fp32
+    assert torch.autograd.gradcheck(attend, (tensor(2), tensor(kv_heads), tensor(kv_heads)), eps=3e-3, atol=2e-4, rtol=1e-3)
+
+
+def plain_attention(layout: Any, sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Token by token, straight from what a pack means."""
+    out = torch.zeros_like(query)
+    rep = query.shape[1] // key.shape[1]
+    at = 0
+    for one in sequences:
+        prompt = list(range(at, at + len(one.prompt)))
+        at += len(prompt)
+        runs = [prompt]
+        for completion in one.completions:
+            runs.append(list(range(at, at + len(completion) - 1)))
+            at += len(completion) - 1
+        for run in runs:
+            before = [] if run is prompt else prompt
+            for place, token in enumerate(run):
+                seen = before + run[: place + 1]
+                for head in range(query.shape[1]):
+                    weights = (key[seen, head // rep] @ query[token, head] * scale).softmax(0)
+                    out[token, head] = weights @ value[seen, head // rep]
+    return out
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_attention_equals_a_plain_loop(kv_heads: int) -> None:
+    sequences = ragged()
+    layout = pack(sequences).layout
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(len(layout.inverse), heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads))
+    ours = packed_attention(query, key, value, layout.blocks, layout.inverse, 0.5)
+    torch.testing.assert_close(ours, plain_attention(layout, sequences, query, key, value, 0.5), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+WINDOW = {"sliding_window": 16}
+UNSUPPORTED = [
+    pytest.param("gemma2", WINDOW, "sliding", id="gemma2"),
+    pytest.param("gemma2", {"layer_types": ["full_attention"] * 2}, "soft-cap", id="gemma2 with full attention"),
+    pytest.param("gemma3_text", WINDOW, "sliding", id="gemma3"),
+    pytest.param("mistral", WINDOW, "sliding", id="mistral"),
+    pytest.param("qwen2", WINDOW | {"use_sliding_window": True, "max_window_layers": 1}, "sliding", id="qwen2"),
+    pytest.param("qwen3", WINDOW | {"use_sliding_window": True, "max_window_layers": 0}, "sliding", id="qwen3"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "changes", "feature"), UNSUPPORTED)
+def test_unsupported_attention_is_refused_by_name(
+    tiny_policy: Callable[..., Policy], architecture: str, changes: dict[str, Any], feature: str
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=feature) as caught:
+        tiny_policy(architecture, **changes)
+    assert "ForCausalLM" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_attention_dropout_is_refused_while_training(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy(attention_dropout=0.1)
+    policy.model.train()
+    with pytest.raises(UnsupportedModelError, match=r"dropout 0\.1"):
+        policy.token_logprobs(pack(ragged()))
+
+
+def test_a_call_without_layout_is_refused(tiny_policy: Callable[..., Policy]) -> None:
+    with pytest.raises(UnsupportedModelError, match="layout"):
+        tiny_policy().model(torch.tensor([[1, 2, 3]]), use_cache=False)
+
+
+def test_bf16_stays_near_fp32(tiny_policy: Callable[..., Policy], device: str) -> None:
+    exact = tiny_policy(device=device).token_logprobs(pack(ragged(), device))
+    coarse = tiny_policy(device=device, compute_dtype="bfloat16").token_logprobs(pack(ragged(), device))
+    assert coarse.logprobs.dtype is coarse.entropy.dtype is torch.float32
+    assert 0 < (coarse.logprobs - exact.logprobs).abs().max() < 0.5
