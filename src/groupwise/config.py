@@ -43,7 +43,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 
-def parse(model: type[SectionT], data: Mapping[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> SectionT:
+def parse(
+    model: type[SectionT], data: Mapping[str, Any], overrides: Sequence[str] = (), source: str = "recipe"
+) -> SectionT:
     """Check nested dictionaries against a model.
 
     Raises:

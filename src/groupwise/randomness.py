@@ -82,5 +82,5 @@ class Draw:
 
     def shuffled(self, options: Sequence[T]) -> list[T]:
         """The options in random order."""
-        order = sorted(((self.uniform(), index) for index in range(len(options))))
+        order = sorted((self.uniform(), index) for index in range(len(options)))
         return [options[index] for _, index in order]

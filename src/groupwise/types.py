@@ -44,7 +44,7 @@ class Prompt:
     text: str
     token_ids: tuple[int, ...]
     prefill: str = ""
-    """The end of `text` that already belongs to the answer (for example `<think>`); verifiers see it before the completion."""
+    """The end of `text` that already belongs to the answer (for example `<think>`); verifiers see it too."""
 
 
 class FinishReason(StrEnum):
@@ -102,7 +102,7 @@ class Outcome(StrEnum):
 
     @property
     def judged(self) -> bool:
-        """True when the outcome says something about the completion, False when it says something about the verifier."""
+        """Whether the outcome says something about the completion (and not about the verifier)."""
         return self not in (Outcome.TIMEOUT, Outcome.CRASHED)
 
 
@@ -116,7 +116,7 @@ class Verdict:
     evidence: str
     """Why, in words a person can check."""
     answer: str | None = None
-    """The answer read from the completion, in canonical form (majority votes count equal strings); None when there is none."""
+    """The answer in canonical form (majority votes count equal strings); None when there is none."""
 
     @property
     def reward(self) -> float | None:
@@ -150,7 +150,7 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class AdvantagedGroup:
-    """A scored group and one advantage per completion; None where the verifier failed, which leaves the loss untouched."""
+    """A scored group and one advantage per completion; None where the verifier failed: no part of the loss."""
 
     scored: ScoredGroup
     advantages: tuple[float | None, ...]

@@ -31,8 +31,9 @@ def token_mean(lengths: Tensor, batch: BatchSize) -> Tensor:
 
 
 def sequence_mean(lengths: Tensor, batch: BatchSize) -> Tensor:
-    """1 / (completions × own length): GRPO (arXiv:2402.03300, eq. 3). Each answer counts the same, so wrong answers
-    grow longer (arXiv:2503.20783, §3.1).
+    """1 / (completions × own length): GRPO (arXiv:2402.03300, eq. 3).
+
+    Each answer counts the same, so long wrong answers are punished less per token and grow (arXiv:2503.20783, §3.1).
     """
     return 1 / (batch.num_completions * lengths.float())
 

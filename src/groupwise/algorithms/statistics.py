@@ -29,12 +29,14 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     0.5
     """
     if not 0 <= num_correct <= num_samples or not 1 <= k <= num_samples:
-        raise ValueError(f"pass@{k} of {num_correct} correct in {num_samples} samples: 0 <= c <= n and 1 <= k <= n must hold")
+        raise ValueError(
+            f"pass@{k} of {num_correct} correct in {num_samples} samples: 0 <= c <= n and 1 <= k <= n must hold"
+        )
     return 1 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
 
 
 def mean_share(shares: Sequence[float]) -> Estimate:
-    """Mean over problems of shares in [0, 1], with a Wilson interval whose sample size follows the spread between problems.
+    """Mean over problems of shares in [0, 1], with a Wilson interval over problems.
 
     Samples of one problem are not independent, so the problems are the units: n_eff = p(1-p) / (var(shares) / n),
     at least n. Stays inside [0, 1] and is never empty, also when all problems are solved.
@@ -53,7 +55,9 @@ def mean_share(shares: Sequence[float]) -> Estimate:
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """Mean of after - before over the same problems, with a normal 95 % interval (needs at least 2 problems)."""
     if len(before) != len(after):
-        raise ValueError(f"a paired difference needs the same problems on both sides, got {len(before)} and {len(after)}")
+        raise ValueError(
+            f"a paired difference needs the same problems on both sides, got {len(before)} and {len(after)}"
+        )
     differences = np.subtract(after, before)
     mean = float(differences.mean()) if len(differences) else math.nan
     half = Z_95 * float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf

@@ -8,7 +8,8 @@ from typing import Any
 from groupwise.config import Section, parse, read_toml
 from groupwise.errors import ConfigError
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks import TASKS, Task, TaskOptions, make_task
+from groupwise.tasks import TASKS, TaskOptions, make_task
+from groupwise.tasks.base import Task
 from groupwise.verifiers import VerifierConfig
 
 
@@ -32,9 +33,7 @@ class Context:
     sampling: SamplingConfig
 
 
-def context_of(
-    checkpoint: str, task: str | None, sampling: dict[str, Any], overrides: Sequence[str] = ()
-) -> Context:
+def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], overrides: Sequence[str] = ()) -> Context:
     """The run's own task, verifier and sampling, changed by what the command line says.
 
     Raises:

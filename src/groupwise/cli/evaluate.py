@@ -54,7 +54,9 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
         console.print(_table(result))
         if request.against:
             gain = Estimate(**result["difference"])
-            console.print(f"pass@1, paired difference to {request.against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+            console.print(
+                f"pass@1, paired difference to {request.against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+            )
 
 
 class _nothing:  # noqa: N801
@@ -103,7 +105,8 @@ def _as_dict(estimate: Estimate) -> dict[str, float]:
 
 
 def _table(result: dict[str, Any]) -> Table:
-    title = f"{result['task']}, {result['split']}: {result['problems']} problems × {result['samples']} samples, 95 % intervals"
+    size = f"{result['problems']} problems × {result['samples']} samples"
+    title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in result["checkpoints"]:

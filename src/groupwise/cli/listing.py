@@ -12,7 +12,9 @@ from groupwise.runs.directory import RunDirectory
 
 def list_runs(folder: Path, console: Console) -> None:
     """Print what lies in a folder of runs."""
-    runs = sorted(config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists())
+    runs = sorted(
+        config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
+    )
     if not runs:
         console.print(f"There are no runs in {folder}. Begin one with `groupwise train recipes/arithmetic.toml`.")
         return

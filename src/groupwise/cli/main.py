@@ -24,7 +24,9 @@ console = Console()
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the recipe, e.g. `--set grpo.group_size=8`. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a value of the recipe, e.g. `--set grpo.group_size=8`. Repeatable."
+    ),
 ]
 
 
@@ -37,7 +39,6 @@ def train(
     """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the step in hand.
 
     Examples:
-
         groupwise train recipes/arithmetic.toml
 
         groupwise train recipes/arithmetic.toml --set run.seed=1 --set run.directory=runs/seed1
@@ -52,13 +53,19 @@ def train(
 
 @app.command("eval")
 def evaluate(
-    checkpoint: Annotated[str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")],
-    task: Annotated[str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")] = None,
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")
+    ],
+    task: Annotated[
+        str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")
+    ] = None,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
     samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
     problems: Annotated[int, typer.Option(min=1, help="Problems (the first of the split).")] = 200,
     against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
+    ] = 1.0,
     top_k: Annotated[int, typer.Option(min=0, help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens of this mass.")] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
@@ -69,7 +76,6 @@ def evaluate(
     """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, each difficulty.
 
     Examples:
-
         groupwise eval base --task arithmetic --samples 16
 
         groupwise eval runs/arithmetic/checkpoints/best --against base
@@ -87,12 +93,16 @@ def evaluate(
 
 @app.command()
 def sample(
-    checkpoint: Annotated[str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")
+    ],
     question: Annotated[str, typer.Argument(help="What to ask, e.g. 'What is 23 × 17?'.")],
     reference: Annotated[str | None, typer.Option(help="Reference answer; problems of the task are looked up.")] = None,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="Completions.")] = 4,
     task: Annotated[str | None, typer.Option(help="Task whose template and verifier to use.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
+    ] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     overrides: Overrides = None,
@@ -100,7 +110,6 @@ def sample(
     """Ask a checkpoint a question and see several completions with their verdicts.
 
     Example:
-
         groupwise sample base 'What is 23 × 17?' --samples 6
     """
     from groupwise.cli.sample import run_sample
@@ -119,7 +128,6 @@ def replay(
     """Regenerate a recorded completion and say whether it is identical, token by token and bit by bit.
 
     Example:
-
         groupwise replay runs/arithmetic --step 37 --problem arithmetic/23x17 --sample 5
     """
     from groupwise.cli.replay import run_replay
@@ -162,7 +170,6 @@ def new_model(
     """Write a small model with random weights and a byte tokenizer, to try a recipe end to end without a hub.
 
     Example:
-
         groupwise new-model models/tiny && groupwise train recipes/gsm8k.toml --set model.path=models/tiny
     """
     from groupwise.config import parse

@@ -8,7 +8,7 @@ from rich.text import Text
 from groupwise.cli.checkpoints import context_of
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
 from groupwise.rollout.collect import collect
-from groupwise.tasks import Task
+from groupwise.tasks.base import Task
 from groupwise.types import SPLITS, Outcome, Problem
 from groupwise.verifiers import make_verifier, score
 
@@ -39,7 +39,9 @@ def run_sample(
         console.print(Text(scored.group.prompt.prefill + completion.text))
         console.print(Text(f"  {completion.num_tokens} tokens, {completion.finish_reason}; {finding}", style=style))
     if not judged:
-        console.print(f"[dim]No reference answer is known for this question; give one with --reference to see verdicts.[/]")
+        console.print(
+            "[dim]No reference answer is known for this question; give one with --reference to see verdicts.[/]"
+        )
 
 
 def find_question(task: Task, question: str) -> Problem | None:

@@ -1,7 +1,15 @@
 """`groupwise train`: a line per step, dev results between them, a progress bar below, the report at the end."""
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.report import text_summary, write_report
@@ -12,9 +20,7 @@ from groupwise.trainers.grpo import DevReport, GrpoRecipe, Observer, StepReport,
 from groupwise.trainers.sft import SftRecipe, SftStep, train_sft
 from groupwise.training.session import Session
 
-HEADER = (
-    " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
-)
+HEADER = " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
 ROWS_PER_HEADER = 20
 
 
@@ -22,11 +28,13 @@ def run_recipe(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console) 
     """Train with a live display and say at the end where everything is."""
     quiet_transformers()
     with _progress(console) as progress:
-        bar = progress.add_task("training", total=recipe.run.num_steps, completed=None)
-        session = _train(recipe, restart, console, progress, int(bar))
+        bar = progress.add_task("training", total=recipe.run.num_steps)
+        session = _train(recipe, restart, console, progress, bar)
     directory = session.directory
     if session.stopping:
-        console.print(f"Stopped after step {session.resumed_at} with a checkpoint; the same command goes on from there.")
+        console.print(
+            f"Stopped after step {session.resumed_at} with a checkpoint; the same command goes on from there."
+        )
     elif isinstance(recipe, GrpoRecipe):
         show_report(directory, console)
     else:
@@ -34,13 +42,11 @@ def run_recipe(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console) 
         console.print(f"Trained on {session.facts['tokens']:,} tokens: {newest}")
 
 
-def _train(
-    recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, progress: Progress, bar: int
-) -> Session:
+def _train(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
     if isinstance(recipe, SftRecipe):
 
         def sft_step(step: SftStep) -> None:
-            progress.update(bar, completed=step.step + 1)  # type: ignore[arg-type]
+            progress.update(bar, completed=step.step + 1)
             if step.step % 10 == 0:
                 rate = step.num_tokens / step.seconds
                 console.print(f"step {step.step:5d}  loss {step.loss:.4f}  lr {step.lr:.1e}  {rate:,.0f} tokens/s")
@@ -51,7 +57,7 @@ def _train(
         if report.step % ROWS_PER_HEADER == 0:
             console.print(HEADER, style="bold", highlight=False)
         console.print(step_line(report), highlight=False)
-        progress.update(bar, completed=report.step + 1)  # type: ignore[arg-type]
+        progress.update(bar, completed=report.step + 1)
 
     def dev(report: DevReport) -> None:
         console.print(dev_line(report), style="green" if report.best else "", highlight=False)
@@ -60,7 +66,13 @@ def _train(
 
 
 def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+    )
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
 
 

@@ -45,8 +45,9 @@ def groupwise_attention(
     if layout is None or attention_mask is not None:
         raise UnsupportedModelError("the groupwise attention needs a layout and takes no attention mask")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    tokens_first = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    return layout.attend(module.layer_idx, *tokens_first, scale)[None], None  # type: ignore[arg-type]
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return layout.attend(layer, query, key, value, scale)[None], None
 
 
 def refuse_unsupported(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
@@ -54,7 +55,9 @@ def refuse_unsupported(module: torch.nn.Module, dropout: float, options: dict[st
     names = {"sliding_window": "sliding-window attention", "softcap": "soft-capped attention scores", "s_aux": "sinks"}
     for option, name in names.items():
         if options.get(option) is not None:
-            raise UnsupportedModelError(f"{type(module).__name__} uses {name} ({option}={options[option]}): not supported")
+            raise UnsupportedModelError(
+                f"{type(module).__name__} uses {name} ({option}={options[option]}): not supported"
+            )
     if dropout:
         raise UnsupportedModelError(f"{type(module).__name__} uses attention dropout {dropout}: set it to 0 to train")
 
@@ -87,7 +90,8 @@ class Blocks:
     def queries(self, packed: Tensor, num_kv_heads: int) -> Tensor:
         """(N, H, D) -> (S, Hkv, G, rep, R, D): queries that share a key head stand together."""
         blocks = self.gather(packed, self.tokens)
-        return blocks.unflatten(3, (num_kv_heads, -1)).permute(0, 3, 1, 4, 2, 5).contiguous()
+        queries: Tensor = blocks.unflatten(3, (num_kv_heads, -1)).permute(0, 3, 1, 4, 2, 5).contiguous()
+        return queries
 
     def ungather_queries(self, blocks: Tensor) -> Tensor:
         """(S, Hkv, G, rep, R, D) -> (S*G*R, H*D), rows in the order of `tokens`."""
@@ -110,17 +114,17 @@ class Blocks:
     def own_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Causal scores (S, Hkv, G, rep, R, R) in fp32; -inf above the diagonal."""
         *_, rep, length, _ = query.shape
-        scores = (query.flatten(3, 4) @ key.transpose(-1, -2)).float().unflatten(3, (rep, length))
+        scores: Tensor = (query.flatten(3, 4) @ key.transpose(-1, -2)).float().unflatten(3, (rep, length))
         above = torch.ones(length, length, dtype=torch.bool, device=query.device).triu_(1)
         return scores.masked_fill_(above, -torch.inf)
 
     def prefix_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Scores (S, Hkv, G, rep, R, P) in fp32: all queries of a group meet the prompt's keys in one product."""
-        scores = (query.flatten(2, 4) @ key.transpose(-1, -2)).float()
+        scores: Tensor = (query.flatten(2, 4) @ key.transpose(-1, -2)).float()
         if self.prefix_lengths is not None:
             beyond = torch.arange(key.shape[2], device=key.device) >= self.prefix_lengths[:, None, None, None]
             scores.masked_fill_(beyond, -torch.inf)
-        return scores.unflatten(2, query.shape[2:5])
+        return scores.view(*scores.shape[:2], *query.shape[2:5], -1)
 
 
 class _PackedAttention(torch.autograd.Function):
@@ -131,7 +135,9 @@ class _PackedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: tuple[Blocks, ...], inverse: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: tuple[Blocks, ...], inverse: Tensor
+    ) -> Tensor:
         outputs, log_sums = zip(*(_block_forward(query, key, value, block) for block in blocks), strict=True)
         rows = torch.cat([block.ungather_queries(out) for block, out in zip(blocks, outputs, strict=True)])
         out = rows.index_select(0, inverse).view_as(query)
@@ -192,7 +198,8 @@ def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> 
 def _weigh(scores: Tensor, log_sum: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
     """(S, Hkv, G, rep, R, R) scores and (S, Hkv, G, R, D) values -> (S, Hkv, G, rep, R, D)."""
     probabilities = (scores - log_sum).exp_().to(dtype)
-    return (probabilities.flatten(3, 4) @ value).unflatten(3, scores.shape[3:5])
+    rows = probabilities.flatten(3, 4) @ value
+    return rows.view(*scores.shape[:5], -1)
 
 
 def _block_backward(

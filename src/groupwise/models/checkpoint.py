@@ -35,7 +35,9 @@ def save_checkpoint(path: Path, policy: Policy, state: TrainerState | None = Non
         policy.model.save_pretrained(directory)
         policy.tokenizer.save_pretrained(directory)
         if state is not None:
-            save_file({name: tensor.contiguous() for name, tensor in state.tensors.items()}, directory / OPTIMIZER_STATE)
+            save_file(
+                {name: tensor.contiguous() for name, tensor in state.tensors.items()}, directory / OPTIMIZER_STATE
+            )
             (directory / TRAINER_STATE).write_text(json.dumps(state.facts, indent=1))
 
 
@@ -47,7 +49,9 @@ def load_trainer_state(path: Path) -> TrainerState:
     """
     check_directory(path)
     if not (path / TRAINER_STATE).is_file():
-        raise CheckpointError(f"{path} holds a model but no trainer state: it can be a start (model.path), not a resume")
+        raise CheckpointError(
+            f"{path} holds a model but no trainer state: it can be a start (model.path), not a resume"
+        )
     facts = json.loads((path / TRAINER_STATE).read_text())
     return TrainerState(facts, load_file(path / OPTIMIZER_STATE))
 
@@ -61,6 +65,8 @@ def weight_fingerprint(model: torch.nn.Module) -> str:
     """
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
-        bits = parameter.detach().contiguous().view(torch.int32 if parameter.element_size() == 4 else torch.int16).long()
+        bits = (
+            parameter.detach().contiguous().view(torch.int32 if parameter.element_size() == 4 else torch.int16).long()
+        )
         digest.update(f"{name}:{bits.sum().item()}:{(bits * bits).sum().item()}".encode())
     return digest.hexdigest()[:16]

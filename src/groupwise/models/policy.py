@@ -107,9 +107,10 @@ def load_policy(config: ModelConfig) -> Policy:
     """
     path = resolve(config.path)
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True
         )
+        model, report = loaded
         tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception as error:
         raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error
@@ -134,7 +135,8 @@ def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | No
     device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     _refuse_unsupported(model)
     model.set_attn_implementation(attention.NAME)
-    policy = Policy(model.to(device).eval(), tokenizer, _stop_ids(model, tokenizer), getattr(torch, config.compute_dtype))
+    model.to(device)  # type: ignore[arg-type]
+    policy = Policy(model.eval(), tokenizer, _stop_ids(model, tokenizer), getattr(torch, config.compute_dtype))
     _check_forward(policy)
     return policy
 
@@ -158,7 +160,9 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
         raise UnsupportedModelError(f"{name} has layers of type {', '.join(sliding)}; only full_attention is supported")
     uses_window = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None) is not None
     if uses_window:
-        raise UnsupportedModelError(f"{name} uses sliding-window attention (window {config.sliding_window}): not supported")
+        raise UnsupportedModelError(
+            f"{name} uses sliding-window attention (window {config.sliding_window}): not supported"
+        )
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, key, None) is not None:
             raise UnsupportedModelError(f"{name} soft-caps its logits ({key}={getattr(config, key)}): not supported")
@@ -168,7 +172,7 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def _check_forward(policy: Policy) -> None:
-    """Compare with transformers' own eager forward on a shared prompt, so an unknown architecture is never computed wrongly."""
+    """Compare with transformers' own eager forward, so that an unknown architecture is never computed wrongly."""
     model = policy.model
     vocabulary = model.get_output_embeddings().weight.shape[0]
     prompt, *tails = ([(7 * i + 3 * k + 1) % vocabulary for i in range(4)] for k in range(3))
@@ -176,7 +180,9 @@ def _check_forward(policy: Policy) -> None:
     with policy.precision():
         ours = model.get_output_embeddings()(policy.hidden(packed.input_ids, packed.position_ids, packed.layout))
         model.set_attn_implementation("eager")
-        whole = [model(torch.tensor([[*prompt, *tail]], device=policy.device), use_cache=False).logits[0] for tail in tails]
+        whole = [
+            model(torch.tensor([[*prompt, *tail]], device=policy.device), use_cache=False).logits[0] for tail in tails
+        ]
         model.set_attn_implementation(attention.NAME)
     theirs = torch.cat([whole[0][:4], *(logits[4:7] for logits in whole)]).float()
     difference = (ours.float() - theirs).abs().max().item()

@@ -30,8 +30,12 @@ def encode_prompt(policy: Policy, template: Template, problem: Problem) -> Promp
     if not ids:
         raise ModelError(f"the prompt of {problem.id} has no tokens: {text!r}")
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        unknown = sorted({c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]})
-        raise ModelError(f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}")
+        unknown = sorted(
+            {c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]}
+        )
+        raise ModelError(
+            f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}"
+        )
     bos = tokenizer.bos_token_id
     if bos is not None and ids[:2] == [bos, bos]:
         raise ModelError(f"the prompt of {problem.id} begins with two BOS tokens: the chat template already writes one")
@@ -40,7 +44,9 @@ def encode_prompt(policy: Policy, template: Template, problem: Problem) -> Promp
 
 def _chat(tokenizer: Any, template: Template, question: str) -> tuple[str, list[int]]:
     if not tokenizer.chat_template:
-        raise ModelError("task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false")
+        raise ModelError(
+            "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
+        )
     messages = [{"role": "system", "content": template.system}] if template.system else []
     messages.append({"role": "user", "content": question})
     text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -67,9 +73,8 @@ def collect(
 ) -> list[Group]:
     """Sample a group of completions for every problem.
 
-    Args:
-        purpose: `train`, `dev`, `test` or `sample`: keeps the draws of different uses apart.
-        policy_version: number of updates behind the policy's weights.
+    `purpose` (`train`, `dev`, `test` or `sample`) keeps the draws of different uses apart; `policy_version` is the
+    number of updates behind the policy's weights.
     """
     if len({problem.id for problem in problems}) < len(problems):
         raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")

@@ -1,7 +1,7 @@
 """The in-process engine: samples from the very weights that are trained, with continuous batching.
 
-    waiting requests -> prefill (prompts packed, once per group) -> first tokens -> rows of the live batch
-                     -> decode, one token per row and step -> a finished row leaves at once, a waiting one takes its place
+    waiting -> prefill: prompts packed, once per group -> first tokens -> rows of the live batch
+            -> decode: one token per row and step -> a finished row leaves at once, a waiting one takes its place
 
 Every draw is keyed by (request key, token position), so a completion does not depend on who else is in the batch.
 """

@@ -1,4 +1,4 @@
-"""Evaluation: sample a fixed set of problems several times, verify, and count. Training and `groupwise eval` share it."""
+"""Evaluation, shared by training and `groupwise eval`: sample problems several times, verify, count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

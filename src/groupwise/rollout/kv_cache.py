@@ -114,7 +114,7 @@ class DecodeLayout:
 
     def _attend_prompt(self, query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The same over the prompts' tokens; all rows of a prompt meet its keys in one product."""
-        n, heads, width = query.shape
+        _, heads, width = query.shape
         m, g = self.members.shape
         kv_heads = keys.shape[1]
         gathered = query.flatten(1).index_select(0, self.members.flatten()).view(m, g, kv_heads, -1, width)
@@ -124,7 +124,7 @@ class DecodeLayout:
         return self._rows(out, heads), self._rows(log_sum, heads)
 
     def _rows(self, grouped: Tensor, heads: int) -> Tensor:
-        """(m, Hkv, g*rep, X) -> (n, H, X)"""
+        """(m, Hkv, g*rep, X) -> (n, H, X)."""
         m, kv_heads, _, width = grouped.shape
         by_member = grouped.view(m, kv_heads, self.members.shape[1], -1, width).transpose(1, 2)
         return by_member.reshape(-1, heads * width).index_select(0, self.places).view(-1, heads, width)

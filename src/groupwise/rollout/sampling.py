@@ -31,7 +31,9 @@ def refuse_for_training(config: SamplingConfig) -> SamplingConfig:
             "come from it; both are for evaluation only"
         )
     if config.temperature == 0:
-        raise ValueError("temperature = 0 draws G equal completions, which teach nothing; training needs temperature > 0")
+        raise ValueError(
+            "temperature = 0 draws G equal completions, which teach nothing; training needs temperature > 0"
+        )
     return config
 
 
@@ -49,9 +51,7 @@ class Drawn(NamedTuple):
 def draw(logits: Tensor, uniforms: Tensor, config: SamplingConfig) -> Drawn:
     """Draw one token per row: the first whose cumulative probability exceeds the row's uniform number.
 
-    Args:
-        logits: (n, V) raw output of the head.
-        uniforms: (n,) float64 in [0, 1).
+    `logits` (n, V) are the raw output of the head, `uniforms` (n,) float64 in [0, 1).
     """
     logits = logits.float()
     if config.temperature == 0:

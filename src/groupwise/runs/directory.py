@@ -1,11 +1,11 @@
 """The run directory: the only interface between training and everything that looks at it.
 
-    config.toml         resolved recipe: `groupwise train <run>/config.toml` repeats the run
-    environment.json    versions, commit, hardware, thread count
-    ledger.jsonl        facts that are identical on a repeat or a resume
-    metrics.jsonl       what may differ: timings, memory, throughput
-    rollouts/*.parquet  every completion
-    checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
+config.toml         resolved recipe: `groupwise train <run>/config.toml` repeats the run
+environment.json    versions, commit, hardware, thread count
+ledger.jsonl        facts that are identical on a repeat or a resume
+metrics.jsonl       what may differ: timings, memory, throughput
+rollouts/*.parquet  every completion
+checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
 """
 
 import json
@@ -112,7 +112,9 @@ def open_run(path: Path, config_toml: str, restart: bool = False) -> tuple[RunDi
     try:
         check_directory(newest)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; delete {newest} to go on from the checkpoint before it, or use --restart") from None
+        raise CheckpointError(
+            f"{error}; delete {newest} to go on from the checkpoint before it, or use --restart"
+        ) from None
     return run, newest
 
 
@@ -166,7 +168,9 @@ def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return platform.processor()
-    names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+    names = [
+        line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+    ]
     return names[0] if names else platform.processor()
 
 
@@ -174,9 +178,16 @@ def _commit() -> str | None:
     """Commit of the package's own checkout, with `+changes` when files differ from it; None outside a checkout."""
     here = Path(__file__).parent
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True)
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
+        )
         status = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=here, capture_output=True, text=True, timeout=10, check=True
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -32,7 +32,9 @@ class LineFile:
     def truncate(self, size: int) -> None:
         """Cut the file back to an earlier size."""
         if self.size < size:
-            raise CheckpointError(f"{self.path} is shorter ({self.size} bytes) than its checkpoint says ({size}): it was damaged")
+            raise CheckpointError(
+                f"{self.path} is shorter ({self.size} bytes) than its checkpoint says ({size}): it was damaged"
+            )
         self.path.touch()
         os.truncate(self.path, size)
 

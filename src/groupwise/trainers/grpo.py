@@ -132,22 +132,22 @@ def grpo_step(
     recipe: GrpoRecipe,
 ) -> StepResult:
     """One step of GRPO: sample groups, verify, compare within the group, update."""
-    clock = [time.perf_counter()]
+    began = time.perf_counter()
     groups = collect(
         policy, recipe.task.template, problems, recipe.grpo.group_size, recipe.sampling,
         seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
     )  # fmt: skip
-    clock.append(time.perf_counter())
+    sampled = time.perf_counter()
     scored = score(groups, verifier)
     check_failures(scored, recipe.verifier.max_failure_share)
-    clock.append(time.perf_counter())
+    verified = time.perf_counter()
     advantaged = [AdvantagedGroup(s, group_advantages(s.rewards, recipe.grpo.advantage)) for s in scored]
     update = update_policy(
         policy, optimizer, advantaged, recipe.loss, step=step,
         temperature=recipe.sampling.temperature, max_tokens=recipe.sampling.max_tokens, reference=reference,
     )  # fmt: skip
-    clock.append(time.perf_counter())
-    return StepResult(advantaged, update, Seconds(*(after - before for before, after in zip(clock, clock[1:]))))
+    seconds = Seconds(sampled - began, verified - sampled, time.perf_counter() - verified)
+    return StepResult(advantaged, update, seconds)
 
 
 class StepReport(NamedTuple):
@@ -212,7 +212,8 @@ def train_grpo(recipe: GrpoRecipe, restart: bool = False, observer: Observer = O
         problems = _problems(task, "train", None)
         if recipe.grpo.prompts_per_step > len(problems):
             raise ConfigError(
-                f"grpo.prompts_per_step = {recipe.grpo.prompts_per_step} is more than the {len(problems)} training problems"
+                f"grpo.prompts_per_step = {recipe.grpo.prompts_per_step} is more than the {len(problems)} "
+                "training problems"
             )
         session = Session(recipe, recipe.run, restart)
         policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
@@ -233,7 +234,10 @@ def train_grpo(recipe: GrpoRecipe, restart: bool = False, observer: Observer = O
 
 
 def problem_order(num_problems: int, recipe: GrpoRecipe, step: int) -> list[int]:
-    """Problems of a step: each epoch is a keyed shuffle cut into steps; its remainder is left out, so none occurs twice."""
+    """Problems of a step: each epoch is a keyed shuffle cut into steps.
+
+    The shuffle's remainder is left out of its epoch, so no problem occurs twice in a step.
+    """
     size = recipe.grpo.prompts_per_step
     epoch, place = divmod(step, num_problems // size)
     order = permutation(num_problems, recipe.run.seed, "problem order", epoch)
@@ -295,7 +299,7 @@ class _Run:
         self.observer.on_dev(DevReport(done, estimate, is_best))
 
     def evaluate_test(self) -> None:
-        """Open the test split once: the model the run started from and the best checkpoint, on the same random numbers."""
+        """Open the test split once: the start and the best checkpoint, on the same random numbers."""
         config = self.recipe.evaluation
         paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
         for name, path in paths.items():
@@ -368,7 +372,9 @@ def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
     return {
         "problem": group.scored.group.prompt.problem.id,
         "tokens": _hash_tokens([group.scored]),
-        "outcomes": "".join(verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts),
+        "outcomes": "".join(
+            verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
+        ),
         "rewards": list(group.scored.rewards),
         "advantages": list(group.advantages),
     }

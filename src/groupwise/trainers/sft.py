@@ -94,7 +94,9 @@ class SftStep(NamedTuple):
     seconds: float
 
 
-def train_sft(recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None) -> Session:
+def train_sft(
+    recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None
+) -> Session:
     """Run an SFT recipe, or go on with an interrupted run; returns the session with the trained policy."""
     session = Session(recipe, recipe.run, restart)
     policy = _start_policy(recipe, session)
@@ -133,7 +135,7 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     for chunk in micro_batches([len(e.prompt) + len(e.completion) for e in examples], tokens_per_micro_batch):
         packed = pack([Sequences(examples[i].prompt, [examples[i].completion]) for i in chunk], policy.device)
         loss = -policy.token_logprobs(packed).logprobs.sum() / denominator
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         total += loss.item()
     if not math.isfinite(total):
         raise DataError(f"the SFT loss is {total}: look at the examples of this step")
@@ -206,7 +208,9 @@ def _read_pair(data: PairsData, number: int, line: str) -> tuple[str, str]:
     except ValueError as error:
         raise DataError(f"{data.path}, line {number} is not JSON: {error}") from None
     except (KeyError, TypeError):
-        raise DataError(f"{data.path}, line {number} has no field {data.prompt_field!r} or {data.completion_field!r}") from None
+        raise DataError(
+            f"{data.path}, line {number} has no field {data.prompt_field!r} or {data.completion_field!r}"
+        ) from None
     if not all(isinstance(text, str) and text for text in pair):
         raise DataError(f"{data.path}, line {number}: prompt and completion must be non-empty strings")
     return pair

@@ -56,7 +56,9 @@ class Optimizer:
         limit = self.config.max_grad_norm or math.inf
         norm = clip_grad_norm_(self._parameters, limit, foreach=True).item()
         if not math.isfinite(norm):
-            raise InvariantError(f"the gradient's norm is {norm} at update {self.updates_done}; the weights are unchanged")
+            raise InvariantError(
+                f"the gradient's norm is {norm} at update {self.updates_done}; the weights are unchanged"
+            )
         for group in self.adamw.param_groups:
             group["lr"] = self.lr(step)
         self.adamw.step()
@@ -71,7 +73,11 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """Running moments by parameter index, for a checkpoint."""
         states = self.adamw.state_dict()["state"]
-        return {f"{index}.{name}": torch.as_tensor(value) for index, state in states.items() for name, value in state.items()}
+        return {
+            f"{index}.{name}": torch.as_tensor(value)
+            for index, state in states.items()
+            for name, value in state.items()
+        }
 
     def load_state(self, tensors: dict[str, Tensor], updates_done: int) -> None:
         """Take up the moments where `state` left them."""

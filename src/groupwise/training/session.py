@@ -13,7 +13,7 @@ from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.policy import Policy
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import RunDirectory, open_run
+from groupwise.runs.directory import open_run
 from groupwise.training.optimizer import Optimizer
 
 
@@ -33,7 +33,10 @@ class RunConfig(Section):
 
 
 class Session:
-    """One process's work on a run. Create it, load the model from `model_path`, `attach` model and optimizer, loop over `steps`."""
+    """One process's work on a run.
+
+    Create it, load the model from `model_path`, `attach` model and optimizer, loop over `steps`, `finish`.
+    """
 
     def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
         self.config = config

@@ -98,7 +98,7 @@ def update_policy(
     Raises:
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
     """
-    reports = []
+    reports: list[UpdateMetrics] = []
     for _ in range(config.epochs):
         for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
             chosen = [groups[index] for index in part]
@@ -108,8 +108,11 @@ def update_policy(
                 reports.append(_one_update(policy, optimizer, batch, config, step, temperature, reference, first))
     if not reports:
         return UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)
-    mean = UpdateMetrics(*(float(np.mean(column)) for column in zip(*reports, strict=True)))
-    return mean._replace(
+    return UpdateMetrics(
+        surrogate=float(np.mean([report.surrogate for report in reports])),
+        grad_norm=float(np.mean([report.grad_norm for report in reports])),
+        clipped=float(np.mean([report.clipped for report in reports])),
+        kl=float(np.mean([report.kl for report in reports])),
         ratio_max=max(report.ratio_max for report in reports),
         logprob_difference=reports[0].logprob_difference,
         num_updates=len(reports),
@@ -195,7 +198,7 @@ def _one_update(
             token_loss = token_loss + config.kl_coef * token_kl
             kl += token_kl.detach().sum().item()
         loss = (micro.weights * token_loss).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         surrogate += loss.item()
         clipped += int(policy_loss.clipped.sum())
         ratio_max = max(ratio_max, policy_loss.ratio.max().item())

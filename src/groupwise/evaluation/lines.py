@@ -1,0 +1,165 @@
+"""Lines over steps, drawn without decoration: what `plots` draws with."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import FigureBase
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Theme(NamedTuple):
+    """Colours after Okabe and Ito, deepened or lightened until they can be read as text on their ground."""
+
+    paper: str
+    ink: str
+    muted: str
+    grid: str
+    blue: str
+    orange: str
+    green: str
+    purple: str
+
+
+LIGHT = Theme("#ffffff", "#1b1f24", "#67707b", "#e8eaed", "#0068a8", "#cc5500", "#00805c", "#a3487f")
+DARK = Theme("#14171b", "#e8eaed", "#9aa3ad", "#30363d", "#62b8ee", "#f09a4a", "#3cc79b", "#e391c2")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """Values over steps; None leaves a gap."""
+
+    label: str
+    steps: Sequence[int]
+    values: Sequence[float | None]
+    colour: str
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+    """Lower and upper end of the interval."""
+    dots: bool = False
+    """Mark each value; for the few points of evaluations."""
+    noisy: bool = False
+    """Draw the values faintly and their moving mean over them."""
+
+
+def heading(figure: FigureBase, theme: Theme, title: str, subtitle: str) -> None:
+    """What the panel shows, above it."""
+    figure.text(0.02, 0.955, title, ha="left", va="center", fontsize=12, fontweight="bold", color=theme.ink)
+    figure.text(0.02, 0.89, subtitle, ha="left", va="center", fontsize=8.5, color=theme.muted)
+
+
+def panel_axes(figure: FigureBase, rows: int = 1) -> list[Axes]:
+    """Axes below the heading at the same place in every panel, with room at the right for the lines' names."""
+    grid = figure.add_gridspec(rows, 1, left=0.09, right=0.775, top=0.82, bottom=0.13, hspace=0.22)
+    return [figure.add_subplot(grid[row, 0]) for row in range(rows)]
+
+
+def draw_lines(
+    axes: Axes, lines: Sequence[Line], theme: Theme, last_step: int, unit: str, is_lowest: bool = True
+) -> None:
+    """Draw lines with their names at their ends; `unit` is `share`, or what the numbers are."""
+    drawn = [line for line in lines if np.isfinite(_values(line)).any()]
+    if not drawn:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=theme.muted)
+        return
+    top = max(float(np.nanmax(_draw_line(axes, line))) for line in drawn)
+    # a reward can be more than 1; then the numbers are no shares any more
+    is_share = unit == "share" and top <= 1
+    axes.set_ylim(0, min(1.0, max(0.1, 1.1 * top)) if is_share else 1.1 * top or 1.0)
+    axes.set_xlim(0, max(1, last_step))
+    _bare(axes, theme, is_share, is_lowest)
+    _name_lines(axes, drawn)
+
+
+def moving_mean(values: Floats, width: int) -> Floats:
+    """Centred mean over `width` values (fewer at the ends); gaps are left out, and stay gaps where nothing is near."""
+    half = width // 2
+    windows = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
+    return np.array([np.nanmean(window) if np.isfinite(window).any() else math.nan for window in windows])
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Heights moved as little as needed to lie at least `gap` apart, in the same order, within 0 to 1 if they fit.
+
+    >>> spread([0.5, 0.5], gap=0.5)
+    [0.25, 0.75]
+    """
+    order = np.argsort(heights, kind="stable")
+    places = np.array(heights, dtype=float)[order]
+    for _ in range(200):  # pushes neighbours apart until none overlap; a handful of labels settles in a few rounds
+        overlap = gap - np.diff(places)
+        if not (overlap > 1e-9).any():
+            break
+        push = np.where(overlap > 0, overlap / 2, 0.0)
+        places[:-1] -= push
+        places[1:] += push
+        if gap * (len(places) - 1) <= 1:
+            places += max(0.0, -places[0]) - max(0.0, places[-1] - 1.0)
+    result = np.empty_like(places)
+    result[order] = places
+    return [float(place) for place in result]
+
+
+def _values(line: Line) -> Floats:
+    return np.array([math.nan if value is None else value for value in line.values], dtype=float)
+
+
+def _shown(line: Line) -> Floats:
+    """What the main stroke follows."""
+    values = _values(line)
+    return moving_mean(values, len(values) // 15) if line.noisy else values
+
+
+def _isolated(values: Floats) -> NDArray[np.bool_]:
+    """Values between two gaps, which a stroke alone would not show."""
+    known = np.concatenate([[False], np.isfinite(values), [False]])
+    return known[1:-1] & ~known[:-2] & ~known[2:]
+
+
+def _draw_line(axes: Axes, line: Line) -> Floats:
+    """Draw one line; returns everything that must be in sight."""
+    values = _values(line)
+    if line.band:
+        axes.fill_between(line.steps, *line.band, color=line.colour, alpha=0.16, linewidth=0)
+    if line.noisy:
+        axes.plot(line.steps, values, color=line.colour, alpha=0.3, linewidth=0.8)
+    shown = _shown(line)
+    axes.plot(line.steps, shown, color=line.colour, linewidth=2)
+    dotted = np.isfinite(shown) if line.dots else _isolated(shown)
+    axes.plot(np.asarray(line.steps)[dotted], shown[dotted], "o", color=line.colour, markersize=4.5, clip_on=False)
+    return np.concatenate([values, np.asarray(line.band[1] if line.band else [], dtype=float)])
+
+
+def _name_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Write each line's name right of its last value, moved apart where names would overlap."""
+    limits: Any = axes.get_ylim()
+    ends = [_shown(line)[np.isfinite(_values(line))][-1] / limits[1] for line in lines]
+    rows = max(line.label.count("\n") + 1 for line in lines)
+    for line, place in zip(lines, spread(ends, gap=0.085 * rows), strict=True):
+        axes.annotate(
+            line.label, (1, place), xycoords="axes fraction", xytext=(7, 0), textcoords="offset points",
+            color=line.colour, va="center", fontsize=9, linespacing=1.1,
+        )  # fmt: skip
+
+
+def _bare(axes: Axes, theme: Theme, is_share: bool, is_lowest: bool) -> None:
+    axes.set_facecolor("none")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(theme.muted)
+    axes.tick_params(colors=theme.muted, length=0, labelsize=8.5, labelbottom=is_lowest, pad=5)
+    axes.grid(axis="y", color=theme.grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    steps = [1, 2, 5, 10]
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=steps))
+    height = axes.get_position().height
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5 if height > 0.5 else 3, steps=steps))
+    if is_share:
+        axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %", decimals=0))
+    if is_lowest:
+        axes.set_xlabel("finished steps", color=theme.muted, fontsize=8.5)

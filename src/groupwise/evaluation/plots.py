@@ -1,0 +1,147 @@
+"""A run as four pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
+
+Each panel is a function `draw_*(figure, run, theme)`; `PANELS` lists them. Colours are told apart by colour-blind
+readers, and every line carries its name at its end, so no legend is needed. No display and no global state is used.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure, FigureBase
+
+from groupwise.evaluation.behaviour import Behaviour, behaviour_shares
+from groupwise.evaluation.lines import DARK, LIGHT, Line, Theme, draw_lines, heading, panel_axes
+from groupwise.evaluation.run_data import RunData
+from groupwise.runs.atomic import write_file
+
+WIDTH, HEIGHT, DPI = 11.0, 7.4, 146
+"""Inches of the whole picture; with these it is about 1600 pixels wide."""
+
+
+def draw_learning(figure: FigureBase, run: RunData, theme: Theme) -> None:
+    """Pass@1 on held-out problems with its interval, and the training reward."""
+    heading(
+        figure,
+        theme,
+        "Problems solved",
+        "pass@1 on the dev split with its 95 % interval; mean reward of the training steps",
+    )
+    steps = [one.step for one in run.dev]
+    low, high = ([one.line["pass_at_1"][end] for one in run.dev] for end in (1, 2))
+    held_out = [one.line["pass_at_1"][0] for one in run.dev]
+    lines = [
+        Line("training\nreward", *_of_steps(run, "reward"), theme.orange, noisy=True),
+        Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
+    ]
+    draw_lines(*panel_axes(figure), lines, theme, _last(run), "share")
+
+
+def draw_length(figure: FigureBase, run: RunData, theme: Theme) -> None:
+    """Mean length of correct and of wrong completions in training."""
+    heading(
+        figure, theme, "Completion length", "mean tokens per completion; thin: each training step, thick: moving mean"
+    )
+    lines = [
+        Line("wrong", *_of_steps(run, "length_wrong"), theme.orange, noisy=True),
+        Line("correct", *_of_steps(run, "length_correct"), theme.blue, noisy=True),
+    ]
+    draw_lines(*panel_axes(figure), lines, theme, _last(run), "tokens")
+
+
+def draw_signal(figure: FigureBase, run: RunData, theme: Theme) -> None:
+    """Entropy above, share of groups with signal below: two units, two axes."""
+    heading(
+        figure,
+        theme,
+        "What is left to learn from",
+        "variety of sampling; groups whose completions earned different rewards",
+    )
+    above, below = panel_axes(figure, rows=2)
+    entropy = Line("entropy\n(nats)", *_of_steps(run, "entropy"), theme.purple, noisy=True)
+    signal = Line("groups\nwith signal", *_of_steps(run, "signal"), theme.green, noisy=True)
+    draw_lines(above, [entropy], theme, _last(run), "nats", is_lowest=False)
+    draw_lines(below, [signal], theme, _last(run), "share")
+
+
+def draw_behaviour(figure: FigureBase, run: RunData, theme: Theme) -> None:
+    """Share of dev completions that show each behaviour."""
+    heading(
+        figure, theme, "How it goes about a problem", "share of completions on the dev split; signs read from the text"
+    )
+    dev = [one for one in run.dev if one.rows]
+    shares = [behaviour_shares(one.rows) for one in dev]
+    colours = {
+        Behaviour.AT_ONCE: theme.orange,
+        Behaviour.WORKS_OUT: theme.blue,
+        Behaviour.CHECKS: theme.green,
+        Behaviour.ANOTHER_WAY: theme.purple,
+        Behaviour.UNFINISHED: theme.muted,
+    }
+    steps = [one.step for one in dev]
+    lines = [
+        Line(str(one), steps, [each[one] for each in shares], colour, dots=True) for one, colour in colours.items()
+    ]
+    draw_lines(*panel_axes(figure), lines, theme, _last(run), "share")
+
+
+PANELS: Mapping[str, Callable[[FigureBase, RunData, Theme], None]] = {
+    "learning": draw_learning,
+    "behaviour": draw_behaviour,
+    "length": draw_length,
+    "signal": draw_signal,
+}
+"""Every panel by name, in reading order."""
+
+
+def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
+    """All panels, two by two."""
+    figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=theme.paper)
+    for place, panel in zip(figure.subfigures(2, 2, wspace=0, hspace=0.02).flat, PANELS.values(), strict=True):
+        place.set_facecolor(theme.paper)
+        panel(place, run, theme)
+    return figure
+
+
+def png(run: RunData) -> bytes:
+    """All panels as one PNG."""
+    with _style():
+        return _saved(draw(run), "png", dpi=DPI)
+
+
+def save_png(run: RunData, path: Path) -> None:
+    """Write all panels as one PNG, about 1600 pixels wide."""
+    write_file(path, png(run))
+
+
+def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
+    """One panel of `PANELS` as an SVG with a transparent ground, for a light or a dark page."""
+    with _style():
+        figure = Figure(figsize=(WIDTH / 2, HEIGHT / 2), facecolor="none")
+        PANELS[name](figure, run, DARK if dark else LIGHT)
+        return _saved(figure, "svg", metadata={"Date": None})
+
+
+def _of_steps(run: RunData, key: str) -> tuple[Sequence[int], Sequence[float | None]]:
+    """A value of every step, placed at the finished steps behind the weights that sampled."""
+    return [line["step"] for line in run.steps], [line.get(key) for line in run.steps]
+
+
+def _last(run: RunData) -> int:
+    """Finished steps so far: where every panel's axis ends."""
+    return max([line["step"] + 1 for line in run.steps] + [one.step for one in run.dev], default=0)
+
+
+def _style() -> Any:
+    # text as paths: the same picture on every machine; the salt makes the file repeat byte for byte
+    return matplotlib.rc_context(
+        {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "groupwise"}
+    )
+
+
+def _saved(figure: Figure, form: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, **options)
+    return buffer.getvalue()

@@ -1,0 +1,139 @@
+"""What a run directory says, read for reports and plots: no model, no torch, nothing but the files.
+
+An unfinished run is read as far as it got: what is not there yet is empty or None, never a zero.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from groupwise.config import read_toml
+from groupwise.errors import DataError
+from groupwise.runs.directory import RunDirectory, find_run
+
+Row = Mapping[str, Any]
+"""One completion of an evaluation: the columns below and `num_tokens`."""
+
+COLUMNS = (
+    "problem", "difficulty", "question", "reference", "prompt", "sample", "text", "finish_reason",
+    "outcome", "answer", "evidence",
+)  # fmt: skip
+"""Columns of the rollouts that reports read; the token arrays, which are most of a file, stay on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationData:
+    """One evaluation: its line in metrics.jsonl and its completions."""
+
+    step: int
+    """Finished steps behind the weights (of a test evaluation: steps of the whole run)."""
+    line: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    """Empty when the file of completions is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """One run as its files tell it."""
+
+    path: Path
+    config: Mapping[str, Any]
+    """config.toml as nested dictionaries."""
+    environment: Mapping[str, Any]
+    finished: bool
+    """Whether the run has nothing left to do."""
+    steps: tuple[Mapping[str, Any], ...]
+    """Step lines of metrics.jsonl in order; a step that was done again after a resume counts once."""
+    dev: tuple[EvaluationData, ...]
+    test_before: EvaluationData | None
+    test_after: EvaluationData | None
+
+    @property
+    def best_step(self) -> int | None:
+        """Finished steps behind the best checkpoint by dev; None before the first dev evaluation."""
+        return next((one.step for one in reversed(self.dev) if one.line.get("best")), None)
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """Link to the best checkpoint, if it is there."""
+        best = RunDirectory(self.path).best
+        return best if best.exists() else None
+
+    @property
+    def num_steps(self) -> int:
+        """Steps the recipe asks for."""
+        return int(self.config["run"]["num_steps"])
+
+
+def load_run(path: Path) -> RunData:
+    """Read a run directory.
+
+    Raises:
+        ConfigError: there is no run at this path.
+        DataError: one of its files cannot be read.
+    """
+    run = find_run(path)
+    lines = _lines_by_kind(run)
+    dev = sorted(lines.get("dev", {}).values(), key=lambda line: int(line["step"]))
+    return RunData(
+        path=path,
+        config=read_toml(run.config),
+        environment=_environment(run),
+        finished=run.finished.exists(),
+        steps=tuple(line for _, line in sorted(lines.get("step", {}).items())),
+        dev=tuple(_evaluation(run, f"dev-step-{line['step']:06d}", line) for line in dev),
+        test_before=_test(run, "test-before", lines),
+        test_after=_test(run, "test-after", lines),
+    )
+
+
+def read_completions(path: Path) -> tuple[Row, ...]:
+    """Completions of one evaluation without their token arrays, each with its `num_tokens`.
+
+    Raises:
+        DataError: the file is not one that a run wrote.
+    """
+    try:
+        table = pq.read_table(path, columns=[*COLUMNS, "token_ids"])
+        lengths = pc.list_value_length(table["token_ids"])
+        rows: list[Row] = table.select(COLUMNS).append_column("num_tokens", lengths).to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+    return tuple(rows)
+
+
+def _lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """Lines of metrics.jsonl by kind and step; the last line of a step counts."""
+    kinds: dict[str, dict[int, Mapping[str, Any]]] = {}
+    try:
+        for line in run.metrics.lines():
+            kinds.setdefault(line.get("kind", "step"), {})[line["step"]] = line
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{run.metrics.path} cannot be read: {error!r}") from None
+    return kinds
+
+
+def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> EvaluationData | None:
+    found = list(lines.get(name, {}).values())
+    return _evaluation(run, name, found[-1]) if found else None
+
+
+def _evaluation(run: RunDirectory, name: str, line: Mapping[str, Any]) -> EvaluationData:
+    # only evaluations with a line are read: a file without one was written just before the run was killed
+    path = run.evaluations(name)
+    return EvaluationData(int(line["step"]), line, read_completions(path) if path.exists() else ())
+
+
+def _environment(run: RunDirectory) -> Mapping[str, Any]:
+    path = run.path / "environment.json"
+    try:
+        environment: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    return environment

@@ -1,0 +1,116 @@
+"""Evaluation statistics: against brute force, closed forms and simulation."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.algorithms.statistics import Z_95, Estimate, majority, mean_share, paired_difference, pass_at_k
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_pass_at_k_equals_the_enumeration_of_all_draws(n: int) -> None:
+    for correct in range(n + 1):
+        for k in range(1, n + 1):
+            draws = list(combinations(range(n), k))
+            passed = sum(any(sample < correct for sample in draw) for draw in draws)
+            assert pass_at_k(n, correct, k) == pytest.approx(passed / len(draws), abs=1e-12)
+
+
+def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
+    assert pass_at_k(10_000, 5_000, 5_000) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("n", "correct", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 5), (4, 2, 0), (0, 0, 1)])
+def test_impossible_counts_are_refused(n: int, correct: int, k: int) -> None:
+    with pytest.raises(ValueError, match=f"pass@{k}"):
+        pass_at_k(n, correct, k)
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """The interval as the solution of (p - share)² = z² p (1 - p) / n."""
+    share, z2 = successes / n, Z_95**2
+    a, b, c = 1 + z2 / n, -(2 * share + z2 / n), share**2
+    root = math.sqrt(b * b - 4 * a * c)
+    return (-b - root) / (2 * a), (-b + root) / (2 * a)
+
+
+def test_one_sample_per_problem_gives_the_wilson_interval() -> None:
+    # shares of 0 and 1 spread so much that the effective size would be n - 1; n is the least that is taken
+    estimate = mean_share([1.0] * 7 + [0.0] * 3)
+    assert estimate == pytest.approx((0.7, *wilson(7, 10)))
+
+
+@pytest.mark.parametrize(("share", "n"), [(1.0, 5), (0.0, 12), (1.0, 1)])
+def test_unanimous_problems_still_have_an_interval(share: float, n: int) -> None:
+    estimate = mean_share([share] * n)
+    assert estimate.value == share
+    low, high = wilson(share * n, n)
+    assert (estimate.low, estimate.high) == pytest.approx((max(0, low), min(1, high)), abs=1e-9)
+    assert estimate.high - estimate.low > 0.1
+
+
+def test_many_samples_per_problem_narrow_the_interval_to_the_spread_between_problems() -> None:
+    shares = [0.45, 0.55] * 50
+    estimate = mean_share(shares)
+    half = Z_95 * np.std(shares, ddof=1) / 10
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(half, rel=0.01)
+
+
+def test_no_problems_are_no_number() -> None:
+    assert all(math.isnan(value) for value in mean_share([]))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_the_interval_lies_in_the_unit_interval_and_around_the_mean(shares: list[float]) -> None:
+    estimate = mean_share(shares)
+    assert 0 <= estimate.low <= estimate.value + 1e-9
+    assert estimate.value - 1e-9 <= estimate.high <= 1
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1000):
+        difficulty = generator.beta(2, 3, size=60)
+        estimate = mean_share((generator.binomial(4, difficulty) / 4).tolist())
+        covered += estimate.low <= 0.4 <= estimate.high
+    assert 0.92 <= covered / 1000 <= 0.98
+
+
+def test_paired_difference_by_hand() -> None:
+    # differences 0.5, 0, 0.25, 0.25: mean 0.25, std sqrt(0.125 / 3)
+    estimate = paired_difference([0.0, 0.5, 0.25, 0.5], [0.5, 0.5, 0.5, 0.75])
+    half = Z_95 * math.sqrt(0.125 / 3) / 2
+    assert estimate == pytest.approx((0.25, 0.25 - half, 0.25 + half))
+
+
+def test_paired_difference_of_one_problem_knows_nothing() -> None:
+    assert paired_difference([0.0], [1.0]) == Estimate(1.0, -math.inf, math.inf)
+
+
+def test_paired_difference_needs_the_same_problems() -> None:
+    with pytest.raises(ValueError, match="got 2 and 1"):
+        paired_difference([0.0, 1.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("answers", "winner"),
+    [
+        (["a", "b", "b"], "b"),
+        (["a", "b"], "a"),
+        (["b", "a", "a", "b"], "b"),
+        ([None, None, "a"], "a"),
+        ([None, None], None),
+        ([], None),
+    ],
+)
+def test_majority(answers: list[str | None], winner: str | None) -> None:
+    assert majority(answers) == winner
+
+
+def test_an_estimate_reads_as_value_and_interval() -> None:
+    assert str(Estimate(0.5, 0.4, 0.6)) == "0.500 [0.400, 0.600]"

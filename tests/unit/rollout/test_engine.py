@@ -1,0 +1,277 @@
+"""The engine samples from the policy that is trained, and nothing around a completion changes it."""
+
+import dataclasses
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.errors import ConfigError
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.randomness import key
+from groupwise.rollout.collect import collect, sample_keys
+from groupwise.rollout.engine import PREFILL_TOKENS, Request, Sampled, generate
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks.base import Template
+from groupwise.types import FinishReason, Problem
+
+CONFIG = SamplingConfig(max_tokens=12)
+
+
+def requests(sizes: list[tuple[int, int]] = [(5, 4), (1, 3), (9, 1), (5, 6)]) -> list[Request]:  # noqa: B006
+    """Requests by prompt length and number of completions."""
+    generator = np.random.default_rng(0)
+    return [
+        Request(tuple(generator.integers(2, 258, length).tolist()), tuple(key("engine", r, s) for s in range(count)))
+        for r, (length, count) in enumerate(sizes)
+    ]
+
+
+def stopping(policy: Policy, count: int = 40) -> Policy:
+    """The same policy with so many stop tokens that completions end at all lengths."""
+    return dataclasses.replace(policy, stop_ids=frozenset(range(1, 1 + count)))
+
+
+def assert_same(left: list[list[Sampled]], right: list[list[Sampled]]) -> None:
+    assert [len(group) for group in left] == [len(group) for group in right]
+    for a, b in zip((s for group in left for s in group), (s for group in right for s in group), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        assert a.finish_reason is b.finish_reason
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+        np.testing.assert_allclose(a.entropy, b.entropy, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampling_logprobs_equal_the_training_forward(
+    tiny_policy: Callable[..., Policy], device: str, architecture: str, kv_heads: int, temperature: float
+) -> None:
+    policy = stopping(tiny_policy(architecture, device=device, num_key_value_heads=kv_heads))
+    asked = requests()
+    sampled = generate(policy, asked, SamplingConfig(max_tokens=12, temperature=temperature))
+    packed = pack([Sequences(r.token_ids, [s.token_ids for s in g]) for r, g in zip(asked, sampled, strict=True)], device)
+    trained = policy.token_logprobs(packed, temperature)
+    logprobs = np.concatenate([s.logprobs for group in sampled for s in group])
+    entropy = np.concatenate([s.entropy for group in sampled for s in group])
+    np.testing.assert_allclose(logprobs, trained.logprobs.detach().cpu(), atol=1e-4)
+    np.testing.assert_allclose(entropy, trained.entropy.detach().cpu(), atol=1e-4)
+    assert len({s.token_ids.size for group in sampled for s in group}) > 3  # rows really left the batch at different times
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 5, 13])
+def test_the_number_of_rows_does_not_change_a_completion(tiny_policy: Callable[..., Policy], max_rows: int) -> None:
+    policy = stopping(tiny_policy())
+    assert_same(generate(policy, requests(), CONFIG, max_rows=max_rows), generate(policy, requests(), CONFIG))
+
+
+def test_a_completion_is_the_same_alone_and_in_company(tiny_policy: Callable[..., Policy]) -> None:
+    policy = stopping(tiny_policy())
+    together = generate(policy, requests(), CONFIG)
+    for request, group in zip(requests(), together, strict=True):
+        for sample_key, sampled in zip(request.keys, group, strict=True):
+            alone = generate(policy, [Request(request.token_ids, (sample_key,))], CONFIG)
+            assert_same(alone, [[sampled]])
+
+
+def test_the_order_of_requests_does_not_matter(tiny_policy: Callable[..., Policy]) -> None:
+    policy = stopping(tiny_policy())
+    forwards, backwards = generate(policy, requests(), CONFIG, 4), generate(policy, requests()[::-1], CONFIG, 4)
+    assert_same(forwards, backwards[::-1])
+
+
+def test_prompts_beyond_one_prefill_are_computed_alike(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = stopping(tiny_policy())
+    expected = generate(policy, requests(), CONFIG)
+    monkeypatch.setattr("groupwise.rollout.engine.PREFILL_TOKENS", 6)
+    assert PREFILL_TOKENS > 6
+    assert_same(generate(policy, requests(), CONFIG), expected)
+
+
+def test_equal_keys_and_prompts_give_equal_completions(tiny_policy: Callable[..., Policy]) -> None:
+    request = Request((5, 6, 7), (key("a"), key("a"), key("b")))
+    first, second, other = generate(stopping(tiny_policy()), [request], CONFIG)[0]
+    assert_same([[first]], [[second]])
+    assert first.token_ids.tolist() != other.token_ids.tolist()
+
+
+def test_no_requests_are_no_completions(tiny_policy: Callable[..., Policy]) -> None:
+    assert generate(tiny_policy(), [], CONFIG) == []
+
+
+@pytest.mark.parametrize("stop_ids", [frozenset(range(1, 41)), frozenset(range(220, 263))], ids=["low", "high"])
+def test_a_stop_token_ends_the_completion_and_belongs_to_it(
+    tiny_policy: Callable[..., Policy], stop_ids: frozenset[int]
+) -> None:
+    policy = dataclasses.replace(tiny_policy(), stop_ids=stop_ids)
+    sampled = [s for group in generate(policy, requests([(4, 100)]), CONFIG) for s in group]
+    for one in sampled:
+        *before, last = one.token_ids.tolist()
+        assert not stop_ids & set(before)
+        assert (one.finish_reason is FinishReason.STOP) == (last in stop_ids)
+        assert (one.finish_reason is FinishReason.LENGTH) <= (len(one.token_ids) == CONFIG.max_tokens)
+        assert len(one.token_ids) == len(one.logprobs) == len(one.entropy) <= CONFIG.max_tokens
+    stopped_by = {int(s.token_ids[-1]) for s in sampled if s.finish_reason is FinishReason.STOP}
+    assert len(stopped_by) > 3  # several end tokens do end completions
+    assert any(s.finish_reason is FinishReason.LENGTH for s in sampled)
+
+
+def test_stopping_only_cuts_what_would_have_been_sampled(tiny_policy: Callable[..., Policy]) -> None:
+    policy = dataclasses.replace(tiny_policy(), stop_ids=frozenset())
+    endless = [s for group in generate(policy, requests(), CONFIG) for s in group]
+    cut = [s for group in generate(stopping(policy), requests(), CONFIG) for s in group]
+    assert all(s.finish_reason is FinishReason.LENGTH and len(s.token_ids) == CONFIG.max_tokens for s in endless)
+    assert all(b.token_ids.tolist() == a.token_ids[: len(b.token_ids)].tolist() for a, b in zip(endless, cut, strict=True))
+    assert sum(len(s.token_ids) for s in cut) < sum(len(s.token_ids) for s in endless)
+
+
+def test_a_stop_token_at_the_limit_is_a_stop(tiny_policy: Callable[..., Policy]) -> None:
+    policy = dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(263)))
+    sampled = generate(policy, requests(), SamplingConfig(max_tokens=1))
+    assert all(s.finish_reason is FinishReason.STOP and len(s.token_ids) == 1 for group in sampled for s in group)
+
+
+def test_several_end_tokens_of_a_model_are_all_read(make_model: Callable[..., Any], tokenizer: Any) -> None:
+    from groupwise.models.policy import make_policy
+
+    model = make_model(eos_token_id=7)
+    assert make_policy(model, tokenizer).stop_ids == {1, 7}  # the tokenizer's own end token is 1
+    model.generation_config.eos_token_id = [9, 11]
+    assert make_policy(model, tokenizer).stop_ids == {1, 9, 11}
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
+def test_first_tokens_follow_the_models_distribution(
+    tiny_policy: Callable[..., Policy], eager_logits: Any, device: str, temperature: float
+) -> None:
+    policy, prompt, count = tiny_policy(device=device), (5, 9, 200), 8000
+    request = Request(prompt, tuple(key("distribution", i) for i in range(count)))
+    sampled = generate(policy, [request], SamplingConfig(max_tokens=1, temperature=temperature), max_rows=count)[0]
+    expected = (eager_logits(policy, [prompt])[1][0, -1] / temperature).softmax(-1).detach().cpu().numpy() * count
+    counts = np.bincount([s.token_ids[0] for s in sampled], minlength=len(expected)).astype(float)
+    rare = expected < 5
+    cells = [*zip(counts[~rare], expected[~rare], strict=True), (counts[rare].sum(), expected[rare].sum())]
+    statistic = sum((found - wanted) ** 2 / wanted for found, wanted in cells)
+    assert len(cells) > 20
+    assert statistic < len(cells) + 4 * (2 * len(cells)) ** 0.5
+
+
+def test_later_tokens_are_conditioned_on_the_earlier_ones(tiny_policy: Callable[..., Policy], eager_logits: Any) -> None:
+    policy = tiny_policy()
+    sampled = generate(policy, requests(), SamplingConfig(max_tokens=6, temperature=0))
+    for request, group in zip(requests(), sampled, strict=True):
+        tokens = group[0].token_ids.tolist()
+        for end in range(len(tokens)):
+            logits = eager_logits(policy, [[*request.token_ids, *tokens[:end]]])[1][0, -1]
+            assert tokens[end] == logits.argmax().item()
+
+
+def test_greedy_sampling_ignores_the_keys(tiny_policy: Callable[..., Policy]) -> None:
+    sampled = generate(tiny_policy(), requests([(5, 6)]), SamplingConfig(max_tokens=8, temperature=0))[0]
+    assert len({tuple(s.token_ids.tolist()) for s in sampled}) == 1
+
+
+@pytest.mark.parametrize("changes", [{"top_k": 4}, {"top_p": 0.3}])
+def test_truncation_restricts_every_token_to_the_likeliest(
+    tiny_policy: Callable[..., Policy], eager_logits: Any, changes: dict[str, Any]
+) -> None:
+    policy = tiny_policy()
+    request = requests([(5, 30)])[0]
+    sampled = generate(policy, [request], SamplingConfig(max_tokens=3, **changes))[0]
+    logits = eager_logits(policy, [[*request.token_ids, *s.token_ids.tolist()] for s in sampled])[1].detach()
+    firsts = set()
+    for one, row in zip(sampled, logits, strict=True):
+        firsts.add(int(one.token_ids[0]))
+        for place, token in enumerate(one.token_ids.tolist()):
+            probabilities = row[len(request.token_ids) - 1 + place].softmax(-1)
+            likelier = probabilities > probabilities[token]
+            if "top_k" in changes:
+                assert likelier.sum() < changes["top_k"]
+            else:
+                assert probabilities[likelier].sum() < changes["top_p"] + 1e-5
+            kept = probabilities[probabilities.argsort(descending=True)[: _kept(probabilities, changes)]].sum()
+            assert one.logprobs[place] == pytest.approx(float((probabilities[token] / kept).log()), abs=1e-4)
+    assert len(firsts) > 1
+
+
+def _kept(probabilities: torch.Tensor, changes: dict[str, Any]) -> int:
+    if "top_k" in changes:
+        return int(changes["top_k"])
+    cumulative = probabilities.sort(descending=True).values.cumsum(0)
+    return int((cumulative < changes["top_p"]).sum()) + 1
+
+
+def test_a_prompt_that_does_not_fit_is_refused(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy(max_position_embeddings=16)
+    fits = Request((5,) * 4, (1,))
+    assert generate(policy, [fits], CONFIG)
+    with pytest.raises(ConfigError, match=r"prompt of 5 tokens .* up to 12 .*max_tokens.* context of 16 tokens"):
+        generate(policy, [fits, Request((5,) * 5, (1,))], CONFIG)
+
+
+PROBLEMS = [Problem(f"p{i}", f"What is {i} + {i}?", str(2 * i)) for i in range(3)]
+
+
+def test_completions_carry_what_was_sampled(tiny_policy: Callable[..., Policy]) -> None:
+    policy = stopping(tiny_policy())
+    groups = collect(policy, Template(), PROBLEMS, 4, CONFIG, seed=3, purpose="train", step=2, policy_version=5)
+    asked = [
+        Request(tuple(policy.tokenizer(f"{p.question}\n")["input_ids"]), sample_keys(3, "train", 2, p.id, 4)) for p in PROBLEMS
+    ]
+    expected = generate(policy, asked, CONFIG)
+    for group, problem, request, sampled in zip(groups, PROBLEMS, asked, expected, strict=True):
+        assert (group.prompt.problem, group.step, group.policy_version) == (problem, 2, 5)
+        assert group.prompt.token_ids == request.token_ids
+        assert [c.sample_index for c in group.completions] == [0, 1, 2, 3]
+        for completion, one in zip(group.completions, sampled, strict=True):
+            assert completion.token_ids.tolist() == one.token_ids.tolist()
+            assert completion.finish_reason is one.finish_reason
+            visible = one.token_ids[:-1] if one.finish_reason is FinishReason.STOP else one.token_ids
+            assert completion.text == policy.tokenizer.decode(visible)
+
+
+def test_every_draw_of_a_run_has_its_own_key() -> None:
+    keys = [
+        one
+        for seed in (0, 1)
+        for purpose in ("train", "dev")
+        for step in (0, 1)
+        for problem in ("1", "11")
+        for one in sample_keys(seed, purpose, step, problem, 12)
+    ]
+    assert len(set(keys)) == len(keys) == 2 * 2 * 2 * 2 * 12
+
+
+def test_first_tokens_of_a_group_differ(tiny_policy: Callable[..., Policy]) -> None:
+    hot = SamplingConfig(max_tokens=2, temperature=3)
+    for group in collect(tiny_policy(), Template(), PROBLEMS, 32, hot, seed=0, purpose="train", step=0):
+        assert len({int(c.token_ids[0]) for c in group.completions}) > 8
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"step": 1}, {"purpose": "dev"}])
+def test_another_seed_step_or_purpose_draws_anew(tiny_policy: Callable[..., Policy], changes: dict[str, Any]) -> None:
+    policy, usual = tiny_policy(), {"seed": 0, "purpose": "train", "step": 0}
+    first, again, other = (
+        [c.token_ids.tolist() for g in collect(policy, Template(), PROBLEMS, 4, CONFIG, **keys) for c in g.completions]
+        for keys in (usual, usual, usual | changes)
+    )
+    assert first == again
+    assert all(a != b for a, b in zip(first, other, strict=True))
+
+
+def test_the_same_question_under_another_id_draws_anew(tiny_policy: Callable[..., Policy]) -> None:
+    twins = [Problem("a", "What is 1?", "1"), Problem("b", "What is 1?", "1")]
+    groups = collect(tiny_policy(), Template(), twins, 4, CONFIG, seed=0, purpose="train", step=0)
+    drawn = [[c.token_ids.tolist() for c in group.completions] for group in groups]
+    assert all(a != b for a, b in pairwise(drawn))
+
+
+def test_a_problem_twice_in_a_step_is_refused(tiny_policy: Callable[..., Policy]) -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        collect(tiny_policy(), Template(), [PROBLEMS[0]] * 2, 2, CONFIG, seed=0, purpose="train", step=0)

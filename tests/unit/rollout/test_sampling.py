@@ -1,0 +1,91 @@
+"""Drawing one token per row: the distribution it comes from, and what truncation leaves of it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.randomness import key, uniforms
+from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
+
+LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -30.0])
+
+
+def draw_many(config: SamplingConfig, count: int = 20_000, logits: Tensor = LOGITS) -> Drawn:
+    numbers = torch.from_numpy(uniforms([key("draw", i) for i in range(count)], 0))
+    return draw(logits.expand(count, -1), numbers, config)
+
+
+def chi_square(tokens: Tensor, probabilities: Tensor) -> float:
+    expected = probabilities.double().numpy() * len(tokens)
+    counts = np.bincount(tokens.numpy(), minlength=len(expected))
+    likely = expected > 5
+    assert counts[~likely].sum() <= max(3, 3 * expected[~likely].sum())
+    return float(((counts - expected)[likely] ** 2 / expected[likely]).sum())
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_softmax_at_the_temperature(temperature: float) -> None:
+    drawn = draw_many(SamplingConfig(temperature=temperature))
+    assert chi_square(drawn.tokens, (LOGITS / temperature).softmax(0)) < 20.5  # 99.9 % of chi-square with 5 degrees
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_logprobs_and_entropy_are_those_of_the_distribution_drawn_from(temperature: float) -> None:
+    drawn = draw_many(SamplingConfig(temperature=temperature), count=100)
+    expected = (LOGITS.double() / temperature).log_softmax(0)
+    torch.testing.assert_close(drawn.logprobs.double(), expected[drawn.tokens], atol=1e-5, rtol=0)
+    entropy = -(expected.exp() * expected).sum().expand(100)
+    torch.testing.assert_close(drawn.entropy.double(), entropy, atol=1e-5, rtol=0)
+
+
+def test_each_token_owns_the_interval_of_its_probability() -> None:
+    logits = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    for number, token in [(0.0, 0), (0.49, 0), (0.51, 1), (0.74, 1), (0.76, 2), (1 - 2**-53, 2)]:
+        assert draw(logits, torch.tensor([number], dtype=torch.float64), SamplingConfig()).tokens.item() == token
+
+
+def test_a_token_of_probability_zero_is_never_drawn() -> None:
+    logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]])
+    for number, token in [(0.0, 1), (0.5 - 1e-12, 1), (0.5 + 1e-12, 3), (1 - 2**-53, 3)]:
+        drawn = draw(logits, torch.tensor([number], dtype=torch.float64), SamplingConfig())
+        assert drawn.tokens.item() == token
+        assert drawn.entropy.item() == pytest.approx(math.log(2))
+
+
+def test_temperature_zero_takes_the_likeliest_token() -> None:
+    drawn = draw_many(SamplingConfig(temperature=0), count=50)
+    assert set(drawn.tokens.tolist()) == {0}
+    assert (drawn.logprobs == 0).all()
+    assert (drawn.entropy == 0).all()
+
+
+@pytest.mark.parametrize(("top_k", "support"), [(1, {0}), (3, {0, 1, 2}), (5, {0, 1, 2, 3, 4})])
+def test_top_k_keeps_the_k_likeliest_tokens(top_k: int, support: set[int]) -> None:
+    drawn = draw_many(SamplingConfig(top_k=top_k))
+    assert set(drawn.tokens.tolist()) == support
+    expected = LOGITS[: len(support)].log_softmax(0)
+    torch.testing.assert_close(drawn.logprobs, expected[drawn.tokens], atol=1e-5, rtol=0)
+    assert chi_square(drawn.tokens, expected.exp()) < 20.5
+
+
+# probabilities: 0.563, 0.207, 0.126, 0.076, 0.028
+@pytest.mark.parametrize(("top_p", "support"), [(0.01, {0}), (0.5, {0}), (0.6, {0, 1}), (0.8, {0, 1, 2}), (0.96, {0, 1, 2, 3})])
+def test_top_p_keeps_the_smallest_set_with_that_mass(top_p: float, support: set[int]) -> None:
+    drawn = draw_many(SamplingConfig(top_p=top_p))
+    assert set(drawn.tokens.tolist()) == support
+    expected = LOGITS[: len(support)].log_softmax(0)
+    torch.testing.assert_close(drawn.logprobs, expected[drawn.tokens], atol=1e-5, rtol=0)
+
+
+def test_top_p_does_not_depend_on_the_order_of_the_vocabulary() -> None:
+    order = torch.tensor([4, 2, 0, 5, 3, 1])
+    drawn = draw_many(SamplingConfig(top_p=0.8), logits=LOGITS[order])
+    assert {int(order[token]) for token in set(drawn.tokens.tolist())} == {0, 1, 2}
+
+
+def test_temperature_comes_before_truncation() -> None:
+    # at temperature 0.2 the likeliest token alone has 0.99 of the mass
+    assert set(draw_many(SamplingConfig(temperature=0.2, top_p=0.95)).tokens.tolist()) == {0}
