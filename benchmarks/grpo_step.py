@@ -13,12 +13,13 @@ Printed per shape: the median of our and of TRL's seconds; the ratio of the two 
 counted as work is in `workload.necessary_work`); and the peak memory of each side, the growth of its resident memory
 from just before its first step (model loaded, trainer built), each in a process of its own over two steps.
 
-TRL runs in fp32 without gradient checkpointing, with the settings that are fastest here: transformers' `generate` and
-its continuous batching are each timed on one step, then several sizes of the micro-batch; the choice is printed.
-`--trl-generation` and `--trl-micro-batch` together fix it.
+TRL runs in fp32 without gradient checkpointing, with transformers' `generate` on the whole batch (its continuous
+batching, `--trl-generation continuous`, is the slower on a CPU) and with the micro-batch that trains fastest here: one
+step is timed for each of several sizes, and the choice is printed; `--trl-micro-batch` sets it.
 """
 
 import argparse
+import importlib.util
 import json
 import logging
 import statistics
@@ -88,7 +89,7 @@ def measure(shape: Shape, options: argparse.Namespace) -> Result:
     """Measure one shape."""
     workload = Workload(shape)
     repeats = options.repeats or shape.repeats
-    settings = None if options.ours_only else _given_settings(options) or fastest_settings(workload, options)
+    settings = None if options.ours_only else fastest_settings(workload, options)
     sides = ("ours", "trl") if settings else ("ours",)
     memory = {side: _memory(side, shape, settings) for side in sides} if options.memory else {}
     ours, ours_times, trl_times = Ours(workload), [], []
@@ -124,41 +125,27 @@ def measure(shape: Shape, options: argparse.Namespace) -> Result:
     )
 
 
-def _given_settings(options: argparse.Namespace) -> TrlSettings | None:
-    if options.trl_micro_batch is None or options.trl_generation is None:
-        return None
-    return TrlSettings(options.trl_micro_batch, options.trl_generation == "continuous")
-
-
 def fastest_settings(workload: Workload, options: argparse.Namespace) -> TrlSettings:
-    """TRL's settings with which generation, and then training, take least time; what the options give is kept.
-
-    Generation is compared on the whole batch, micro-batches on at most `tuning_prompts` prompts.
-    """
+    """TRL's settings: the micro-batch given, or that with which training takes least time."""
+    continuous = options.trl_generation == "continuous"
+    if options.trl_micro_batch:
+        return TrlSettings(options.trl_micro_batch, continuous)
     shape = workload.shape
-    size = options.trl_micro_batch or shape.group_size
-    modes = [False, True] if options.trl_generation is None else [options.trl_generation == "continuous"]
     part = workload.with_prompts(shape.tuning_prompts)
-    sizes = {size for size in (8, 16, 32, 64, part.shape.rows) if part.shape.rows % size == 0}
-    sizes = {options.trl_micro_batch} if options.trl_micro_batch else sizes
-    for mode in modes:  # starts threads, loads code
-        train_trl(workload.with_prompts(1), 1, TrlSettings(shape.group_size, mode))
+    rows = part.shape.rows
+    train_trl(part.with_prompts(1), 1, TrlSettings(shape.group_size, continuous))  # starts threads, loads code
     seconds: dict[TrlSettings, float] = {}
-    for settings in [TrlSettings(size, mode) for mode in modes]:
-        seconds[settings] = train_trl(workload, 1, settings, only_generate=True)[0].generate
-        say(f"{shape.name}: TRL, {settings}: generation {seconds[settings]:.2f} s")
-    continuous = min(seconds, key=lambda one: seconds[one]).continuous
-    seconds = {}
-    for settings in [TrlSettings(size, continuous) for size in sorted(sizes)]:
+    for size in sorted({size for size in (8, 16, 32, 64, rows) if rows % size == 0}):
+        settings = TrlSettings(size, continuous)
         seconds[settings] = train_trl(part, 1, settings)[0].train
-        say(f"{shape.name}: TRL, {settings}: training on {part.shape.rows} completions {seconds[settings]:.2f} s")
+        say(f"{shape.name}: TRL ({settings}): training on {rows} completions takes {seconds[settings]:.2f} s")
     return min(seconds, key=lambda one: seconds[one])
 
 
 def _memory(side: str, shape: Shape, settings: TrlSettings | None) -> Memory:
     """Peak memory of one side, in a process of its own."""
     command = [sys.executable, __file__, "--shape", shape.name, "--memory-of", side]
-    command += ["--threads", str(torch.get_num_threads())]
+    command += ["--threads", str(torch.get_num_threads()), "--ours-only" if side == "ours" else "--no-memory"]
     if settings:
         command += ["--trl-micro-batch", str(settings.micro_batch)]
         command += ["--trl-generation", "continuous" if settings.continuous else "generate"]
@@ -169,9 +156,9 @@ def _memory(side: str, shape: Shape, settings: TrlSettings | None) -> Memory:
     return Memory(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def own_memory(side: str, shape: Shape, settings: TrlSettings | None) -> Memory:
+def own_memory(options: argparse.Namespace) -> Memory:
     """Run a few steps of one side here and see how much memory they take."""
-    workload = Workload(shape)
+    workload = Workload(SHAPES[options.shape])
     before = 0
 
     def begin() -> None:
@@ -179,9 +166,8 @@ def own_memory(side: str, shape: Shape, settings: TrlSettings | None) -> Memory:
         forget_peak()
         before = resident_bytes()
 
-    if side == "trl":
-        assert settings is not None
-        train_trl(workload, MEMORY_STEPS, settings, before_first=begin)
+    if options.memory_of == "trl":
+        train_trl(workload, MEMORY_STEPS, fastest_settings(workload, options), before_first=begin)
     else:
         ours = Ours(workload)
         begin()
@@ -191,22 +177,15 @@ def own_memory(side: str, shape: Shape, settings: TrlSettings | None) -> Memory:
 
 
 def table(results: Sequence[Result]) -> str:
-    """One aligned line per shape."""
-    head = [
-        "shape",
-        "params",
-        "tokens/step",
-        "ours s/step",
-        "TRL s/step",
-        "ratio [least..most]",
-        "of GEMM",
-        "peak MB ours/TRL",
-    ]
-    lines = [head, *(_cells(result) for result in results)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    """One line per shape."""
+    head = ["shape", "params", "tokens/step", "ours s/step", "TRL s/step", "ratio [least..most]", "of GEMM"]
+    return _aligned([[*head, "peak MB ours/TRL"], *(_cells(result) for result in results)])
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (zip(line, widths, strict=True) for line in lines)
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in padded)
 
 
 def _cells(result: Result) -> list[str]:
@@ -227,16 +206,15 @@ def _cells(result: Result) -> list[str]:
     ]
 
 
-def split_lines(results: Sequence[Result]) -> str:
-    """Where the time went, per shape and side."""
-    lines = ["seconds per step (medians)   generate  verify  train"]
+def split_table(results: Sequence[Result]) -> str:
+    """Where the time went: median seconds per shape and side."""
+    lines = [["shape", "side", "generate", "verify", "train"]]
     for result in results:
-        for name, times in (("ours", result.ours), ("TRL", result.trl)):
+        for name, times in (("ours", result.ours), (f"TRL ({result.trl_settings})", result.trl)):
             if times:
-                parts = [statistics.median(getattr(t, part) for t in times) for part in ("generate", "verify", "train")]
-                name = f"{name} ({result.trl_settings})" if name == "TRL" else name
-                lines.append(f"  {f'{result.shape} {name}':27}" + "".join(f"{part:>8.3f}" for part in parts))
-    return "\n".join(lines)
+                parts = [statistics.median(getattr(t, part) for t in times) for part in lines[0][2:]]
+                lines.append([result.shape, name, *(f"{part:.3f}" for part in parts)])
+    return _aligned(lines)
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
@@ -272,7 +250,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="do not measure peak memory")
     parser.add_argument("--threads", type=int, help="CPU threads (default: torch's own choice)")
     parser.add_argument("--trl-micro-batch", type=int, help="TRL's completions per forward (default: the fastest)")
-    parser.add_argument("--trl-generation", choices=["generate", "continuous"], help="default: the faster")
+    parser.add_argument(
+        "--trl-generation", choices=["generate", "continuous"], default="generate", help="how TRL samples"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to this file")
     parser.add_argument("--memory-of", choices=["ours", "trl"], help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -281,21 +261,20 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     options = parse(arguments)
+    if not options.ours_only and importlib.util.find_spec("trl") is None:
+        sys.exit("TRL is not installed: `pip install -e .[peers]`, or leave it out with --ours-only")
     quiet_transformers()
     logging.getLogger("trl").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.memory_of:
-        memory = own_memory(options.memory_of, SHAPES[options.shape], _given_settings(options))
+        memory = own_memory(options)
         print(json.dumps(asdict(memory)))
         return
     names = "abcd" if options.shape == "all" else [options.shape]
     results = [measure(SHAPES[name], options) for name in names]
-    print(table(results))
-    print()
-    print(split_lines(results))
-    print(describe())
+    print(f"{table(results)}\n\n{split_table(results)}\n\n{describe()}")
     if options.json:
         options.json.write_text(json.dumps(as_json(results), indent=1) + "\n")
 

@@ -1,6 +1,7 @@
 """The two sides of the step benchmark: Groupwise and TRL, each running planned steps and telling how long they took."""
 
 import contextlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PrinterCallback, TrainerCallback
-from workload import StepPlan, Workload
+from workload import Shape, StepPlan, Workload
 
 from groupwise.models.policy import make_policy
 from groupwise.randomness import uniforms
@@ -139,19 +140,14 @@ class TrlSettings(NamedTuple):
         return f"{'continuous batching' if self.continuous else 'generate'}, {self.micro_batch} completions per forward"
 
 
-class _GeneratedError(Exception):
-    """Leaves TRL's training loop when only generation was wanted."""
-
-
 def train_trl(
     workload: Workload,
     num_steps: int,
     settings: TrlSettings,
     before_first: Callable[[], None] = lambda: None,
     after_step: Callable[[int, StepTime], None] = lambda step, seconds: None,
-    only_generate: bool = False,
 ) -> list[StepTime]:
-    """Train with TRL's GRPOTrainer; the callbacks run outside the timed part. `only_generate` leaves before training.
+    """Train with TRL's GRPOTrainer; the callbacks run outside the timed part.
 
     The timed part is what `Trainer` puts between the events `on_step_begin` and `on_step_end`: generation, rewards,
     forward, backward, optimizer. Checkpoints, logging and reports are off.
@@ -163,7 +159,7 @@ def train_trl(
     plans = [workload.plan(step) for step in range(num_steps)]
     model = workload.model("sdpa")
     before = _copy(model)
-    clock = _TrlClock(model, plans, workload.tokenizer.eos_token_id, before_first, after_step, only_generate)
+    clock = _TrlClock(model, plans, workload.tokenizer.eos_token_id, before_first, after_step)
     with tempfile.TemporaryDirectory() as directory:
         config = GRPOConfig(
             output_dir=directory,
@@ -174,6 +170,7 @@ def train_trl(
             per_device_train_batch_size=settings.micro_batch,
             gradient_accumulation_steps=shape.rows // settings.micro_batch,
             use_transformers_continuous_batching=settings.continuous,
+            transformers_continuous_batching_config=_cache_blocks(shape) if settings.continuous else None,
             num_generations=shape.group_size,
             max_completion_length=shape.max_tokens,
             max_steps=num_steps,
@@ -203,11 +200,16 @@ def train_trl(
             callbacks=[clock],
         )
         trainer.remove_callback(PrinterCallback)  # it prints to stdout
-        with contextlib.suppress(_GeneratedError):
-            trainer.train()
-    if not only_generate:
-        _check_trained("TRL", before, model)
+        trainer.train()
+    _check_trained("TRL", before, model)
     return clock.times
+
+
+def _cache_blocks(shape: Shape) -> dict[str, int]:
+    """A cache for all completions; the default is a share of the machine's memory, which is cleared in every step."""
+    page = 32
+    per_row = math.ceil((shape.prompt_tokens + shape.max_tokens) / page)
+    return {"page_size": page, "num_blocks": shape.rows * per_row + 8, "max_batch_tokens": 2048}
 
 
 class _TrlClock(TrainerCallback):
@@ -220,10 +222,8 @@ class _TrlClock(TrainerCallback):
         stop_id: int,
         before_first: Callable[[], None],
         after_step: Callable[[int, StepTime], None],
-        only_generate: bool,
     ) -> None:
         self.plans, self.stop_id, self.before_first, self.after_step = plans, stop_id, before_first, after_step
-        self.only_generate = only_generate
         self.times: list[StepTime] = []
         self._generate, self._generate_batch = model.generate, model.generate_batch
         model.generate, model.generate_batch = self.generate, self.generate_batch
@@ -271,9 +271,6 @@ class _TrlClock(TrainerCallback):
         assert prompts == [text for text in plan.prompts for _ in range(plan.lengths.shape[1])]
         _check("TRL", [len(ids) for ids in completion_ids], plan)
         self._checked = True
-        if self.only_generate:
-            self.times.append(StepTime(time.perf_counter() - self._start, self._generating, 0.0))
-            raise _GeneratedError
         rewards: list[float] = plan.rewards.ravel().tolist()
         self._rewarding += time.perf_counter() - start
         return rewards

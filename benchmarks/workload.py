@@ -150,7 +150,8 @@ def necessary_work(plan: StepPlan, parameters: Parameters) -> float:
     2N per decoded token; 6N per trained token, in groups with signal only; each prompt once per group, 2N for prefill
     and, with signal, 6N for training. N is all parameters with the tied embedding counted once, as the head; looking
     an embedding up costs nothing, and no head is needed within a prompt, so there N is the layers alone. Products of
-    attention (queries with keys, weights with values) and the optimizer are not counted.
+    attention (queries with keys, weights with values) and the optimizer are not counted. A completion's last token
+    counts in full, although it is predicted but never read.
     """
     has_signal = plan.rewards.min(1) < plan.rewards.max(1)
     prompt_tokens = np.array([len(prompt) for prompt in plan.prompts])

@@ -84,7 +84,12 @@ def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[...,
     """tiny_policy(architecture, device=..., seed=..., compute_dtype=..., **config changes) -> a policy."""
 
     def make(
-        architecture: str = "qwen3", *, device: str = "cpu", seed: int = 0, compute_dtype: str = "float32", **changes: Any
+        architecture: str = "qwen3",
+        *,
+        device: str = "cpu",
+        seed: int = 0,
+        compute_dtype: str = "float32",
+        **changes: Any,
     ) -> Policy:
         config = ModelConfig.model_validate({"device": device, "compute_dtype": compute_dtype})
         return make_policy(make_model(architecture, seed, **changes), tokenizer, config)
@@ -100,7 +105,9 @@ def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Ten
         model = copy.deepcopy(policy.model).double()
         model.set_attn_implementation("eager")
         rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(list(s)) for s in sequences], batch_first=True)
-        mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(s), dtype=torch.long) for s in sequences], batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence(
+            [torch.ones(len(s), dtype=torch.long) for s in sequences], batch_first=True
+        )
         rows, mask = rows.to(policy.device), mask.to(policy.device)
         return model, model(rows, attention_mask=mask, use_cache=False).logits
 

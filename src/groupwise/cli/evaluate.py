@@ -7,9 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.algorithms.statistics import Estimate, paired_difference
+from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.checkpoints import Context, context_of
 from groupwise.errors import ConfigError
+from groupwise.evaluation.compare import common, compare
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
 from groupwise.rollout.evaluate import Evaluation, evaluate
 from groupwise.types import SPLITS
@@ -47,7 +48,7 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     }  # fmt: skip
     if request.against:
         theirs, ours = evaluations[request.against], evaluations[request.checkpoint]
-        result["difference"] = _as_dict(difference(theirs, ours))
+        result["difference"] = _as_dict(compare(*common(theirs.share_by_problem(), ours.share_by_problem())))
     if as_json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
     else:
@@ -77,13 +78,6 @@ def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
             policy, context.task.template, problems, verifier, context.sampling,
             num_samples=request.num_samples, seed=request.seed, purpose=request.split,
         )  # fmt: skip
-
-
-def difference(before: Evaluation, after: Evaluation) -> Estimate:
-    """Paired difference of pass@1 over the problems that both judged."""
-    a, b = before.share_by_problem(), after.share_by_problem()
-    common = [problem for problem in a if problem in b]
-    return paired_difference([a[problem] for problem in common], [b[problem] for problem in common])
 
 
 def summary(evaluation: Evaluation, num_samples: int) -> dict[str, Any]:

@@ -139,14 +139,12 @@ def replay(
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
     """Write a run's page (report.html) and picture (report.png), and print its summary."""
-    from groupwise.evaluation.report import write_report
+    from groupwise.evaluation.report import text_summary, write_report
     from groupwise.evaluation.run_data import load_run
     from groupwise.runs.directory import find_run
 
     page = write_report(find_run(run).path)
-    from groupwise.evaluation.report import text_summary
-
-    console.print(text_summary(load_run(run)))
+    console.print(text_summary(load_run(run)), soft_wrap=True)
     console.print(f"[dim]{page}[/]")
 
 

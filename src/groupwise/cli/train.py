@@ -99,7 +99,7 @@ def show_report(directory: RunDirectory, console: Console) -> None:
     """Write the run's page and print its summary; a failing plot must not hide a finished training."""
     try:
         page = write_report(directory.path)
-        console.print(text_summary(load_run(directory.path)))
+        console.print(text_summary(load_run(directory.path)), soft_wrap=True)
         console.print(f"Report: {page}")
     except GroupwiseError as error:
         console.print(f"The run is finished, but its report could not be written: {error}")

@@ -33,7 +33,7 @@ class Example:
 
 
 def examples(pair: Pair, count: int) -> list[Example]:
-    """The problems whose share of correct completions rose most; of three or more, the last is the largest fall, if any.
+    """The problems whose share of correct completions rose most; of three, the last is the largest fall, if any.
 
     Ties go to problems whose first completion became correct, then to the order of the split.
     """
@@ -43,7 +43,7 @@ def examples(pair: Pair, count: int) -> list[Example]:
     became = {p: (firsts[1][p]["outcome"] == "correct") - (firsts[0][p]["outcome"] == "correct") for p in rise}
     order = sorted(rise, key=lambda problem: (-rise[problem], -became[problem]))
     chosen = order[:count]
-    if count >= 3 and rise and min(rise.values()) < 0:
+    if count == 3 and rise and min(rise.values()) < 0:
         chosen[-1] = min(rise, key=lambda problem: rise[problem])
     return [_example(pair, firsts, problem, rise[problem]) for problem in chosen]
 

@@ -3,15 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import FigureBase
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+LINE_HEIGHT = 0.175
+"""Inches from one name at a line's end to the next."""
 
 
 class Theme(NamedTuple):
@@ -47,15 +50,18 @@ class Line:
     """Draw the values faintly and their moving mean over them."""
 
 
-def heading(figure: FigureBase, theme: Theme, title: str, subtitle: str) -> None:
-    """What the panel shows, above it."""
-    figure.text(0.02, 0.955, title, ha="left", va="center", fontsize=12, fontweight="bold", color=theme.ink)
-    figure.text(0.02, 0.89, subtitle, ha="left", va="center", fontsize=8.5, color=theme.muted)
+def heading(figure: Figure | SubFigure, theme: Theme, title: str, subtitle: str) -> None:
+    """What a panel shows, in the part of the figure above it."""
+    figure.text(0.02, 0.75, title, ha="left", va="center", fontsize=12, fontweight="bold", color=theme.ink)
+    figure.text(0.02, 0.38, subtitle, ha="left", va="center", fontsize=8.5, color=theme.muted)
 
 
-def panel_axes(figure: FigureBase, rows: int = 1) -> list[Axes]:
-    """Axes below the heading at the same place in every panel, with room at the right for the lines' names."""
-    grid = figure.add_gridspec(rows, 1, left=0.09, right=0.775, top=0.82, bottom=0.13, hspace=0.22)
+def panel_axes(figure: Figure | SubFigure, rows: int = 1) -> list[Axes]:
+    """Axes at the same place in every panel, with room at the right for the lines' names (margins in inches)."""
+    width, height = figure.bbox.width / figure.dpi, figure.bbox.height / figure.dpi
+    grid = figure.add_gridspec(
+        rows, 1, left=0.5 / width, right=1 - 1.25 / width, top=1 - 0.1 / height, bottom=0.48 / height, hspace=0.22
+    )
     return [figure.add_subplot(grid[row, 0]) for row in range(rows)]
 
 
@@ -68,10 +74,11 @@ def draw_lines(
         axes.set_axis_off()
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=theme.muted)
         return
-    top = max(float(np.nanmax(_draw_line(axes, line))) for line in drawn)
-    # a reward can be more than 1; then the numbers are no shares any more
-    is_share = unit == "share" and top <= 1
-    axes.set_ylim(0, min(1.0, max(0.1, 1.1 * top)) if is_share else 1.1 * top or 1.0)
+    seen = np.concatenate([_draw_line(axes, line) for line in drawn])
+    bottom, top = min(0.0, float(np.nanmin(seen))), float(np.nanmax(seen))
+    # a reward can be negative or more than 1; then the numbers are no shares any more
+    is_share = unit == "share" and bottom == 0 and top <= 1
+    axes.set_ylim(1.1 * bottom, min(1.0, max(0.1, 1.1 * top)) if is_share else max(1.1 * top, 0.1))
     axes.set_xlim(0, max(1, last_step))
     _bare(axes, theme, is_share, is_lowest)
     _name_lines(axes, drawn)
@@ -92,15 +99,15 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     """
     order = np.argsort(heights, kind="stable")
     places = np.array(heights, dtype=float)[order]
-    for _ in range(200):  # pushes neighbours apart until none overlap; a handful of labels settles in a few rounds
-        overlap = gap - np.diff(places)
-        if not (overlap > 1e-9).any():
-            break
-        push = np.where(overlap > 0, overlap / 2, 0.0)
+    fits = gap * (len(places) - 1) <= 1
+    for _ in range(200):  # pushes neighbours apart until none overlap; a handful of names settles in a few rounds
+        push = np.maximum(0.0, gap - np.diff(places)) / 2
         places[:-1] -= push
         places[1:] += push
-        if gap * (len(places) - 1) <= 1:
-            places += max(0.0, -places[0]) - max(0.0, places[-1] - 1.0)
+        if fits:
+            places[0], places[-1] = max(places[0], 0.0), min(places[-1], 1.0)
+        if not (push > 1e-9).any():
+            break
     result = np.empty_like(places)
     result[order] = places
     return [float(place) for place in result]
@@ -119,7 +126,8 @@ def _shown(line: Line) -> Floats:
 def _isolated(values: Floats) -> NDArray[np.bool_]:
     """Values between two gaps, which a stroke alone would not show."""
     known = np.concatenate([[False], np.isfinite(values), [False]])
-    return known[1:-1] & ~known[:-2] & ~known[2:]
+    alone: NDArray[np.bool_] = known[1:-1] & ~known[:-2] & ~known[2:]
+    return alone
 
 
 def _draw_line(axes: Axes, line: Line) -> Floats:
@@ -138,10 +146,11 @@ def _draw_line(axes: Axes, line: Line) -> Floats:
 
 def _name_lines(axes: Axes, lines: Sequence[Line]) -> None:
     """Write each line's name right of its last value, moved apart where names would overlap."""
-    limits: Any = axes.get_ylim()
-    ends = [_shown(line)[np.isfinite(_values(line))][-1] / limits[1] for line in lines]
+    bottom, top = axes.get_ylim()
+    ends = [(_shown(line)[np.isfinite(_values(line))][-1] - bottom) / (top - bottom) for line in lines]
     rows = max(line.label.count("\n") + 1 for line in lines)
-    for line, place in zip(lines, spread(ends, gap=0.085 * rows), strict=True):
+    gap = rows * LINE_HEIGHT / (axes.bbox.height / axes.figure.dpi)
+    for line, place in zip(lines, spread(ends, gap), strict=True):
         axes.annotate(
             line.label, (1, place), xycoords="axes fraction", xytext=(7, 0), textcoords="offset points",
             color=line.colour, va="center", fontsize=9, linespacing=1.1,

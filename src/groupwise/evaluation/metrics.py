@@ -151,14 +151,12 @@ def _mean(values: Sequence[float]) -> Estimate:
     return paired_difference([0.0] * len(values), values)
 
 
-def show(estimate: Estimate | None, metric: Metric, sign: str = "") -> str:
+def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = True) -> str:
     """A mean with its interval in the metric's unit, for example `12.3 % [9.8, 15.4]`; `sign="+"` for differences."""
-    if estimate is None or math.isnan(estimate.value):
+    if math.isnan(estimate.value):
         return NOT_MEASURED
     factor, unit = (100, "points" if sign else "%") if metric.unit == "%" else (1, metric.unit)
-    value = f"{factor * estimate.value:{sign}.1f} {unit}"
-    if not math.isfinite(estimate.high):
-        return value
-    # + 0.0 makes the -0.0 of rounding a plain zero
-    low, high = (round(factor * bound, 1) + 0.0 for bound in (estimate.low, estimate.high))
-    return f"{value} [{low:{sign}.1f}, {high:{sign}.1f}]"
+    # + 0.0 makes a plain zero of the -0.0 that rounding may leave
+    value, low, high = (f"{round(factor * each, 1) + 0.0:{sign}.1f}" for each in estimate)
+    shown = f"{value} {unit}" if with_unit else value
+    return f"{shown} [{low}, {high}]" if math.isfinite(estimate.high) else shown

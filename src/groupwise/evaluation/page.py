@@ -51,7 +51,8 @@ def page(run: RunData) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title} – groupwise</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        f"<title>{title} – groupwise</title>\n<style>\n{css}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -62,21 +63,21 @@ def text(value: object) -> str:
 
 def _headline(run: RunData, rows: Mapping[str, Change]) -> str:
     tiles = [_change_tile(METRICS[key].name, rows.get(key)) for key in ("pass_at_1", "at_once", "length")]
-    times = costs(run)
-    name = METRICS["time"].name
-    tiles.append(_tile(name, times[name], [times["where it went"], f"{times[METRICS['tokens'].name]} tokens"]))
+    name, times = METRICS["time"].name, costs(run)
+    tiles.append(_tile(name, times[name], times["where it went"]))
     return f'<section class="tiles">{"".join(tiles)}</section>'
 
 
 def _change_tile(name: str, row: Change | None) -> str:
     if row is None:
-        return _tile(name, NOT_MEASURED, [])
+        return _tile(name, NOT_MEASURED, "")
     before, after = (show(one, row.metric).partition(" [")[0] for one in (row.before, row.after))
-    return _tile(name, f"{before} → {after}", [f"{show(row.difference, row.metric, '+')}"])
+    start = before.removesuffix(f" {row.metric.unit}") if row.metric.unit in after else before
+    return _tile(name, f"{start} → {after}", _minus(show(row.difference, row.metric, "+")))
 
 
-def _tile(name: str, value: str, details: list[str]) -> str:
-    small = "".join(f"<small>{text(detail)}</small>" for detail in details)
+def _tile(name: str, value: str, detail: str) -> str:
+    small = f"<small>{text(detail)}</small>" if detail != value else ""
     return f'<div class="tile"><h2>{text(name)}</h2><strong>{text(value)}</strong>{small}</div>'
 
 
@@ -89,8 +90,10 @@ def _figure(run: RunData, name: str) -> str:
     metrics = [METRICS[key] for key in CAPTIONS[name]]
     meanings = " ".join(f"<b>{text(one.name)}</b>: {text(one.meaning)}" for one in metrics)
     alt = text(f"{', '.join(one.name for one in metrics)} over steps")
+    panel = PANELS[name]
     return (
-        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+        f'<figure><h3>{text(panel.title)}</h3><p class="note">{text(panel.subtitle)}</p>'
+        f'<picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
         f'<img src="{light}" alt="{alt}"></picture>'
         f"<figcaption><details><summary>What is shown</summary>{meanings}</details></figcaption></figure>"
     )
@@ -115,15 +118,22 @@ def _table(rows: Mapping[str, Change]) -> str:
 
 
 def _cell(shown: str) -> str:
-    value, bracket, interval = shown.partition(" [")
+    value, bracket, interval = _minus(shown).partition(" [")
     return f"<span>{text(value)}</span> <small>{text(bracket.strip() + interval)}</small>"
+
+
+def _minus(shown: str) -> str:
+    """Numbers with the minus sign that fonts align with the plus sign."""
+    return shown.replace("-", "−")
 
 
 def _examples(pair: Pair | None) -> str:
     if pair is None:
         return ""
     shown = "".join(_example(one) for one in examples(pair, NUM_EXAMPLES))
-    note = "Picked for what changed most: they show how it changed, not how often. Each side is the first of its samples."
+    note = (
+        "Picked for what changed most: they show how it changed, not how often. Each side is the first of its samples."
+    )
     return f'<section><h2>The same problems, before and after</h2><p class="note">{note}</p>{shown}</section>'
 
 
@@ -131,7 +141,8 @@ def _example(example: Example) -> str:
     sides = "".join(_answer(when, side) for when, side in (("before", example.before), ("after", example.after)))
     return (
         f"<article><h3>{text(example.question)}</h3>"
-        f'<p class="note">Reference answer {text(example.reference)}; {text(example.why)}.</p><div class="sides">{sides}</div></article>'
+        f'<p class="note">Reference answer {text(example.reference)}; {text(example.why)}.</p>'
+        f'<div class="sides">{sides}</div></article>'
     )
 
 
@@ -140,7 +151,8 @@ def _answer(when: str, answer: Answer) -> str:
     share = f"{round(answer.share * 100)} % of {answer.num_samples} samples correct"
     return (
         f'<div class="answer"><h4>{when} <small>{text(share)}</small></h4><pre>{text(answer.text)}</pre>'
-        f'<p class="{kind}"><b>{text(answer.outcome)}</b> {text(answer.evidence)} <small>{answer.num_tokens} tokens</small></p></div>'
+        f'<p class="{kind}"><b>{text(answer.outcome)}</b> {text(answer.evidence)} '
+        f"<small>{answer.num_tokens} tokens</small></p></div>"
     )
 
 
@@ -150,9 +162,15 @@ def _facts(run: RunData) -> str:
         (errors.name, errors_line(run), errors.meaning),
         (tokens.name, costs(run)[tokens.name], tokens.meaning),
         (METRICS["time"].name, costs(run)[METRICS["time"].name], METRICS["time"].meaning),
-        ("best checkpoint", best_line(run), "A Hugging Face directory; `groupwise sample` and `groupwise eval` take its path."),
+        (
+            "best checkpoint",
+            best_line(run),
+            "A Hugging Face directory; “groupwise sample” and “groupwise eval” take its path.",
+        ),
     ]
-    lines = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}<small>{text(meaning)}</small></dd>" for name, value, meaning in facts)
+    lines = "".join(
+        f"<dt>{text(name)}</dt><dd>{text(value)}<small>{text(meaning)}</small></dd>" for name, value, meaning in facts
+    )
     return f"<section><h2>The run</h2><dl>{lines}</dl></section>"
 
 
@@ -168,5 +186,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            flat[f"{prefix}{key}"] = (
+                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            )
     return flat

@@ -1,16 +1,18 @@
 """A run as four pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
 
-Each panel is a function `draw_*(figure, run, theme)`; `PANELS` lists them. Colours are told apart by colour-blind
-readers, and every line carries its name at its end, so no legend is needed. No display and no global state is used.
+`PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colours are told apart by
+colour-blind readers, and every line carries its name at its end, so no legend is needed. No display is needed and no
+global state is used.
 """
 
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
-from matplotlib.figure import Figure, FigureBase
+import numpy as np
+from matplotlib.figure import Figure, SubFigure
 
 from groupwise.evaluation.behaviour import Behaviour, behaviour_shares
 from groupwise.evaluation.lines import DARK, LIGHT, Line, Theme, draw_lines, heading, panel_axes
@@ -20,15 +22,12 @@ from groupwise.runs.atomic import write_file
 WIDTH, HEIGHT, DPI = 11.0, 7.4, 146
 """Inches of the whole picture; with these it is about 1600 pixels wide."""
 
+PANEL_SIZE = (4.7, 3.0)
+"""Inches of one panel on a page; small, so that its words can be read on a phone."""
 
-def draw_learning(figure: FigureBase, run: RunData, theme: Theme) -> None:
+
+def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Pass@1 on held-out problems with its interval, and the training reward."""
-    heading(
-        figure,
-        theme,
-        "Problems solved",
-        "pass@1 on the dev split with its 95 % interval; mean reward of the training steps",
-    )
     steps = [one.step for one in run.dev]
     low, high = ([one.line["pass_at_1"][end] for one in run.dev] for end in (1, 2))
     held_out = [one.line["pass_at_1"][0] for one in run.dev]
@@ -36,29 +35,22 @@ def draw_learning(figure: FigureBase, run: RunData, theme: Theme) -> None:
         Line("training\nreward", *_of_steps(run, "reward"), theme.orange, noisy=True),
         Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
     ]
-    draw_lines(*panel_axes(figure), lines, theme, _last(run), "share")
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last(run), "share")
 
 
-def draw_length(figure: FigureBase, run: RunData, theme: Theme) -> None:
+def draw_length(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Mean length of correct and of wrong completions in training."""
-    heading(
-        figure, theme, "Completion length", "mean tokens per completion; thin: each training step, thick: moving mean"
-    )
     lines = [
         Line("wrong", *_of_steps(run, "length_wrong"), theme.orange, noisy=True),
         Line("correct", *_of_steps(run, "length_correct"), theme.blue, noisy=True),
     ]
-    draw_lines(*panel_axes(figure), lines, theme, _last(run), "tokens")
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last(run), "tokens")
 
 
-def draw_signal(figure: FigureBase, run: RunData, theme: Theme) -> None:
+def draw_signal(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Entropy above, share of groups with signal below: two units, two axes."""
-    heading(
-        figure,
-        theme,
-        "What is left to learn from",
-        "variety of sampling; groups whose completions earned different rewards",
-    )
     above, below = panel_axes(figure, rows=2)
     entropy = Line("entropy\n(nats)", *_of_steps(run, "entropy"), theme.purple, noisy=True)
     signal = Line("groups\nwith signal", *_of_steps(run, "signal"), theme.green, noisy=True)
@@ -66,11 +58,8 @@ def draw_signal(figure: FigureBase, run: RunData, theme: Theme) -> None:
     draw_lines(below, [signal], theme, _last(run), "share")
 
 
-def draw_behaviour(figure: FigureBase, run: RunData, theme: Theme) -> None:
+def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Share of dev completions that show each behaviour."""
-    heading(
-        figure, theme, "How it goes about a problem", "share of completions on the dev split; signs read from the text"
-    )
     dev = [one for one in run.dev if one.rows]
     shares = [behaviour_shares(one.rows) for one in dev]
     colours = {
@@ -84,24 +73,47 @@ def draw_behaviour(figure: FigureBase, run: RunData, theme: Theme) -> None:
     lines = [
         Line(str(one), steps, [each[one] for each in shares], colour, dots=True) for one, colour in colours.items()
     ]
-    draw_lines(*panel_axes(figure), lines, theme, _last(run), "share")
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last(run), "share")
 
 
-PANELS: Mapping[str, Callable[[FigureBase, RunData, Theme], None]] = {
-    "learning": draw_learning,
-    "behaviour": draw_behaviour,
-    "length": draw_length,
-    "signal": draw_signal,
+class Panel(NamedTuple):
+    """One picture and what it shows."""
+
+    title: str
+    subtitle: str
+    draw: Callable[[Figure | SubFigure, RunData, Theme], None]
+
+
+PANELS: Mapping[str, Panel] = {
+    "learning": Panel(
+        "Problems solved",
+        "dev pass@1 with its 95 % interval; mean reward in training",
+        draw_learning,
+    ),
+    "behaviour": Panel(
+        "How it goes about a problem", "share of completions on the dev split; signs read from the text", draw_behaviour
+    ),
+    "length": Panel(
+        "Completion length", "mean tokens per completion; thin: each training step, thick: moving mean", draw_length
+    ),
+    "signal": Panel(
+        "What is left to learn from",
+        "variety of sampling; groups whose completions earned different rewards",
+        draw_signal,
+    ),
 }
 """Every panel by name, in reading order."""
 
 
 def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
-    """All panels, two by two."""
+    """All panels with their titles, two by two."""
     figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=theme.paper)
-    for place, panel in zip(figure.subfigures(2, 2, wspace=0, hspace=0.02).flat, PANELS.values(), strict=True):
-        place.set_facecolor(theme.paper)
-        panel(place, run, theme)
+    places = np.asarray(figure.subfigures(2, 2, wspace=0, hspace=0.02)).flat
+    for place, panel in zip(places, PANELS.values(), strict=True):
+        above, below = place.subfigures(2, 1, height_ratios=[0.16, 0.84], hspace=0)
+        heading(above, theme, panel.title, panel.subtitle)
+        panel.draw(below, run, theme)
     return figure
 
 
@@ -117,10 +129,10 @@ def save_png(run: RunData, path: Path) -> None:
 
 
 def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
-    """One panel of `PANELS` as an SVG with a transparent ground, for a light or a dark page."""
+    """One panel of `PANELS`, without its title, as an SVG with a transparent ground for a light or a dark page."""
     with _style():
-        figure = Figure(figsize=(WIDTH / 2, HEIGHT / 2), facecolor="none")
-        PANELS[name](figure, run, DARK if dark else LIGHT)
+        figure = Figure(figsize=PANEL_SIZE, facecolor="none")
+        PANELS[name].draw(figure, run, DARK if dark else LIGHT)
         return _saved(figure, "svg", metadata={"Date": None})
 
 

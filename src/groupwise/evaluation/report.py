@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from groupwise.evaluation.examples import Example, examples
-from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, Change, Pair, before_after, changes, show
+from groupwise.evaluation.metrics import METRICS, Change, before_after, changes, show
 from groupwise.evaluation.page import page
 from groupwise.evaluation.plots import save_png
 from groupwise.evaluation.run_data import RunData, load_run
@@ -18,6 +18,8 @@ from groupwise.runs.atomic import write_file
 
 SUMMARY_ROWS = ("pass_at_1", "at_once", "works_out", "checks", "length", "truncated")
 """Metrics of the summary; the page has all of them."""
+LONGEST_QUESTION = 60
+"""Characters up to which a problem's question fits into a command."""
 
 
 def write_report(run_path: Path) -> Path:
@@ -37,41 +39,44 @@ def write_report(run_path: Path) -> Path:
 def text_summary(run: RunData) -> Text:
     """A run on one page of a terminal. Print it with rich; `.plain` is the text without style."""
     pair = before_after(run)
-    text = Text(no_wrap=True, overflow="ignore")
+    text = Text()
     text.append(f"{run.path}\n", style="bold").append(f"{description(run)}\n\n")
     text.append(f"{pair_line(run, pair)}\n\n")
     if pair:
-        _append_table(text, changes(pair), pair)
-    for name, value in _facts(run, pair):
-        text.append(f"{name:<20}", style="bold").append(f"{value}\n")
-    if pair:
-        _append_example(text, examples(pair, 1)[0])
+        _append_table(text, changes(pair))
+    for name, value in _facts(run):
+        text.append(f"{name:<17}", style="bold").append(f"{value}\n")
+    shown = examples(pair, 1) if pair else []
+    text.append("sample from it\n", style="bold")
+    text.append(f"  {sample_command(run, shown[0].question if shown else '')}\n")
+    for example in shown:
+        _append_example(text, example)
     return text
 
 
-def sample_command(run: RunData, question: str) -> str | None:
-    """The command that asks the best checkpoint a question; None without a checkpoint."""
+def sample_command(run: RunData, question: str) -> str:
+    """The command that asks the best checkpoint a question (the reader's own where that of the task is long)."""
+    asked = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
     best = run.best_checkpoint
-    return shlex.join(["groupwise", "sample", str(best), question]) if best else None
+    return shlex.join(["groupwise", "sample", str(best), asked]) if best else "not possible yet"
 
 
-def _append_table(text: Text, rows: dict[str, Change], pair: Pair) -> None:
-    text.append(f"{'':<18}{'before':<26}{'after':<26}difference\n", style="dim")
+def _append_table(text: Text, rows: dict[str, Change]) -> None:
+    text.append(f"{'':<19}{'before':<20}{'after':<20}difference\n", style="dim")
     for key in SUMMARY_ROWS:
         row, metric = rows[key], METRICS[key]
-        before, after = show(row.before, metric), show(row.after, metric)
-        style = "bold" if key == "pass_at_1" else ""
-        text.append(f"{metric.name:<18}{before:<26}{after:<26}{show(row.difference, metric, '+')}\n", style=style)
+        before, after = (show(each, metric, with_unit=False) for each in (row.before, row.after))
+        difference = show(row.difference, metric, "+", with_unit=False)
+        name = f"{metric.name}, {metric.unit}"
+        text.append(f"{name:<19}{before:<20}{after:<20}{difference}\n", style="bold" if key == "pass_at_1" else "")
     text.append("\n")
 
 
-def _facts(run: RunData, pair: Pair | None) -> list[tuple[str, str]]:
-    question = pair.after.rows[0]["question"] if pair else "What is 23 × 17?"
+def _facts(run: RunData) -> list[tuple[str, str]]:
     return [
         (METRICS["verdict_errors"].name, errors_line(run)),
         *costs(run).items(),
         ("best checkpoint", best_line(run)),
-        ("sample from it", sample_command(run, question) or NOT_MEASURED.replace("measured", "possible: no checkpoint yet")),
     ]
 
 
@@ -79,7 +84,9 @@ def _append_example(text: Text, example: Example) -> None:
     text.append(f"\n{example.question}", style="bold")
     text.append(f"  (reference answer {example.reference}; {example.why})\n", style="dim")
     for when, answer in (("before", example.before), ("after", example.after)):
-        text.append(f"{when}, {answer.share:.0%} of its {answer.num_samples} samples correct; the first:\n", style="dim")
+        text.append(
+            f"{when}, {100 * answer.share:.0f} % of its {answer.num_samples} samples correct; the first:\n", style="dim"
+        )
         text.append(f"  {printable(answer.text)}\n")
         style = "green" if answer.outcome == "correct" else "red"
         text.append(f"  {answer.outcome}: {printable(answer.evidence)}\n", style=style)

@@ -39,7 +39,7 @@ def costs(run: RunData) -> dict[str, str]:
     sampled = sum(line["tokens_per_second"] * _seconds(line) for line in run.steps)
     return {
         METRICS["time"].name: duration(total),
-        "where it went": ", ".join(f"{phase} {part / total:.0%}" for phase, part in seconds.items()),
+        "where it went": ", ".join(f"{phase} {100 * part / total:.0f} %" for phase, part in seconds.items()),
         METRICS["tokens"].name: f"{sampled:,.0f} ({sampled / total:,.0f} per second)",
     }
 
@@ -57,7 +57,11 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+    return (
+        f"{minutes // 60} h {minutes % 60:02d} min"
+        if minutes >= 60
+        else f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+    )
 
 
 def errors_line(run: RunData) -> str:
@@ -76,4 +80,4 @@ def best_line(run: RunData) -> str:
         return "none yet"
     if run.best_step is None:
         return str(run.best_checkpoint)
-    return f"{run.best_checkpoint} (after {run.best_step} steps, the best pass@1 on dev)"
+    return f"{run.best_checkpoint} (after {run.best_step} steps)"

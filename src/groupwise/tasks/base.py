@@ -46,6 +46,7 @@ class TaskConfig(Section):
     """Fields common to the configurations of all tasks; each task adds its own dials."""
 
     template: Template = Template()
+    """How a problem becomes a prompt."""
 
 
 def split_of(content: str) -> Split:

@@ -74,8 +74,11 @@ class CorpusConfig(Section):
     """The mix of the pretraining corpus."""
 
     kinds: KindWeights = KindWeights()
+    """How often each kind of problem occurs."""
     products: ProductWeights = ProductWeights()
+    """How products are solved."""
     stories: StoryWeights = StoryWeights()
+    """How word problems are solved."""
     steps_at_once: float = Field(default=0.6, ge=0, le=1)
     """Share of sub-skills and chains answered without steps."""
     countdown_at_once: float = Field(default=0.4, ge=0, le=1)

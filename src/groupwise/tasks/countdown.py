@@ -21,6 +21,7 @@ class CountdownConfig(GeneratedConfig):
     """Dials of the countdown task."""
 
     name: Literal["countdown"] = "countdown"
+    """Says that the section is this task's."""
     min_numbers: int = Field(default=3, ge=2, le=6)
     """Fewest numbers in a problem."""
     max_numbers: int = Field(default=4, ge=2, le=6)

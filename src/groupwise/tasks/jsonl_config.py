@@ -22,7 +22,9 @@ class JsonlConfig(TaskConfig):
     """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
 
     name: Literal["jsonl"] = "jsonl"
+    """Says that the section is this task's."""
     template: Template = REASONING
+    """How a problem becomes a prompt."""
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
     """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
     other dial that is set comes before the preset's."""

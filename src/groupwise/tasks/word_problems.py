@@ -23,6 +23,7 @@ class WordProblemsConfig(GeneratedConfig):
     """Dials of the word problems."""
 
     name: Literal["word_problems"] = "word_problems"
+    """Says that the section is this task's."""
     languages: tuple[Language, ...] = Field(default=("en", "zh"), min_length=1)
     """Languages of the stories, each as likely: `en`, `zh`."""
     steps: tuple[NumSteps, ...] = Field(default=(1, 2, 3), min_length=1)

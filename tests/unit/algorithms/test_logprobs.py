@@ -19,11 +19,15 @@ def inputs(dtype: torch.dtype = torch.float32, tokens: int = TOKENS, vocabulary:
     """Hidden states, weight, bias and targets."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(tokens, WIDTH), (vocabulary, WIDTH), (vocabulary,)]
-    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+    tensors = [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes
+    ]
     return [*tensors, torch.randint(vocabulary, (tokens,), generator=generator)]
 
 
-def whole(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def whole(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
     everything = (linear(hidden, weight, bias) / temperature).log_softmax(-1)
     return everything.gather(1, targets[:, None])[:, 0], -(everything.exp() * everything).sum(-1)
 

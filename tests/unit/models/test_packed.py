@@ -40,11 +40,15 @@ def gradients(policy: Policy, sequences: list[Sequences], temperature: float = 1
     """Logprobs and entropies of the packed forward, and the gradient of a random weighting of both."""
     policy.model.zero_grad(set_to_none=True)
     out = policy.token_logprobs(pack(sequences, policy.device), temperature)
-    (random_like(out.logprobs, 1) @ out.logprobs + random_like(out.entropy, 2) @ out.entropy).div(len(out.logprobs)).backward()
+    (random_like(out.logprobs, 1) @ out.logprobs + random_like(out.entropy, 2) @ out.entropy).div(
+        len(out.logprobs)
+    ).backward()
     return out, {name: parameter.grad for name, parameter in policy.model.named_parameters()}
 
 
-def assert_equals_separate(policy: Policy, sequences: list[Sequences], eager_logprobs: Any, temperature: float = 1.0) -> None:
+def assert_equals_separate(
+    policy: Policy, sequences: list[Sequences], eager_logprobs: Any, temperature: float = 1.0
+) -> None:
     out, ours = gradients(policy, sequences, temperature)
     model, logprobs, entropy = eager_logprobs(policy, pairs(sequences), temperature)
     torch.testing.assert_close(out.logprobs.double(), logprobs, atol=TOLERANCE, rtol=0)
@@ -54,7 +58,9 @@ def assert_equals_separate(policy: Policy, sequences: list[Sequences], eager_log
     theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert ours.keys() == theirs.keys()
     for name in ours:
-        torch.testing.assert_close(ours[name].double(), theirs[name], atol=TOLERANCE, rtol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            ours[name].double(), theirs[name], atol=TOLERANCE, rtol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -69,7 +75,9 @@ def test_values_and_gradients_equal_separate_padded_sequences(
         assert parameter.grad.abs().max() > 1e-4, f"{name} has no gradient worth comparing"
 
 
-def test_logits_equal_separate_padded_sequences(tiny_policy: Callable[..., Policy], eager_logits: Any, device: str) -> None:
+def test_logits_equal_separate_padded_sequences(
+    tiny_policy: Callable[..., Policy], eager_logits: Any, device: str
+) -> None:
     policy, sequences = tiny_policy(device=device), ragged()
     batch = pack(sequences, device)
     hidden = policy.hidden(batch.input_ids, batch.position_ids, batch.layout)[batch.head_positions]
@@ -90,8 +98,12 @@ def test_a_head_with_bias_is_computed(tiny_policy: Callable[..., Policy], eager_
     assert_equals_separate(policy, ragged(), eager_logprobs)
 
 
-@pytest.mark.parametrize("shapes", [[(1, [1])], [(1, [1, 1, 1])], [(7, [6])] * 3, [(4, [5, 5]), (4, [5, 5])], [(40, [1, 30])]])
-def test_edge_shapes(tiny_policy: Callable[..., Policy], eager_logprobs: Any, shapes: list[tuple[int, list[int]]]) -> None:
+@pytest.mark.parametrize(
+    "shapes", [[(1, [1])], [(1, [1, 1, 1])], [(7, [6])] * 3, [(4, [5, 5]), (4, [5, 5])], [(40, [1, 30])]]
+)
+def test_edge_shapes(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, shapes: list[tuple[int, list[int]]]
+) -> None:
     assert_equals_separate(tiny_policy(num_hidden_layers=1), ragged(shapes), eager_logprobs)
 
 
@@ -133,7 +145,9 @@ def test_empty_prompts_and_completions_are_refused(sequences: Sequences) -> None
 
 @pytest.mark.parametrize("max_scores", [1 << 20, 30])
 @pytest.mark.parametrize("kv_heads", [1, 2])
-def test_attention_gradients_equal_finite_differences(monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int) -> None:
+def test_attention_gradients_equal_finite_differences(
+    monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int
+) -> None:
     monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
     layout = pack(ragged([(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])])).layout
     num_tokens, generator = len(layout.inverse), torch.Generator().manual_seed(0)
@@ -145,10 +159,14 @@ def test_attention_gradients_equal_finite_differences(monkeypatch: pytest.Monkey
         return packed_attention(query, key, value, layout.blocks, layout.inverse, 0.7)
 
     # the scores are fp32 by design, so the step is large and the tolerance that of fp32
-    assert torch.autograd.gradcheck(attend, (tensor(2), tensor(kv_heads), tensor(kv_heads)), eps=3e-3, atol=2e-4, rtol=1e-3)
+    assert torch.autograd.gradcheck(
+        attend, (tensor(2), tensor(kv_heads), tensor(kv_heads)), eps=3e-3, atol=2e-4, rtol=1e-3
+    )
 
 
-def plain_attention(layout: Any, sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+def plain_attention(
+    layout: Any, sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scale: float
+) -> Tensor:
     """Token by token, straight from what a pack means."""
     out = torch.zeros_like(query)
     rep = query.shape[1] // key.shape[1]
@@ -175,9 +193,13 @@ def test_attention_equals_a_plain_loop(kv_heads: int) -> None:
     sequences = ragged()
     layout = pack(sequences).layout
     generator = torch.Generator().manual_seed(1)
-    query, key, value = (torch.randn(len(layout.inverse), heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads))
+    query, key, value = (
+        torch.randn(len(layout.inverse), heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads)
+    )
     ours = packed_attention(query, key, value, layout.blocks, layout.inverse, 0.5)
-    torch.testing.assert_close(ours, plain_attention(layout, sequences, query, key, value, 0.5), atol=TOLERANCE, rtol=TOLERANCE)
+    torch.testing.assert_close(
+        ours, plain_attention(layout, sequences, query, key, value, 0.5), atol=TOLERANCE, rtol=TOLERANCE
+    )
 
 
 WINDOW = {"sliding_window": 16}
@@ -188,6 +210,12 @@ UNSUPPORTED = [
     pytest.param("mistral", WINDOW, "sliding", id="mistral"),
     pytest.param("qwen2", WINDOW | {"use_sliding_window": True, "max_window_layers": 1}, "sliding", id="qwen2"),
     pytest.param("qwen3", WINDOW | {"use_sliding_window": True, "max_window_layers": 0}, "sliding", id="qwen3"),
+    pytest.param(
+        "cohere", {"logit_scale": 0.25}, "differs from transformers' eager forward", id="cohere scales logits"
+    ),
+    pytest.param(
+        "granite", {"logits_scaling": 4.0}, "differs from transformers' eager forward", id="granite scales too"
+    ),
 ]
 
 

@@ -54,13 +54,17 @@ def test_sampling_logprobs_equal_the_training_forward(
     policy = stopping(tiny_policy(architecture, device=device, num_key_value_heads=kv_heads))
     asked = requests()
     sampled = generate(policy, asked, SamplingConfig(max_tokens=12, temperature=temperature))
-    packed = pack([Sequences(r.token_ids, [s.token_ids for s in g]) for r, g in zip(asked, sampled, strict=True)], device)
+    packed = pack(
+        [Sequences(r.token_ids, [s.token_ids for s in g]) for r, g in zip(asked, sampled, strict=True)], device
+    )
     trained = policy.token_logprobs(packed, temperature)
     logprobs = np.concatenate([s.logprobs for group in sampled for s in group])
     entropy = np.concatenate([s.entropy for group in sampled for s in group])
     np.testing.assert_allclose(logprobs, trained.logprobs.detach().cpu(), atol=1e-4)
     np.testing.assert_allclose(entropy, trained.entropy.detach().cpu(), atol=1e-4)
-    assert len({s.token_ids.size for group in sampled for s in group}) > 3  # rows really left the batch at different times
+    assert (
+        len({s.token_ids.size for group in sampled for s in group}) > 3
+    )  # rows really left the batch at different times
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 5, 13])
@@ -127,7 +131,9 @@ def test_stopping_only_cuts_what_would_have_been_sampled(tiny_policy: Callable[.
     endless = [s for group in generate(policy, requests(), CONFIG) for s in group]
     cut = [s for group in generate(stopping(policy), requests(), CONFIG) for s in group]
     assert all(s.finish_reason is FinishReason.LENGTH and len(s.token_ids) == CONFIG.max_tokens for s in endless)
-    assert all(b.token_ids.tolist() == a.token_ids[: len(b.token_ids)].tolist() for a, b in zip(endless, cut, strict=True))
+    assert all(
+        b.token_ids.tolist() == a.token_ids[: len(b.token_ids)].tolist() for a, b in zip(endless, cut, strict=True)
+    )
     assert sum(len(s.token_ids) for s in cut) < sum(len(s.token_ids) for s in endless)
 
 
@@ -162,7 +168,9 @@ def test_first_tokens_follow_the_models_distribution(
     assert statistic < len(cells) + 4 * (2 * len(cells)) ** 0.5
 
 
-def test_later_tokens_are_conditioned_on_the_earlier_ones(tiny_policy: Callable[..., Policy], eager_logits: Any) -> None:
+def test_later_tokens_are_conditioned_on_the_earlier_ones(
+    tiny_policy: Callable[..., Policy], eager_logits: Any
+) -> None:
     policy = tiny_policy()
     sampled = generate(policy, requests(), SamplingConfig(max_tokens=6, temperature=0))
     for request, group in zip(requests(), sampled, strict=True):
@@ -222,7 +230,8 @@ def test_completions_carry_what_was_sampled(tiny_policy: Callable[..., Policy]) 
     policy = stopping(tiny_policy())
     groups = collect(policy, Template(), PROBLEMS, 4, CONFIG, seed=3, purpose="train", step=2, policy_version=5)
     asked = [
-        Request(tuple(policy.tokenizer(f"{p.question}\n")["input_ids"]), sample_keys(3, "train", 2, p.id, 4)) for p in PROBLEMS
+        Request(tuple(policy.tokenizer(f"{p.question}\n")["input_ids"]), sample_keys(3, "train", 2, p.id, 4))
+        for p in PROBLEMS
     ]
     expected = generate(policy, asked, CONFIG)
     for group, problem, request, sampled in zip(groups, PROBLEMS, asked, expected, strict=True):

@@ -72,7 +72,9 @@ def test_top_k_keeps_the_k_likeliest_tokens(top_k: int, support: set[int]) -> No
 
 
 # probabilities: 0.563, 0.207, 0.126, 0.076, 0.028
-@pytest.mark.parametrize(("top_p", "support"), [(0.01, {0}), (0.5, {0}), (0.6, {0, 1}), (0.8, {0, 1, 2}), (0.96, {0, 1, 2, 3})])
+@pytest.mark.parametrize(
+    ("top_p", "support"), [(0.01, {0}), (0.5, {0}), (0.6, {0, 1}), (0.8, {0, 1, 2}), (0.96, {0, 1, 2, 3})]
+)
 def test_top_p_keeps_the_smallest_set_with_that_mass(top_p: float, support: set[int]) -> None:
     drawn = draw_many(SamplingConfig(top_p=top_p))
     assert set(drawn.tokens.tolist()) == support

@@ -42,7 +42,9 @@ def test_training_from_the_whole_distribution_is_accepted(sampling: dict[str, fl
     assert (parsed.top_k, parsed.top_p) == (0, 1.0)
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": -0.1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}, {"max_tokens": 0}])
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": -0.1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}, {"max_tokens": 0}]
+)
 def test_impossible_values_are_refused(sampling: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         SamplingConfig.model_validate(sampling)

@@ -1,0 +1,276 @@
+"""Killed at any moment and started again with the same command, a GRPO run ends in the same ledger, byte for byte.
+
+The runs are real processes. They are forked from a server that has imported the package once, so that a start costs
+milliseconds; what they do is `train_grpo`, from reading the model to the test split.
+"""
+
+import importlib
+import json
+import multiprocessing
+import random
+import shutil
+import signal
+import sys
+import time
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.config import load, parse
+from groupwise.errors import CheckpointError
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.tokenizers import character_tokenizer
+from groupwise.runs.directory import RunDirectory
+from groupwise.trainers.grpo import GrpoRecipe, train_grpo
+
+sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
+signalled_run = importlib.import_module("signalled_run")
+
+NUM_STEPS = 6
+PATIENCE_S = 60.0
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["groupwise.trainers.grpo"])
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"optimizer": {"lr": 1e-2}},
+    "everything on": {
+        "optimizer": {"lr": 1e-2, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},
+        "loss": {"kl_coef": 0.05, "mini_batches": 2, "epochs": 2, "aggregation": "token", "clip_high": 0.28},
+        "grpo": {"prompts_per_step": 4, "group_size": 16, "advantage": "group_normalised"},
+        "sampling": {"max_tokens": 6, "temperature": 0.9},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with random weights that writes digits so often that some of its answers are right."""
+    config = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=64,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("model") / "random"
+    save_checkpoint(path, new_policy(config, character_tokenizer("0123456789 What is?+-\n"), ModelConfig(device="cpu")))
+    return path
+
+
+def recipe(model: Path, directory: Path, **changes: Any) -> GrpoRecipe:
+    values = {
+        "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
+        "model": {"path": str(model), "device": "cpu", "num_threads": 1},
+        "task": {
+            "name": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
+            "num_eval_problems": 3,
+        },
+        "verifier": {"extraction": "last_number"},
+        "grpo": {"prompts_per_step": 4, "group_size": 16},
+        "sampling": {"max_tokens": 6},
+        "evaluation": {"every": 3, "num_problems": 3, "num_samples": 4, "test_problems": 3, "test_samples": 4},
+    }  # fmt: skip
+    return parse(GrpoRecipe, values | changes)
+
+
+def start(one: GrpoRecipe) -> ForkServerProcess:
+    process = CONTEXT.Process(target=train_grpo, args=(one,), daemon=True)
+    process.start()
+    return process
+
+
+def run_to_the_end(one: GrpoRecipe) -> RunDirectory:
+    process = start(one)
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+    return RunDirectory(Path(one.run.directory))
+
+
+def run_until(one: GrpoRecipe, number: int, place: int | str) -> int | None:
+    """Run with a signal at a place of `signalled_run`; returns the exit code."""
+    process = CONTEXT.Process(target=signalled_run.train_and_signal, args=(one, number, place), daemon=True)
+    process.start()
+    process.join(PATIENCE_S)
+    return process.exitcode
+
+
+@pytest.fixture(scope="module", params=sorted(VARIANTS))
+def variant(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return VARIANTS[request.param]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(model: Path, variant: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return run_to_the_end(recipe(model, tmp_path_factory.mktemp("runs") / "uninterrupted", **variant))
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def assert_same(run: RunDirectory, expected: RunDirectory) -> None:
+    assert run.ledger.path.read_bytes() == expected.ledger.path.read_bytes()
+    assert run.ledger.check() > NUM_STEPS
+    assert contents(run.path / "rollouts") == contents(expected.path / "rollouts")
+    last = run.checkpoint(NUM_STEPS)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (last / name).read_bytes() == (expected.checkpoint(NUM_STEPS) / name).read_bytes()
+    assert run.best.resolve().name == expected.best.resolve().name
+    assert run.finished.exists()
+
+
+def test_the_uninterrupted_run_learns_something(uninterrupted: RunDirectory) -> None:
+    lines = list(uninterrupted.ledger.lines())
+    steps = [line for line in lines if "groups" in line]
+    assert [line["step"] for line in steps] == list(range(NUM_STEPS))
+    assert sum(len(set(group["rewards"])) > 1 for line in steps for group in line["groups"]) >= NUM_STEPS
+    assert len({line["weights"] for line in steps}) >= NUM_STEPS // 2
+    assert [line["evaluation"] for line in lines if "evaluation" in line] == ["dev"] * 3 + ["test-before", "test-after"]
+
+
+def test_a_repeat_gives_the_same_ledger(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+) -> None:
+    assert_same(run_to_the_end(recipe(model, tmp_path / "again", **variant)), uninterrupted)
+
+
+PLACES = [
+    "dev-step-000000.parquet", "step-000000", "best", "ledger.jsonl", "step-000000.parquet", "step-000002",
+    "step-000003.parquet", "step-000004", "step-000005.parquet", "dev-step-000006.parquet", "step-000006",
+    "test-before.parquet", "test-after.parquet", "finished.json",
+]  # fmt: skip
+"""Just before these files get their names: evaluations, checkpoints, rollouts, the mark of the best, the end."""
+
+
+def test_a_run_killed_at_chosen_places_ends_in_the_same_ledger(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+) -> None:
+    one = recipe(model, tmp_path / "killed", **variant)
+    for place in PLACES:
+        assert run_until(one, signal.SIGKILL, place) == -signal.SIGKILL, place
+    assert_same(run_to_the_end(one), uninterrupted)
+
+
+def test_a_run_killed_while_files_are_written_ends_in_the_same_ledger(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+) -> None:
+    one = recipe(model, tmp_path / "killed", **variant)
+    run = RunDirectory(Path(one.run.directory))
+    draw, kills, half_written, place = random.Random(0), 0, 0, 7  # after the recipe is written
+    while run_until(one, signal.SIGKILL, place) == -signal.SIGKILL:
+        kills += 1
+        half_written += any(run.checkpoints.glob(".step-*.tmp"))
+        place += draw.randint(1, 9)
+    assert kills >= 6
+    assert half_written >= 2
+    assert_same(run, uninterrupted)
+
+
+def test_a_run_killed_while_it_is_begun_ends_in_the_same_ledger(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+) -> None:
+    one = recipe(model, tmp_path / "killed", **variant)
+    for place in (1, 2, "config.toml"):
+        assert run_until(one, signal.SIGKILL, place) == -signal.SIGKILL, place
+    assert_same(run_to_the_end(one), uninterrupted)
+
+
+def test_a_run_killed_at_random_times_ends_in_the_same_ledger(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+) -> None:
+    one = recipe(model, tmp_path / "killed", **variant)
+    run = RunDirectory(Path(one.run.directory))
+    draw = random.Random(0)
+    for _ in range(6):
+        process = start(one)
+        while not run.config.exists() and process.is_alive():  # what comes before has its own test
+            time.sleep(0.001)
+        process.join(draw.uniform(0.02, 0.6))
+        process.kill()
+        process.join()
+        if run.finished.exists():
+            break
+    if not run.finished.exists():
+        run_to_the_end(one)
+    assert_same(run, uninterrupted)
+
+
+@pytest.mark.parametrize("step", [0, 2, NUM_STEPS - 1])
+def test_an_interrupt_finishes_the_step_and_writes_a_checkpoint(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path, step: int
+) -> None:
+    one = recipe(model, tmp_path / "interrupted", **variant)
+    run = RunDirectory(Path(one.run.directory))
+    assert run_until(one, signal.SIGINT, run.rollouts(step).name) == 0
+    assert not run.finished.exists()
+    assert run.steps()[-1] == step + 1
+    assert [line["step"] for line in run.ledger.lines() if "groups" in line] == list(range(step + 1))
+    assert uninterrupted.ledger.path.read_bytes().startswith(run.ledger.path.read_bytes())
+    assert_same(run_to_the_end(one), uninterrupted)
+
+
+def test_an_interrupt_outside_of_the_steps_can_be_resumed(
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+) -> None:
+    one = recipe(model, tmp_path / "interrupted", **variant)
+    run = RunDirectory(Path(one.run.directory))
+    for place in ("dev-step-000000.parquet", "test-after.parquet"):
+        assert run_until(one, signal.SIGINT, place) == 1
+        assert not run.finished.exists()
+    assert_same(run_to_the_end(one), uninterrupted)
+
+
+@pytest.fixture
+def stopped(model: Path, tmp_path: Path) -> GrpoRecipe:
+    """A run that was killed after its checkpoint at step 4."""
+    one = recipe(model, tmp_path / "run", **VARIANTS["plain"])
+    assert run_until(one, signal.SIGKILL, "step-000005.parquet") == -signal.SIGKILL
+    assert RunDirectory(tmp_path / "run").steps()[-1] == 4
+    return one
+
+
+def test_a_changed_recipe_is_refused_and_named(stopped: GrpoRecipe) -> None:
+    optimizer = stopped.optimizer.model_copy(update={"lr": 0.5})
+    with pytest.raises(CheckpointError, match=r"optimizer\.lr was 0\.01 and is 0\.5"):
+        train_grpo(stopped.model_copy(update={"optimizer": optimizer}))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "trainer_state.json"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_enough(
+    stopped: GrpoRecipe, model: Path, tmp_path: Path, name: str
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    newest = run.checkpoint(run.steps()[-1])
+    content = bytearray((newest / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / name).write_bytes(content)
+    ledger = run.ledger.path.read_bytes()
+    with pytest.raises(CheckpointError, match=rf"{newest.name} is damaged: {name} .*; delete .*{newest.name}"):
+        train_grpo(stopped)
+    assert run.ledger.path.read_bytes() == ledger
+    shutil.rmtree(newest)
+    expected = run_to_the_end(recipe(model, tmp_path / "expected", **VARIANTS["plain"]))
+    assert_same(run_to_the_end(stopped), expected)
+
+
+def test_a_finished_run_is_refused_and_left_alone(model: Path, tmp_path: Path) -> None:
+    one = recipe(model, tmp_path / "run", **VARIANTS["plain"])
+    run = run_to_the_end(one)
+    before = contents(run.path)
+    with pytest.raises(CheckpointError, match=f"is finished \\({NUM_STEPS} steps\\): there is nothing left to do"):
+        train_grpo(one)
+    assert contents(run.path) == before
+
+
+def test_a_restart_deletes_the_old_run_and_repeats_it(model: Path, tmp_path: Path) -> None:
+    one = recipe(model, tmp_path / "run", **VARIANTS["plain"])
+    before = run_to_the_end(one).ledger.path.read_bytes()
+    process = CONTEXT.Process(target=train_grpo, args=(one, True), daemon=True)
+    process.start()
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+
+
+def test_the_recorded_recipe_repeats_the_run(model: Path, uninterrupted: RunDirectory, tmp_path: Path) -> None:
+    again = load(GrpoRecipe, uninterrupted.config, overrides=[f"run.directory={json.dumps(str(tmp_path / 'again'))}"])
+    assert_same(run_to_the_end(again), uninterrupted)

@@ -1,0 +1,216 @@
+"""Files and directories are whole or absent, whatever happens while they are written."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import CheckpointError
+from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, replace_symlink, write_file
+
+
+def fill(directory: Path, text: str = "weights") -> None:
+    (directory / "model.bin").write_text(text)
+    (directory / "inner").mkdir()
+    (directory / "inner" / "tokens.txt").write_text("tokens")
+
+
+def make(path: Path, text: str = "weights") -> Path:
+    with new_directory(path) as directory:
+        fill(directory, text)
+    return path
+
+
+def names(path: Path) -> set[str]:
+    return {entry.name for entry in path.iterdir()}
+
+
+def test_a_directory_appears_whole_and_passes_its_check(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "deep" / "step-1") as directory:
+        fill(directory)
+        assert not (tmp_path / "deep" / "step-1").exists()
+    assert names(tmp_path / "deep") == {"step-1"}
+    assert names(tmp_path / "deep" / "step-1") == {"model.bin", "inner", MANIFEST}
+    check_directory(tmp_path / "deep" / "step-1")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
+def test_an_exception_inside_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    def fail() -> None:
+        with new_directory(tmp_path / "step-1") as directory:
+            fill(directory)
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert names(tmp_path) == set()
+
+
+def test_an_exception_inside_keeps_what_was_there(tmp_path: Path) -> None:
+    make(tmp_path / "step-1", "old")
+
+    def fail() -> None:
+        with new_directory(tmp_path / "step-1") as directory:
+            fill(directory, "new")
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert (tmp_path / "step-1" / "model.bin").read_text() == "old"
+    check_directory(tmp_path / "step-1")
+    assert names(tmp_path) == {"step-1"}
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    left = tmp_path / ".step-1.tmp"
+    left.mkdir()
+    (left / "half.bin").write_text("half")
+    make(tmp_path / "step-1")
+    assert names(tmp_path) == {"step-1"}
+    assert "half.bin" not in names(tmp_path / "step-1")
+
+
+def test_an_existing_directory_is_replaced(tmp_path: Path) -> None:
+    make(tmp_path / "step-1", "old")
+    (tmp_path / "step-1" / "extra").write_text("left over")
+    make(tmp_path / "step-1", "new")
+    assert (tmp_path / "step-1" / "model.bin").read_text() == "new"
+    assert "extra" not in names(tmp_path / "step-1")
+    check_directory(tmp_path / "step-1")
+
+
+def test_a_kill_while_replacing_leaves_a_whole_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "step-1", "old")
+
+    class KilledError(BaseException):
+        pass
+
+    deleted = []
+
+    def unlink_once_then_die(path: Any, *args: Any, **keywords: Any) -> None:
+        """Deletion gets as far as one file, as when the process is killed."""
+        if deleted:
+            raise KilledError
+        deleted.append(path)
+        remove(path, *args, **keywords)
+
+    remove = os.unlink
+
+    def killed() -> None:
+        with new_directory(tmp_path / "step-1") as directory:
+            fill(directory, "new")
+            monkeypatch.setattr(os, "unlink", unlink_once_then_die)
+
+    with pytest.raises(KilledError):
+        killed()
+    monkeypatch.undo()
+    if (tmp_path / "step-1").exists():
+        check_directory(tmp_path / "step-1")
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["model.bin", "inner/tokens.txt"])
+def test_one_changed_bit_is_found_and_named(tmp_path: Path, name: str) -> None:
+    path = make(tmp_path / "step-1")
+    flip_byte(path / name)
+    with pytest.raises(CheckpointError, match=rf"step-1 is damaged: {name} does not have the hash"):
+        check_directory(path)
+
+
+def test_a_truncated_file_is_found(tmp_path: Path) -> None:
+    path = make(tmp_path / "step-1")
+    (path / "model.bin").write_text("weight")
+    with pytest.raises(CheckpointError, match="model.bin"):
+        check_directory(path)
+
+
+def test_a_missing_file_is_found_and_named(tmp_path: Path) -> None:
+    path = make(tmp_path / "step-1")
+    (path / "inner" / "tokens.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"inner/tokens\.txt is missing"):
+        check_directory(path)
+
+
+def test_a_directory_without_manifest_is_not_finished(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="not a finished checkpoint"):
+        check_directory(tmp_path)
+
+
+@pytest.mark.parametrize("position", range(0, 200, 7))
+def test_a_changed_manifest_is_found(tmp_path: Path, position: int) -> None:
+    path = make(tmp_path / "step-1")
+    manifest = path / MANIFEST
+    content = bytearray(manifest.read_bytes())
+    if position >= len(content) or content[position] in b" \n":
+        position = content.index(b"model")
+    content[position] ^= 1
+    manifest.write_bytes(content)
+    with pytest.raises(CheckpointError):
+        check_directory(path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '"text"'])
+def test_a_manifest_that_is_no_table_is_found(tmp_path: Path, content: str) -> None:
+    path = make(tmp_path / "step-1")
+    (path / MANIFEST).write_text(content)
+    with pytest.raises(CheckpointError, match="step-1"):
+        check_directory(path)
+
+
+def test_the_manifest_covers_every_file(tmp_path: Path) -> None:
+    assert json.loads((make(tmp_path / "step-1") / MANIFEST).read_text()).keys() == {"model.bin", "inner/tokens.txt"}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+def test_a_full_disk_is_one_sentence_and_keeps_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    make(tmp_path / "step-1", "old")
+    write_file(tmp_path / "file", b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for write in (lambda: make(tmp_path / "step-1", "new"), lambda: write_file(tmp_path / "file", b"new")):
+        with pytest.raises(CheckpointError, match=os.strerror(code)) as caught:
+            write()
+        assert "intact" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    assert names(tmp_path) == {"step-1", "file"}
+    assert (tmp_path / "step-1" / "model.bin").read_text() == "old"
+    assert (tmp_path / "file").read_bytes() == b"old"
+    check_directory(tmp_path / "step-1")
+
+
+def test_other_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="input/output"):
+        write_file(tmp_path / "file", b"new")
+
+
+def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
+    write_file(tmp_path / "file", b"old")
+    write_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert names(tmp_path) == {"file"}
+
+
+def test_a_symbolic_link_is_moved_at_once(tmp_path: Path) -> None:
+    for target in ("step-1", "step-2"):
+        (tmp_path / target).mkdir()
+        replace_symlink(tmp_path / "best", target)
+        assert (tmp_path / "best").resolve() == tmp_path / target
+    assert names(tmp_path) == {"best", "step-1", "step-2"}

@@ -1,0 +1,218 @@
+"""A checkpoint loads unchanged in transformers, goes on exactly, and a full disk costs nothing that was finished."""
+
+import dataclasses
+import json
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from groupwise.errors import CheckpointError, ModelError
+from groupwise.models.checkpoint import (
+    OPTIMIZER_STATE,
+    TrainerState,
+    load_trainer_state,
+    save_checkpoint,
+    weight_fingerprint,
+)
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.runs.atomic import check_directory
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
+
+SEQUENCES = [Sequences([5, 6, 7], [[8, 9, 1], [10, 1]])]
+
+
+def train(policy: Policy, optimizer: Optimizer, steps: range) -> None:
+    for step in steps:
+        policy.token_logprobs(pack(SEQUENCES)).logprobs.sum().backward()
+        optimizer.update(step)
+
+
+def load(path: Path) -> Policy:
+    return load_policy(ModelConfig(path=str(path), device="cpu"))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
+def test_a_checkpoint_loads_in_plain_transformers(
+    tiny_policy: Callable[..., Policy], tmp_path: Path, architecture: str, tied: bool
+) -> None:
+    policy = tiny_policy(architecture, tie_word_embeddings=tied)
+    save_checkpoint(tmp_path / "model", policy)
+    assert "groupwise" not in (tmp_path / "model" / "config.json").read_text()
+    model, report = AutoModelForCausalLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not any(report.values())
+    assert model.config._attn_implementation != "groupwise"
+    assert (
+        AutoTokenizer.from_pretrained(tmp_path / "model")("2 × 3")["input_ids"]
+        == policy.tokenizer("2 × 3")["input_ids"]
+    )
+    ours = policy.token_logprobs(pack(SEQUENCES)).logprobs
+    logits = model.eval()(torch.tensor([[5, 6, 7, 8, 9, 1]])).logits[0].log_softmax(-1)
+    torch.testing.assert_close(ours[:3], logits[[2, 3, 4], [8, 9, 1]], atol=1e-5, rtol=0)
+
+
+def test_a_checkpoint_loads_as_the_same_policy(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    policy = tiny_policy()
+    save_checkpoint(tmp_path / "model", policy)
+    again = load(tmp_path / "model")
+    assert weight_fingerprint(again.model) == weight_fingerprint(policy.model)
+    assert again.stop_ids == policy.stop_ids
+    assert again.context_length == policy.context_length
+    assert torch.equal(again.token_logprobs(pack(SEQUENCES)).logprobs, policy.token_logprobs(pack(SEQUENCES)).logprobs)
+
+
+def test_training_goes_on_exactly_from_a_checkpoint(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    config = OptimizerConfig(lr=1e-2, warmup_steps=3, schedule="cosine", weight_decay=0.1)
+    policy = tiny_policy("qwen2", tie_word_embeddings=False)
+    optimizer = Optimizer(policy.model, config, 6)
+    train(policy, optimizer, range(3))
+    save_checkpoint(tmp_path / "step", policy, TrainerState({"step": 3, "best": None}, optimizer.state()))
+    train(policy, optimizer, range(3, 6))
+    state = load_trainer_state(tmp_path / "step")
+    assert state.facts == {"step": 3, "best": None}
+    resumed = load(tmp_path / "step")
+    resumed_optimizer = Optimizer(resumed.model, config, 6)
+    resumed_optimizer.load_state(state.tensors, 3)
+    train(resumed, resumed_optimizer, range(3, 6))
+    assert weight_fingerprint(resumed.model) == weight_fingerprint(policy.model)
+    assert resumed_optimizer.updates_done == optimizer.updates_done == 6
+
+
+def test_a_checkpoint_before_the_first_update_can_be_resumed(
+    tiny_policy: Callable[..., Policy], tmp_path: Path
+) -> None:
+    policy = tiny_policy()
+    optimizer = Optimizer(policy.model, OptimizerConfig(), 6)
+    save_checkpoint(tmp_path / "step", policy, TrainerState({}, optimizer.state()))
+    assert load_trainer_state(tmp_path / "step").tensors == {}
+
+
+def test_a_model_without_trainer_state_is_a_start_and_no_resume(
+    tiny_policy: Callable[..., Policy], tmp_path: Path
+) -> None:
+    save_checkpoint(tmp_path / "model", tiny_policy())
+    with pytest.raises(CheckpointError, match="no trainer state"):
+        load_trainer_state(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", OPTIMIZER_STATE, "trainer_state.json", "config.json"])
+def test_a_damaged_checkpoint_is_no_resume(tiny_policy: Callable[..., Policy], tmp_path: Path, name: str) -> None:
+    save_checkpoint(tmp_path / "step", tiny_policy(), TrainerState({"step": 1}, {"0.step": torch.ones(3)}))
+    content = bytearray((tmp_path / "step" / name).read_bytes())
+    content[-3] ^= 1
+    (tmp_path / "step" / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"damaged: {name}"):
+        load_trainer_state(tmp_path / "step")
+
+
+@pytest.mark.parametrize("change", [lambda w: w.view(torch.int32).__ixor__(1), lambda w: w.neg_()], ids=["bit", "sign"])
+def test_the_fingerprint_changes_with_one_weight(
+    tiny_policy: Callable[..., Policy], change: Callable[[Any], Any]
+) -> None:
+    model = tiny_policy().model
+    before = weight_fingerprint(model)
+    assert weight_fingerprint(tiny_policy().model) == before
+    for parameter in model.parameters():
+        one = parameter.data.flatten()[:1]
+        saved = one.clone()
+        change(one)
+        assert weight_fingerprint(model) != before
+        one.copy_(saved)
+    assert weight_fingerprint(model) == before
+
+
+@contextmanager
+def files_limited_to(num_bytes: int) -> Iterator[None]:
+    """Writing more to a file fails, in Python and in the libraries below it, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [8, 32], ids=["optimizer state does not fit", "weights do not fit"])
+def test_a_disk_that_fills_up_is_one_sentence_and_keeps_what_was_there(
+    tiny_policy: Callable[..., Policy], tmp_path: Path, size: int
+) -> None:
+    policy = tiny_policy(hidden_size=size)
+    moments = torch.zeros(200_000)
+    save_checkpoint(tmp_path / "step", policy, TrainerState({"step": 1}, {"0.exp_avg": moments}))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "step").iterdir()}
+    weights = len(before["model.safetensors"])
+    limit = 60_000
+    assert (weights > limit) == (size == 32)
+    with files_limited_to(limit), pytest.raises(CheckpointError, match="step cannot be written") as caught:
+        save_checkpoint(tmp_path / "step", policy, TrainerState({"step": 2}, {"0.exp_avg": moments + 1}))
+    assert "\n" not in str(caught.value)
+    assert "intact" in str(caught.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"step"}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "step").iterdir()} == before
+    check_directory(tmp_path / "step")
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda path: (path / name).unlink()
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:500])
+
+
+def change_config(**changes: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        remove("config.json"), remove("model.safetensors"), remove("tokenizer.json"), cut("model.safetensors"),
+        cut("config.json"), cut("tokenizer.json"), change_config(num_hidden_layers=3), change_config(hidden_size=16),
+        change_config(model_type="nonsense"),
+    ],
+    ids=[
+        "no config", "no weights", "no tokenizer", "cut weights", "cut config", "cut tokenizer", "missing layer",
+        "other width", "unknown architecture",
+    ],
+)  # fmt: skip
+def test_a_damaged_model_directory_is_one_sentence(
+    tiny_policy: Callable[..., Policy], tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    save_checkpoint(tmp_path / "model", tiny_policy())
+    damage(tmp_path / "model")
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path / "model")
+    assert str(tmp_path / "model") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_model_directory_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no such directory") as caught:
+        load(tmp_path / "nowhere")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_end_token_is_refused(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    policy = tiny_policy()
+    tokenizer = AutoTokenizer.from_pretrained(_saved(policy, tmp_path / "whole"))
+    tokenizer.eos_token = None
+    save_checkpoint(tmp_path / "model", dataclasses.replace(policy, tokenizer=tokenizer))
+    with pytest.raises(ModelError, match="end-of-sequence token"):
+        load(tmp_path / "model")
+
+
+def _saved(policy: Policy, path: Path) -> Path:
+    save_checkpoint(path, policy)
+    return path

@@ -1,0 +1,148 @@
+"""Opening a run directory: a new run, an interrupted one, and everything that must be refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import CheckpointError, ConfigError
+from groupwise.runs import directory as module
+from groupwise.runs.atomic import MANIFEST, new_directory
+from groupwise.runs.directory import RunDirectory, find_run, open_run
+
+RECIPE = '[run]\nseed = 0\nnum_steps = 5\n\n[loss]\naggregation = "constant"\n'
+
+
+def add_checkpoint(run: RunDirectory, step: int) -> Path:
+    with new_directory(run.checkpoint(step)) as directory:
+        (directory / "model.safetensors").write_bytes(b"weights")
+    return run.checkpoint(step)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return open_run(tmp_path / "run", RECIPE)[0]
+
+
+def test_a_new_run_records_recipe_and_environment(tmp_path: Path) -> None:
+    run, checkpoint = open_run(tmp_path / "deep" / "run", RECIPE)
+    assert checkpoint is None
+    assert run.config.read_text() == RECIPE
+    environment = json.loads((run.path / "environment.json").read_text())
+    assert {
+        "versions",
+        "python",
+        "platform",
+        "processor",
+        "cores",
+        "torch_threads",
+        "gpu",
+        "commit",
+    } <= environment.keys()
+    assert environment["versions"]["torch"] != "not installed"
+
+
+def test_an_empty_directory_may_become_a_run(tmp_path: Path) -> None:
+    assert open_run(tmp_path, RECIPE)[0].config.exists()
+
+
+def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for restart in (False, True):
+        with pytest.raises(CheckpointError, match="not a run directory"):
+            open_run(tmp_path, RECIPE, restart)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_interrupted_run_goes_on_from_its_newest_checkpoint(run: RunDirectory) -> None:
+    assert open_run(run.path, RECIPE) == (run, None)
+    for step in (2, 10, 9):
+        add_checkpoint(run, step)
+    run.mark_best(2)
+    assert run.steps() == [2, 9, 10]
+    assert open_run(run.path, RECIPE) == (run, run.checkpoint(10))
+
+
+def test_a_checkpoint_that_was_being_written_does_not_count(run: RunDirectory) -> None:
+    add_checkpoint(run, 1)
+    (run.checkpoints / ".step-000002.tmp").mkdir()
+    assert open_run(run.path, RECIPE) == (run, run.checkpoint(1))
+
+
+@pytest.mark.parametrize("stage", ["environment", "write_file"])
+def test_a_run_killed_while_it_was_begun_can_be_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, stage, killed)
+    with pytest.raises(KeyboardInterrupt):
+        open_run(tmp_path / "run", RECIPE)
+    monkeypatch.undo()
+    run, checkpoint = open_run(tmp_path / "run", RECIPE)
+    assert checkpoint is None
+    assert run.config.read_text() == RECIPE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seed = 0", "seed = 1", "run.seed was 0 and is 1"),
+        ('"constant"', '"token"', "loss.aggregation was 'constant' and is 'token'"),
+        ("seed = 0\n", "", "run.seed was 0 and is None"),
+    ],
+)
+def test_a_changed_recipe_is_refused_and_named(run: RunDirectory, old: str, new: str, message: str) -> None:
+    add_checkpoint(run, 1)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        open_run(run.path, RECIPE.replace(old, new))
+    assert "num_steps" not in str(caught.value)
+    assert run.config.read_text() == RECIPE
+
+
+def test_a_damaged_checkpoint_is_named_with_the_way_out(run: RunDirectory) -> None:
+    add_checkpoint(run, 1)
+    newest = add_checkpoint(run, 2)
+    (newest / "model.safetensors").write_bytes(b"weighty")
+    with pytest.raises(CheckpointError, match=r"step-000002 is damaged: model\.safetensors .*; delete .*step-000002"):
+        open_run(run.path, RECIPE)
+    for path in newest.iterdir():
+        path.unlink()
+    newest.rmdir()
+    assert open_run(run.path, RECIPE) == (run, run.checkpoint(1))
+
+
+def test_a_checkpoint_without_manifest_is_named(run: RunDirectory) -> None:
+    (add_checkpoint(run, 3) / MANIFEST).unlink()
+    with pytest.raises(CheckpointError, match="step-000003 is not a finished checkpoint"):
+        open_run(run.path, RECIPE)
+
+
+def test_restart_deletes_the_old_run(run: RunDirectory) -> None:
+    add_checkpoint(run, 1)
+    run.ledger.append({"step": 0})
+    changed = RECIPE.replace("seed = 0", "seed = 1")
+    again, checkpoint = open_run(run.path, changed, restart=True)
+    assert checkpoint is None
+    assert again.steps() == []
+    assert again.ledger.size == 0
+    assert again.config.read_text() == changed
+
+
+def test_old_checkpoints_are_dropped_but_never_the_best(run: RunDirectory) -> None:
+    for step in range(1, 6):
+        add_checkpoint(run, step)
+    run.mark_best(2)
+    run.drop_old_checkpoints(keep=2)
+    assert run.steps() == [2, 4, 5]
+    assert run.best.resolve() == run.checkpoint(2)
+    run.mark_best(5)
+    run.drop_old_checkpoints(keep=2)
+    assert run.steps() == [4, 5]
+
+
+def test_a_run_is_found_by_its_recipe(run: RunDirectory, tmp_path: Path) -> None:
+    assert find_run(run.path) == run
+    with pytest.raises(ConfigError, match="not a run directory"):
+        find_run(tmp_path)

@@ -1,0 +1,145 @@
+"""The ledger: what was written is read back, and what was edited is found."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import CheckpointError
+from groupwise.runs.ledger import SCHEMA_VERSION, Ledger, LineFile
+
+ENTRIES = [{"step": step, "rewards": [0.1, None, step / 3], "text": "数\n\u2028é"} for step in range(4)]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for entry in ENTRIES:
+        ledger.append(entry)
+    return ledger
+
+
+def contents(ledger: LineFile) -> list[dict[str, Any]]:
+    return [{name: line[name] for name in ENTRIES[0]} for line in ledger.lines()]
+
+
+def test_entries_are_read_back(ledger: Ledger) -> None:
+    assert contents(ledger) == ENTRIES
+    assert ledger.check() == len(ENTRIES)
+    assert {line["schema"] for line in ledger.lines()} == {SCHEMA_VERSION}
+
+
+def test_another_object_goes_on_with_the_chain(ledger: Ledger) -> None:
+    Ledger(ledger.path).append(ENTRIES[0])
+    assert ledger.check() == len(ENTRIES) + 1
+
+
+def test_equal_entries_give_equal_bytes(ledger: Ledger, tmp_path: Path) -> None:
+    other = Ledger(tmp_path / "other.jsonl")
+    for entry in ENTRIES:
+        other.append(entry)
+    assert other.path.read_bytes() == ledger.path.read_bytes()
+
+
+def edit(path: Path, line: int, old: str, new: str) -> None:
+    lines = path.read_text().split("\n")
+    assert old in lines[line]
+    lines[line] = lines[line].replace(old, new)
+    path.write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_an_edited_line_is_found(ledger: Ledger, line: int) -> None:
+    edit(ledger.path, line, "0.1", "0.2")
+    with pytest.raises(CheckpointError, match=f"line {line + 2}: the line before it was changed"):
+        ledger.check()
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_a_missing_line_is_found(ledger: Ledger, line: int) -> None:
+    lines = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(b"".join(lines[:line] + lines[line + 1 :]))
+    with pytest.raises(CheckpointError, match=f"line {line + 1}"):
+        ledger.check()
+
+
+def test_swapped_lines_are_found(ledger: Ledger) -> None:
+    lines = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(b"".join([lines[0], lines[2], lines[1], lines[3]]))
+    with pytest.raises(CheckpointError, match="line 2"):
+        ledger.check()
+
+
+@pytest.mark.parametrize("text", ["not json", "[]", '{"step":1}', ""])
+def test_a_line_that_is_no_entry_is_found(ledger: Ledger, text: str) -> None:
+    lines = ledger.path.read_text().split("\n")
+    ledger.path.write_text("\n".join([*lines[:2], text, *lines[2:]]))
+    with pytest.raises(CheckpointError, match="line 3"):
+        ledger.check()
+
+
+def test_a_torn_last_line_is_ignored(ledger: Ledger) -> None:
+    os.truncate(ledger.path, ledger.size - 9)
+    assert contents(ledger) == ENTRIES[:-1]
+
+
+def test_the_check_of_a_torn_ledger_counts_the_whole_lines(ledger: Ledger) -> None:
+    os.truncate(ledger.path, ledger.size - 9)
+    assert ledger.check() == len(ENTRIES) - 1
+
+
+def test_no_file_is_an_empty_ledger(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert ledger.size == 0
+    assert list(ledger.lines()) == []
+    assert ledger.check() == 0
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3, 4])
+def test_cutting_back_and_writing_again_gives_the_same_bytes(ledger: Ledger, keep: int) -> None:
+    whole = ledger.path.read_bytes()
+    ledger.truncate(len(b"".join(whole.splitlines(keepends=True)[:keep])))
+    assert contents(ledger) == ENTRIES[:keep]
+    for entry in ENTRIES[keep:]:
+        ledger.append(entry)
+    assert ledger.path.read_bytes() == whole
+
+
+def test_cutting_back_removes_a_torn_line(ledger: Ledger) -> None:
+    whole, size = ledger.path.read_bytes(), ledger.size
+    with ledger.path.open("ab") as file:
+        file.write(b'{"step": 4, "rew')
+    ledger.truncate(size)
+    assert ledger.path.read_bytes() == whole
+
+
+def test_a_file_shorter_than_its_checkpoint_says_is_damaged(ledger: Ledger) -> None:
+    with pytest.raises(CheckpointError, match=rf"shorter \({ledger.size} bytes\)"):
+        ledger.truncate(ledger.size + 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_have_are_never_written(ledger: Ledger, value: float) -> None:
+    before = ledger.path.read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        ledger.append({"loss": value})
+    assert ledger.path.read_bytes() == before
+
+
+def test_a_full_disk_is_one_sentence(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"ledger\.jsonl cannot be written: No space left"):
+        ledger.append(ENTRIES[0])
+
+
+def test_metrics_are_plain_lines(tmp_path: Path) -> None:
+    metrics = LineFile(tmp_path / "metrics.jsonl")
+    metrics.append({"a": 1})
+    metrics.append({"b": [1.5, None]})
+    assert [json.loads(line) for line in metrics.path.read_text().splitlines()] == [{"a": 1}, {"b": [1.5, None]}]

@@ -1,0 +1,43 @@
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def grpo_step(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("grpo_step")
+
+
+def test_our_side_runs_as_planned(grpo_step: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "result.json"
+    grpo_step.main(["--shape", "tiny", "--ours-only", "--no-memory", "--repeats", "1", "--json", str(file)])
+    out = capsys.readouterr().out
+    assert out.startswith("shape")
+    assert "ours" in out
+    assert "torch" in out
+    (row,) = json.loads(file.read_text())["results"]
+    assert len(row["ours"]) == len(row["tokens"]) == 1
+    assert row["ours"][0]["train"] > 0
+    assert row["gemm_share"] > 0
+
+
+def test_work_counts_each_prompt_once_and_no_silent_group(grpo_step: ModuleType) -> None:
+    workload = importlib.import_module("workload")
+    import numpy as np
+
+    plan = workload.StepPlan(("abcd", "efgh"), np.array([[2, 3], [4, 5]]), np.array([[1.0, 0.0], [0.0, 0.0]]))
+    body, head = 100, 10
+    decode, train = 2 * 14 * (body + head), 6 * 5 * (body + head)
+    assert workload.necessary_work(plan, workload.Parameters(body, head)) == decode + train + (2 * 8 + 6 * 4) * body
+
+
+def test_half_of_the_groups_of_shape_c_are_silent(grpo_step: ModuleType) -> None:
+    workload = importlib.import_module("workload")
+    rewards = workload.Workload(workload.SHAPES["c"]).plan(0).rewards
+    assert (rewards.min(1) < rewards.max(1)).sum() == 8

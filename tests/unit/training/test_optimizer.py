@@ -1,0 +1,211 @@
+"""AdamW: the first steps by hand, schedules, clipping, refusal of broken gradients, and going on from saved moments."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.errors import InvariantError
+from groupwise.training.optimizer import Optimizer, OptimizerConfig, learning_rate_share
+
+
+def small_model() -> torch.nn.Module:
+    model = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.arange(6.0).view(2, 3) - 2.5)
+        model.bias.copy_(torch.tensor([0.5, -0.5]))
+    return model
+
+
+def set_gradient(model: torch.nn.Module, seed: int, scale: float = 1.0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = scale * torch.randn(parameter.shape, generator=generator)
+
+
+def test_three_steps_by_hand() -> None:
+    model = small_model()
+    config = OptimizerConfig(lr=0.1, betas=(0.8, 0.9), eps=1e-8, weight_decay=0.5, max_grad_norm=0)
+    optimizer = Optimizer(model, config, num_steps=10)
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    mean = {name: torch.zeros_like(p) for name, p in expected.items()}
+    square = {name: torch.zeros_like(p) for name, p in expected.items()}
+    for step in range(3):
+        set_gradient(model, step)
+        for name, parameter in model.named_parameters():
+            g = parameter.grad
+            mean[name] = 0.8 * mean[name] + 0.2 * g
+            square[name] = 0.9 * square[name] + 0.1 * g * g
+            direction = mean[name] / (1 - 0.8 ** (step + 1)) / ((square[name] / (1 - 0.9 ** (step + 1))).sqrt() + 1e-8)
+            decay = 0.5 if name == "weight" else 0.0  # vectors are never decayed
+            expected[name] = expected[name] * (1 - 0.1 * decay) - 0.1 * direction
+        optimizer.update(step)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.detach(), expected[name], atol=1e-6, rtol=1e-5)
+            assert parameter.grad is None
+    assert optimizer.updates_done == 3
+
+
+def shares(num_steps: int, **config: Any) -> list[float]:
+    return [learning_rate_share(OptimizerConfig(**config), step, num_steps) for step in range(num_steps)]
+
+
+def test_warm_up_rises_linearly_and_reaches_the_peak() -> None:
+    assert shares(6, warmup_steps=4) == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
+
+
+def test_a_constant_rate_ignores_the_final_share() -> None:
+    assert shares(3, final_lr_share=0.1) == [1.0, 1.0, 1.0]
+
+
+def test_linear_decay_falls_in_equal_parts() -> None:
+    found = shares(8, schedule="linear", warmup_steps=2)
+    assert found[:3] == pytest.approx([0.5, 1.0, 1.0])
+    steps = [a - b for a, b in zip(found[2:], found[3:], strict=False)]
+    assert steps == pytest.approx([steps[0]] * 5)
+    assert steps[0] > 0.1
+
+
+def test_cosine_decay_is_half_way_down_at_half_time() -> None:
+    found = shares(1000, schedule="cosine", final_lr_share=0.2)
+    assert found[0] == 1.0
+    assert found[500] == pytest.approx(0.6, abs=2e-3)
+    assert found[250] == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2, abs=2e-3)
+    assert all(a > b for a, b in zip(found, found[1:], strict=False))
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("num_steps", [5, 100])
+def test_the_last_step_has_the_final_share(schedule: str, num_steps: int) -> None:
+    assert shares(num_steps, schedule=schedule, final_lr_share=0.25)[-1] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_no_step_but_the_last_has_a_rate_of_zero(schedule: str) -> None:
+    found = shares(7, schedule=schedule, warmup_steps=3)
+    assert all(0 < share <= 1 for share in found[:-1])
+
+
+def test_a_warm_up_longer_than_the_run_is_no_division_by_zero() -> None:
+    assert shares(2, warmup_steps=4, schedule="linear") == pytest.approx([0.25, 0.5])
+
+
+def test_the_rate_of_a_step_is_used_in_that_step() -> None:
+    model = small_model()
+    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, warmup_steps=4, eps=1e-12, max_grad_norm=0), num_steps=10)
+    assert [optimizer.lr(step) for step in range(5)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
+    before = model.weight.detach().clone()
+    set_gradient(model, 0)
+    optimizer.update(1)
+    # AdamW's first step has the size of the rate
+    torch.testing.assert_close((model.weight - before).abs(), torch.full((2, 3), 0.05), atol=1e-5, rtol=0)
+
+
+def test_the_norm_is_reported_before_clipping_and_cut_to_the_limit() -> None:
+    model = small_model()
+    optimizer = Optimizer(model, OptimizerConfig(lr=1.0, betas=(0.0, 0.0), eps=1e6, max_grad_norm=0.5), num_steps=1)
+    set_gradient(model, 0, scale=10)
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
+    before = torch.cat([p.detach().flatten().clone() for p in model.parameters()]).double()
+    assert optimizer.update(0) == pytest.approx(gradient.norm().item(), rel=1e-5)
+    # with so large an eps the step is the clipped gradient over eps; the moments keep the clipped gradient
+    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.adamw.state.values()])
+    assert moments.norm().item() == pytest.approx(0.5, rel=1e-4)
+    torch.testing.assert_close(moments / moments.norm(), gradient / gradient.norm(), atol=1e-5, rtol=0)
+    assert (torch.cat([p.detach().flatten() for p in model.parameters()]).double() - before).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("limit", [0, 1e6])
+def test_a_gradient_below_the_limit_is_left_alone(limit: float) -> None:
+    model = small_model()
+    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, betas=(0.0, 0.0), max_grad_norm=limit), num_steps=1)
+    set_gradient(model, 0)
+    gradient = torch.cat([p.grad.flatten().clone() for p in model.parameters()])
+    optimizer.update(0)
+    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.adamw.state.values()])
+    torch.testing.assert_close(moments, gradient)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("limit", [0.0, 1.0])
+def test_a_gradient_that_is_not_finite_changes_nothing(value: float, limit: float) -> None:
+    model = small_model()
+    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, max_grad_norm=limit), num_steps=2)
+    set_gradient(model, 0)
+    optimizer.update(0)
+    weights = [p.detach().clone() for p in model.parameters()]
+    moments = optimizer.state()
+    moments = {name: tensor.clone() for name, tensor in moments.items()}
+    set_gradient(model, 1)
+    model.weight.grad[1, 1] = value
+    with pytest.raises(InvariantError, match="norm is .* the weights are unchanged"):
+        optimizer.update(1)
+    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+    assert all(torch.equal(tensor, moments[name]) for name, tensor in optimizer.state().items())
+    assert optimizer.updates_done == 1
+
+
+def test_frozen_parameters_are_left_out() -> None:
+    model = small_model()
+    model.bias.requires_grad_(False)
+    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, weight_decay=0.1), num_steps=1)
+    before = model.bias.clone()
+    model.weight.grad = torch.ones(2, 3)
+    optimizer.update(0)
+    assert torch.equal(model.bias, before)
+
+
+def test_saved_moments_go_on_exactly() -> None:
+    config = OptimizerConfig(lr=0.1, schedule="cosine", warmup_steps=2, weight_decay=0.1)
+    whole, first = small_model(), small_model()
+    optimizer, half = Optimizer(whole, config, 6), Optimizer(first, config, 6)
+    for step in range(3):
+        for model, one in ((whole, optimizer), (first, half)):
+            set_gradient(model, step)
+            one.update(step)
+    second = small_model()
+    second.load_state_dict(first.state_dict())
+    resumed = Optimizer(second, config, 6)
+    resumed.load_state({name: tensor.clone() for name, tensor in half.state().items()}, half.updates_done)
+    for step in range(3, 6):
+        for model, one in ((whole, optimizer), (second, resumed)):
+            set_gradient(model, step)
+            one.update(step)
+        assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), second.parameters(), strict=True))
+    assert resumed.updates_done == 6
+    without = Optimizer(second, config, 6)
+    set_gradient(second, 9)
+    set_gradient(whole, 9)
+    without.update(1)
+    optimizer.update(1)
+    assert not torch.equal(whole.weight, second.weight)  # the moments do matter
+
+
+def test_an_optimizer_that_has_not_stepped_has_no_moments() -> None:
+    model = small_model()
+    optimizer = Optimizer(model, OptimizerConfig(), 1)
+    assert optimizer.state() == {}
+    optimizer.load_state({}, 0)
+    set_gradient(model, 0)
+    optimizer.update(0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"lr": -1.0},
+        {"eps": -1e-8},
+        {"betas": (0.9, 1.5)},
+        {"warmup_steps": -1},
+        {"max_grad_norm": -1.0},
+        {"weight_decay": -0.1},
+    ],
+    ids=str,
+)
+def test_impossible_values_are_refused_when_the_recipe_is_read(values: dict[str, Any]) -> None:
+    from groupwise.config import parse
+    from groupwise.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        parse(OptimizerConfig, values)

@@ -1,0 +1,476 @@
+"""The update's gradient is that of the paper's formula, however the batch is ordered, cut and packed."""
+
+import copy
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.algorithms.advantages import group_advantages
+from groupwise.errors import InvariantError
+from groupwise.models.policy import Policy
+from groupwise.rollout.collect import collect
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks.base import Template
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
+from groupwise.training.update import LossConfig, UpdateMetrics, make_micro_batches, update_policy
+from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
+
+MAX_TOKENS = 10
+SIGNAL = [(1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 0.5, 0.0)]
+Rewards = Sequence[Sequence[float | None]]
+
+
+class Recorder:
+    """Stands in for the optimizer: keeps each update's gradient and weights, and may change the weights."""
+
+    def __init__(self, policy: Policy, change: float = 0.0) -> None:
+        self.policy, self.change = policy, change
+        self.gradients: list[dict[str, Tensor]] = []
+        self.models: list[Any] = []
+
+    def update(self, step: int) -> float:
+        model = self.policy.model
+        self.models.append(copy.deepcopy(model))
+        self.gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+        generator = torch.Generator().manual_seed(len(self.models))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += self.change * torch.randn(parameter.shape, generator=generator).to(parameter.device)
+        model.zero_grad(set_to_none=True)
+        return float(sum(g.square().sum() for g in self.gradients[-1].values()) ** 0.5)
+
+
+@pytest.fixture
+def policy(tiny_policy: Callable[..., Policy]) -> Policy:
+    """With many stop tokens, so that completions end at all lengths."""
+    return dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(1, 41)))
+
+
+def frozen(policy: Policy) -> Policy:
+    """A reference with the same weights."""
+    return dataclasses.replace(policy, model=copy.deepcopy(policy.model).requires_grad_(False))
+
+
+def make_groups(
+    policy: Policy, rewards: Rewards = SIGNAL, temperature: float = 1.0, step: int = 0
+) -> list[AdvantagedGroup]:
+    problems = [Problem(f"p{i}", "?" * (3 * i + 1), "") for i in range(len(rewards))]
+    groups = []
+    for problem, earned in zip(problems, rewards, strict=True):
+        sampling = SamplingConfig(max_tokens=MAX_TOKENS, temperature=temperature)
+        [group] = collect(policy, Template(), [problem], len(earned), sampling, seed=0, purpose="train", step=step)
+        verdicts = [
+            Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned
+        ]
+        groups.append(AdvantagedGroup(ScoredGroup(group, tuple(verdicts)), group_advantages(earned, "group_mean")))
+    return groups
+
+
+def run(
+    policy: Policy,
+    groups: Sequence[AdvantagedGroup],
+    *,
+    change: float = 0.0,
+    reference: Policy | None = None,
+    temperature: float = 1.0,
+    **config: Any,
+) -> tuple[UpdateMetrics, Recorder]:
+    recorder = Recorder(policy, change)
+    metrics = update_policy(
+        policy, recorder, groups, LossConfig(**config), step=0, temperature=temperature,
+        max_tokens=MAX_TOKENS, reference=reference,
+    )  # fmt: skip
+    return metrics, recorder
+
+
+def gradient(policy: Policy, groups: Sequence[AdvantagedGroup], **options: Any) -> dict[str, Tensor]:
+    return run(policy, groups, **options)[1].gradients[0]
+
+
+def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float = 1e-6) -> None:
+    assert ours.keys() == theirs.keys()
+    assert max(g.abs().max() for g in theirs.values()) > 1e-2  # there is something to compare
+    for name in ours:
+        torch.testing.assert_close(ours[name].double(), theirs[name].double(), atol=tolerance, rtol=tolerance)
+
+
+def judged(groups: Sequence[AdvantagedGroup]) -> list[tuple[tuple[int, ...], Completion, float]]:
+    return [
+        (group.scored.group.prompt.token_ids, completion, advantage)
+        for group in groups
+        for completion, advantage in zip(group.scored.group.completions, group.advantages, strict=True)
+        if advantage is not None
+    ]
+
+
+def slow_gradient(
+    policy: Policy,
+    groups: Sequence[AdvantagedGroup],
+    eager_logprobs: Any,
+    *,
+    on_policy: bool,
+    aggregation: str = "constant",
+    temperature: float = 1.0,
+    reference: Policy | None = None,
+    kl_coef: float = 0.0,
+    clip: tuple[float, float] = (0.2, 0.2),
+) -> tuple[float, dict[str, Tensor]]:
+    """Value and gradient of the paper's loss: nested loops over transformers' eager forward of whole sequences."""
+    rows = judged(groups)
+    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
+    model, logprobs, _ = eager_logprobs(policy, pairs, temperature)
+    ref = eager_logprobs(reference, pairs, temperature)[1].detach() if reference else logprobs.detach()
+    lengths = [len(completion) for _, completion in pairs]
+    total: Any = 0.0
+    at = 0
+    for (_, completion, advantage), length in zip(rows, lengths, strict=True):
+        share = {
+            "constant": 1 / (len(rows) * MAX_TOKENS),
+            "token": 1 / sum(lengths),
+            "sequence": 1 / (len(rows) * length),
+        }
+        for t in range(length):
+            new = logprobs[at + t]
+            old = new.detach() if on_policy else torch.tensor(float(completion.sampling_logprobs[t])).to(new.device)
+            ratio = (new - old).exp()
+            surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip[0], 1 + clip[1]) * advantage)
+            kl = (ref[at + t] - new).exp() - (ref[at + t] - new) - 1
+            total = total - share[aggregation] * (surrogate - kl_coef * kl)
+        at += length
+    total.backward()
+    return total.item(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def test_the_groups_of_these_tests_are_ragged(policy: Policy) -> None:
+    rows = judged(make_groups(policy))
+    assert len({completion.num_tokens for _, completion, _ in rows}) > 3
+    assert {completion.finish_reason for _, completion, _ in rows} == {FinishReason.STOP, FinishReason.LENGTH}
+
+
+@pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
+def test_the_first_update_has_the_gradient_of_reinforce(policy: Policy, eager_logprobs: Any, aggregation: str) -> None:
+    groups = make_groups(policy)
+    metrics, recorder = run(policy, groups, aggregation=aggregation)
+    model, logprobs, _ = eager_logprobs(policy, [(p, c.token_ids.tolist()) for p, c, _ in judged(groups)])
+    value: Any = 0.0
+    for (_, completion, advantage), terms in zip(
+        judged(groups), logprobs.split([c.num_tokens for _, c, _ in judged(groups)]), strict=True
+    ):
+        num_tokens = sum(c.num_tokens for _, c, _ in judged(groups))
+        share = {"constant": 12 * MAX_TOKENS, "token": num_tokens, "sequence": 12 * completion.num_tokens}[aggregation]
+        value = value - advantage * terms.sum() / share
+    value.backward()
+    assert_close(recorder.gradients[0], {name: p.grad for name, p in model.named_parameters()}, 1e-5)
+    assert metrics.num_updates == 1
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
+def test_the_first_update_equals_the_papers_loops(
+    policy: Policy, eager_logprobs: Any, aggregation: str, temperature: float
+) -> None:
+    groups = make_groups(policy, temperature=temperature)
+    metrics, recorder = run(policy, groups, aggregation=aggregation, temperature=temperature)
+    value, expected = slow_gradient(
+        policy, groups, eager_logprobs, on_policy=True, aggregation=aggregation, temperature=temperature
+    )
+    assert_close(recorder.gradients[0], expected, 1e-5)
+    assert metrics.surrogate == pytest.approx(value, abs=1e-6)
+
+
+def test_the_first_update_is_exactly_on_policy(policy: Policy) -> None:
+    metrics, _ = run(policy, make_groups(policy))
+    assert metrics.ratio_max == 1.0
+    assert metrics.clipped == 0.0
+    assert metrics.kl == 0.0
+    assert 0 < metrics.logprob_difference < 1e-4
+    assert metrics.num_tokens == sum(completion.num_tokens for _, completion, _ in judged(make_groups(policy)))
+
+
+@pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
+@pytest.mark.parametrize("budget", [1, 7, 30, 60])
+def test_the_cut_into_micro_batches_does_not_change_the_gradient(policy: Policy, budget: int, aggregation: str) -> None:
+    groups = make_groups(policy)
+    config = LossConfig(tokens_per_micro_batch=budget)
+    assert len(make_micro_batches(groups, config, MAX_TOKENS, policy.device)) > 1
+    whole, cut = (
+        run(policy, groups, aggregation=aggregation, tokens_per_micro_batch=tokens) for tokens in (100_000, budget)
+    )
+    assert_close(cut[1].gradients[0], whole[1].gradients[0])
+    assert cut[0] == pytest.approx(whole[0], rel=1e-4, abs=1e-6)
+
+
+def test_a_group_larger_than_the_budget_is_cut_between_completions(policy: Policy) -> None:
+    groups = make_groups(policy)
+    batches = make_micro_batches(groups, LossConfig(tokens_per_micro_batch=1), MAX_TOKENS, policy.device)
+    expected = [completion.token_ids.tolist() for _, completion, _ in judged(groups)]
+    assert [batch.packed.targets.tolist() for batch in batches] == expected
+
+
+@pytest.mark.parametrize("budget", [7, 100_000])
+def test_the_order_of_groups_and_completions_does_not_matter(policy: Policy, budget: int) -> None:
+    groups = make_groups(policy)
+    shuffled = []
+    for group in random.Random(0).sample(groups, len(groups)):
+        order = random.Random(len(shuffled)).sample(range(len(group.advantages)), len(group.advantages))
+        inner = group.scored.group
+        scored = ScoredGroup(
+            dataclasses.replace(inner, completions=tuple(inner.completions[i] for i in order)),
+            tuple(group.scored.verdicts[i] for i in order),
+        )
+        shuffled.append(AdvantagedGroup(scored, tuple(group.advantages[i] for i in order)))
+    assert [g.scored.group.prompt.problem.id for g in shuffled] != [g.scored.group.prompt.problem.id for g in groups]
+    ours = gradient(policy, shuffled, tokens_per_micro_batch=budget)
+    assert_close(ours, gradient(policy, groups, tokens_per_micro_batch=budget))
+
+
+def test_advantages_given_to_the_wrong_completions_are_another_gradient(policy: Policy) -> None:
+    groups = make_groups(policy)
+    wrong = [dataclasses.replace(g, advantages=(*g.advantages[1:], g.advantages[0])) for g in groups]
+    with pytest.raises(AssertionError):
+        assert_close(gradient(policy, wrong), gradient(policy, groups))
+
+
+WITHOUT_SIGNAL = [(0.0, 0.0, 0.0), *SIGNAL, (1.0, 1.0)]
+
+
+@pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
+def test_groups_without_signal_are_skipped_but_stay_in_the_denominator(
+    policy: Policy, eager_logprobs: Any, aggregation: str
+) -> None:
+    groups = make_groups(policy, WITHOUT_SIGNAL)
+    metrics, recorder = run(policy, groups, aggregation=aggregation)
+    _, expected = slow_gradient(policy, groups, eager_logprobs, on_policy=True, aggregation=aggregation)
+    assert_close(recorder.gradients[0], expected, 1e-5)
+    assert metrics.num_tokens == sum(completion.num_tokens for _, completion, _ in judged(groups[1:4]))
+    [batch] = make_micro_batches(groups, LossConfig(), MAX_TOKENS, policy.device)
+    assert batch.packed.targets.tolist() == [t for _, c, _ in judged(groups[1:4]) for t in c.token_ids]
+
+
+def test_skipping_equals_computing_groups_without_signal(policy: Policy) -> None:
+    groups = make_groups(policy, WITHOUT_SIGNAL)
+    skipped = run(policy, groups)
+    computed = run(policy, groups, kl_coef=1e-12, reference=frozen(policy))
+    assert computed[0].num_tokens > skipped[0].num_tokens
+    assert_close(skipped[1].gradients[0], computed[1].gradients[0])
+
+
+def test_a_batch_without_any_signal_is_no_update(policy: Policy) -> None:
+    metrics, recorder = run(policy, make_groups(policy, [(0.0, 0.0), (1.0, 1.0), (None, 1.0)]))
+    assert metrics.num_updates == metrics.num_tokens == 0
+    assert recorder.gradients == []
+    assert all(parameter.grad is None for parameter in policy.model.parameters())
+
+
+def test_completions_the_verifier_failed_on_leave_no_trace(policy: Policy) -> None:
+    groups = make_groups(policy, [(1.0, None, 0.0, 0.0, None), (None, None), (0.0, 1.0)])
+    without = []
+    for group in (groups[0], groups[2]):
+        kept = [i for i, advantage in enumerate(group.advantages) if advantage is not None]
+        inner = group.scored.group
+        scored = ScoredGroup(
+            dataclasses.replace(inner, completions=tuple(inner.completions[i] for i in kept)),
+            tuple(group.scored.verdicts[i] for i in kept),
+        )
+        without.append(AdvantagedGroup(scored, tuple(group.advantages[i] for i in kept)))
+    for aggregation in ("constant", "token", "sequence"):
+        assert_close(
+            gradient(policy, groups, aggregation=aggregation), gradient(policy, without, aggregation=aggregation)
+        )
+
+
+@pytest.mark.parametrize("config", [{"mini_batches": 2}, {"epochs": 2}], ids=str)
+def test_later_updates_divide_by_the_samplers_logprobs(
+    policy: Policy, eager_logprobs: Any, config: dict[str, int]
+) -> None:
+    groups = make_groups(policy, [*SIGNAL, (0.0, 1.0)])
+    metrics, recorder = run(policy, groups, change=0.05, clip_low=0.1, clip_high=0.3, **config)
+    assert metrics.num_updates == len(recorder.gradients) == 2
+    first, second = (groups[:2], groups[2:]) if "mini_batches" in config else (groups, groups)
+    before, between = (dataclasses.replace(policy, model=model) for model in recorder.models)
+    for model, part, on_policy, found in zip(
+        (before, between), (first, second), (True, False), recorder.gradients, strict=True
+    ):
+        _, expected = slow_gradient(model, part, eager_logprobs, on_policy=on_policy, clip=(0.1, 0.3))
+        assert_close(found, expected, 1e-5)
+    assert metrics.clipped > 0.05
+    assert metrics.ratio_max > 1.3
+
+
+@pytest.mark.parametrize("mini_batches", [2, 3, 4])
+def test_mini_batches_hold_every_group_once(policy: Policy, mini_batches: int) -> None:
+    groups = make_groups(policy, [*SIGNAL, (0.0, 1.0)])
+    metrics, recorder = run(policy, groups, mini_batches=mini_batches)
+    assert metrics.num_updates == len(recorder.gradients) == mini_batches
+    assert metrics.num_tokens == sum(completion.num_tokens for _, completion, _ in judged(groups))
+
+
+def test_a_mini_batch_without_signal_is_passed_over(policy: Policy) -> None:
+    groups = make_groups(policy, [(0.0, 0.0), SIGNAL[0]])
+    metrics, recorder = run(policy, groups, mini_batches=2)
+    assert metrics.num_updates == 1
+    assert metrics.ratio_max == 1.0  # the policy has not moved, so the update is on-policy
+    assert_close(recorder.gradients[0], gradient(policy, groups[1:]))
+
+
+def test_the_divergence_from_an_equal_reference_is_zero(policy: Policy) -> None:
+    groups = make_groups(policy)
+    metrics, recorder = run(policy, groups, kl_coef=0.5, reference=frozen(policy))
+    assert metrics.kl == pytest.approx(0.0, abs=1e-9)
+    assert_close(recorder.gradients[0], gradient(policy, groups))
+
+
+@pytest.mark.parametrize("budget", [7, 100_000])
+def test_the_divergence_from_another_reference(policy: Policy, eager_logprobs: Any, budget: int) -> None:
+    groups = make_groups(policy, WITHOUT_SIGNAL)
+    reference = frozen(policy)
+    with torch.no_grad():
+        for parameter in reference.model.parameters():
+            parameter += 0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7))
+    metrics, recorder = run(policy, groups, kl_coef=0.3, reference=reference, tokens_per_micro_batch=budget)
+    _, expected = slow_gradient(policy, groups, eager_logprobs, on_policy=True, reference=reference, kl_coef=0.3)
+    assert_close(recorder.gradients[0], expected, 1e-5)
+    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in judged(groups)]
+    log_ratio = eager_logprobs(reference, pairs)[1] - eager_logprobs(policy, pairs)[1]
+    assert metrics.kl == pytest.approx((log_ratio.exp() - log_ratio - 1).mean().item(), rel=1e-4)
+    assert metrics.kl > 1e-3
+
+
+def test_the_stop_token_is_trained(policy: Policy, eager_logprobs: Any) -> None:
+    groups = make_groups(policy)
+    stopped = [(p, c, a) for p, c, a in judged(groups) if c.finish_reason is FinishReason.STOP and a > 0]
+    assert stopped
+    [batch] = make_micro_batches(groups, LossConfig(), MAX_TOKENS, policy.device)
+    at = 0
+    for _, completion, advantage in judged(groups):
+        last = at + completion.num_tokens - 1
+        assert batch.packed.targets[last] == completion.token_ids[-1]
+        assert batch.weights[last] > 0
+        assert batch.advantages[last] == pytest.approx(advantage)
+        at = last + 1
+    # a small step along the gradient makes the rewarded stop tokens likelier
+    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in stopped]
+    ends = np.cumsum([len(completion) for _, completion in pairs]) - 1
+    before = eager_logprobs(policy, pairs)[1][ends]
+    found = gradient(policy, groups)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            parameter -= 0.02 * found[name]
+    assert (eager_logprobs(policy, pairs)[1][ends] - before).mean() > 0
+
+
+def test_a_completion_that_is_only_a_stop_token_has_a_gradient(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any
+) -> None:
+    policy = dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(263)))
+    groups = make_groups(policy)
+    assert all(completion.num_tokens == 1 for _, completion, _ in judged(groups))
+    _, expected = slow_gradient(policy, groups, eager_logprobs, on_policy=True)
+    assert_close(gradient(policy, groups), expected, 1e-5)
+
+
+def with_logprobs(groups: list[AdvantagedGroup], group: int, change: Callable[[Any], Any]) -> list[AdvantagedGroup]:
+    """The same groups, with the sampling logprobs of one completion of one group changed."""
+    changed = list(groups)
+    inner = groups[group].scored.group
+    longest = max(range(len(inner.completions)), key=lambda i: inner.completions[i].num_tokens)
+    completions = list(inner.completions)
+    logprobs = change(completions[longest].sampling_logprobs.copy())
+    completions[longest] = dataclasses.replace(completions[longest], sampling_logprobs=logprobs)
+    scored = dataclasses.replace(groups[group].scored, group=dataclasses.replace(inner, completions=tuple(completions)))
+    changed[group] = dataclasses.replace(groups[group], scored=scored)
+    return changed
+
+
+def fill(value: float) -> Callable[[Any], Any]:
+    def change(logprobs: Any) -> Any:
+        logprobs[-1] = value
+        return logprobs
+
+    return change
+
+
+FAULTS = {
+    "one token filled with 0": fill(0.0),
+    "one token is NaN": fill(float("nan")),
+    "one token is -inf": fill(-float("inf")),
+    "off by one": lambda logprobs: np.roll(logprobs, 1),
+    "a little": lambda logprobs: logprobs + np.float32(3e-4),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wrong_sampling_logprobs_stop_the_run(policy: Policy, fault: str) -> None:
+    groups = with_logprobs(make_groups(policy), 1, FAULTS[fault])
+    with pytest.raises(InvariantError, match="log-probability"):
+        run(policy, groups)
+
+
+def test_a_filled_in_logprob_is_also_found_in_a_later_mini_batch(policy: Policy) -> None:
+    groups = with_logprobs(make_groups(policy), 2, fill(0.0))
+    with pytest.raises(InvariantError):
+        run(policy, groups, mini_batches=3)
+
+
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
+def test_a_logprob_that_is_no_number_never_reaches_the_weights(policy: Policy, value: float) -> None:
+    groups = with_logprobs(make_groups(policy), 2, fill(value))
+    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=1)
+    with pytest.raises(InvariantError):
+        update_policy(
+            policy, optimizer, groups, LossConfig(mini_batches=3), step=0, temperature=1.0, max_tokens=MAX_TOKENS
+        )
+    assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
+
+
+def test_sampling_at_another_temperature_stops_the_run(policy: Policy) -> None:
+    with pytest.raises(InvariantError, match="wrong temperature"):
+        run(policy, make_groups(policy, temperature=0.6), temperature=1.0)
+
+
+def test_completions_of_stale_weights_stop_the_run(policy: Policy) -> None:
+    groups = make_groups(policy)
+    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=2)
+    update = {"step": 0, "temperature": 1.0, "max_tokens": MAX_TOKENS}
+    update_policy(policy, optimizer, groups, LossConfig(), **update)
+    weights = [parameter.clone() for parameter in policy.model.parameters()]
+    with pytest.raises(InvariantError, match="other weights"):
+        update_policy(policy, optimizer, groups, LossConfig(), **update)
+    assert all(torch.equal(a, b) for a, b in zip(weights, policy.model.parameters(), strict=True))
+
+
+def test_the_tolerance_can_be_stated(policy: Policy) -> None:
+    groups = with_logprobs(make_groups(policy), 1, lambda logprobs: logprobs + np.float32(0.01))
+    metrics, _ = run(policy, groups, max_logprob_difference=0.02)
+    assert metrics.logprob_difference == pytest.approx(0.01, abs=1e-3)
+    with pytest.raises(InvariantError, match=r"allowed 0\.005"):
+        run(policy, groups, max_logprob_difference=0.005)
+
+
+def test_updates_raise_the_likelihood_of_what_was_rewarded(policy: Policy, eager_logprobs: Any) -> None:
+    groups = make_groups(policy)
+    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in judged(groups)]
+    lengths = [len(completion) for _, completion in pairs]
+    advantages = torch.tensor([advantage for *_, advantage in judged(groups)]).repeat_interleave(torch.tensor(lengths))
+    before = advantages.double() @ eager_logprobs(policy, pairs)[1]
+    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=1)
+    metrics = update_policy(policy, optimizer, groups, LossConfig(), step=0, temperature=1.0, max_tokens=MAX_TOKENS)
+    assert optimizer.updates_done == metrics.num_updates == 1
+    assert advantages.double() @ eager_logprobs(policy, pairs)[1] > before + 0.1
+
+
+def test_bf16_computes_nearly_the_same_gradient(tiny_policy: Callable[..., Policy], device: str) -> None:
+    stop_ids = frozenset(range(1, 41))
+    exact = dataclasses.replace(tiny_policy(device=device), stop_ids=stop_ids)
+    coarse = dataclasses.replace(tiny_policy(device=device, compute_dtype="bfloat16"), stop_ids=stop_ids)
+    groups = make_groups(coarse)
+    ours = torch.cat([g.flatten() for g in gradient(coarse, groups).values()])
+    theirs = torch.cat([g.flatten() for g in gradient(exact, groups, max_logprob_difference=0.5).values()])
+    assert torch.cosine_similarity(ours, theirs, dim=0) > 0.99
+    assert ours.norm().item() == pytest.approx(theirs.norm().item(), rel=0.05)
