@@ -26,16 +26,18 @@ lint: venv ## lint, format and types, all without changing a file
 slow: venv ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-demo: venv ## teach the embedded base model arithmetic on this machine and compare it with what it was
+demo: venv ## teach the shipped base model arithmetic (about five minutes), evaluate it, ask it a question
 	$(BIN)/groupwise train recipes/arithmetic.toml --restart
-	$(BIN)/groupwise eval runs/arithmetic/checkpoints/best --task arithmetic --split test --samples 8 --against base
+	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
 
 bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/grpo_step.py
 
-base: venv ## pretrain the embedded base model anew
-	$(BIN)/groupwise train recipes/base.toml
+base: venv ## pretrain the embedded base model anew (half an hour) and put it into the package
+	$(BIN)/groupwise train recipes/base-1.toml
+	$(BIN)/groupwise train recipes/base-2.toml
+	$(BIN)/groupwise export runs/base-2 src/groupwise/base_model
 
 clean: ## remove caches and build outputs; .venv and runs stay
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

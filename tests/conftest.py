@@ -99,7 +99,7 @@ def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[...,
 
 @pytest.fixture(scope="session")
 def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Tensor]]:
-    """Logits (B, T, V) of right-padded sequences by transformers' own eager attention in float64, and the model used."""
+    """The model in float64 with transformers' eager attention, and its logits (B, T, V) of right-padded sequences."""
 
     def compute(policy: Policy, sequences: Sequence[Sequence[int]]) -> tuple[Any, Tensor]:
         model = copy.deepcopy(policy.model).double()

@@ -83,10 +83,8 @@ def evaluate(
         groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
     """
     from groupwise.cli.evaluate import EvalRequest, run_evaluation
-    from groupwise.rollout.sampling import SamplingConfig
 
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
-    SamplingConfig.model_validate({key: value for key, value in sampling.items() if value is not None})
     request = EvalRequest(checkpoint, against, task, split, problems, samples, seed, sampling, tuple(overrides or []))
     run_evaluation(request, console, as_json=json)
 
@@ -154,6 +152,19 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where run directories lie.
     from groupwise.cli.listing import list_runs
 
     list_runs(folder, console)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    directory: Annotated[Path, typer.Argument(help="Where to write the model; an existing directory is replaced.")],
+) -> None:
+    """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made."""
+    from groupwise.cli.export import export as export_run
+    from groupwise.runs.directory import find_run
+
+    export_run(find_run(run), directory)
+    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json")
 
 
 @app.command("new-model")

@@ -89,7 +89,9 @@ def _solve_product(draw: Draw, mix: CorpusConfig, strategy: str, left: int, righ
         case "other_language":
             working = w.check(steps, swapped, "zh") if draw.uniform() < 0.3 else w.linked(draw, steps, "zh")
             return _think(working, answer)
-    return "<think>" + (w.unfinished(draw, w.say(steps)) if draw.uniform() < 0.5 else w.loop(draw, steps))
+        case "unfinished_or_loop":
+            return "<think>" + (w.unfinished(draw, w.say(steps)) if draw.uniform() < 0.5 else w.loop(draw, steps))
+    raise AssertionError(f"no way to write a product as {strategy}")
 
 
 def _verified(

@@ -1,4 +1,4 @@
-"""The chunked head equals log_softmax over whole logits, in value, gradient and precision, at a fraction of the memory."""
+"""The chunked head equals log_softmax over whole logits in value and gradient, at a fraction of the memory."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Training samples from the whole distribution that the loss differentiates; anything else is an error that says why."""
+"""Training samples from the whole distribution that the loss differentiates; anything else is refused with a reason."""
 
 from typing import Any
 

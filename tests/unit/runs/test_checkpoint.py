@@ -128,6 +128,15 @@ def test_the_fingerprint_changes_with_one_weight(
     assert weight_fingerprint(model) == before
 
 
+def test_the_fingerprint_sees_changes_that_cancel_in_a_sum(tiny_policy: Callable[..., Policy]) -> None:
+    model = tiny_policy().model
+    before = weight_fingerprint(model)
+    bits = next(model.parameters()).data.view(torch.int32).flatten()
+    bits[40] += 1
+    bits[50] -= 1
+    assert weight_fingerprint(model) != before
+
+
 @contextmanager
 def files_limited_to(num_bytes: int) -> Iterator[None]:
     """Writing more to a file fails, in Python and in the libraries below it, as on a full disk."""

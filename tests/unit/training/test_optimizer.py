@@ -1,6 +1,7 @@
 """AdamW: the first steps by hand, schedules, clipping, refusal of broken gradients, and going on from saved moments."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_constant_rate_ignores_the_final_share() -> None:
 def test_linear_decay_falls_in_equal_parts() -> None:
     found = shares(8, schedule="linear", warmup_steps=2)
     assert found[:3] == pytest.approx([0.5, 1.0, 1.0])
-    steps = [a - b for a, b in zip(found[2:], found[3:], strict=False)]
+    steps = [a - b for a, b in pairwise(found[2:])]
     assert steps == pytest.approx([steps[0]] * 5)
     assert steps[0] > 0.1
 
@@ -72,7 +73,7 @@ def test_cosine_decay_is_half_way_down_at_half_time() -> None:
     assert found[0] == 1.0
     assert found[500] == pytest.approx(0.6, abs=2e-3)
     assert found[250] == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2, abs=2e-3)
-    assert all(a > b for a, b in zip(found, found[1:], strict=False))
+    assert all(a > b for a, b in pairwise(found))
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -139,7 +140,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value: float, limit: floa
     moments = {name: tensor.clone() for name, tensor in moments.items()}
     set_gradient(model, 1)
     model.weight.grad[1, 1] = value
-    with pytest.raises(InvariantError, match="norm is .* the weights are unchanged"):
+    with pytest.raises(InvariantError, match=r"norm is .* the weights are unchanged"):
         optimizer.update(1)
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
     assert all(torch.equal(tensor, moments[name]) for name, tensor in optimizer.state().items())

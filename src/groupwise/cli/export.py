@@ -1,0 +1,58 @@
+"""`groupwise export`: a run's newest checkpoint as a plain model directory, with the record of how it was made."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import read_toml
+from groupwise.errors import CheckpointError
+from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
+from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, write_file
+from groupwise.runs.directory import RunDirectory, find_run
+
+PROVENANCE = "provenance.json"
+CURVE_POINTS = 100
+"""Points of the loss curve that are kept."""
+
+
+def export(run: RunDirectory, target: Path) -> None:
+    """Copy the model files of the newest checkpoint and write `provenance.json` beside them.
+
+    Raises:
+        CheckpointError: the run has no checkpoint, or it is damaged.
+    """
+    if not run.steps():
+        raise CheckpointError(f"{run.path} has no checkpoint yet")
+    newest = run.checkpoint(run.steps()[-1])
+    check_directory(newest)
+    record = json.dumps(provenance(run), indent=1, ensure_ascii=False)
+    with new_directory(target) as directory:
+        for file in newest.iterdir():
+            if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
+                shutil.copy(file, directory / file.name)
+        write_file(directory / PROVENANCE, record.encode())
+
+
+def provenance(run: RunDirectory) -> list[dict[str, Any]]:
+    """Recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
+    recipe = read_toml(run.config)
+    parent = Path(recipe["model"]["path"]).parent.parent
+    before = provenance(find_run(parent)) if (parent / "config.toml").exists() else []
+    lines = list(run.metrics.lines())
+    entry = {
+        "recipe": recipe,
+        "environment": json.loads((run.path / "environment.json").read_text()),
+        "trained_tokens": sum(line.get("num_tokens", 0) for line in lines),
+        "seconds": round(sum(line.get("seconds", 0.0) for line in lines), 1),
+        "loss_curve": _curve(lines),
+    }
+    return [*before, entry]
+
+
+def _curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Mean loss over windows, as (last step of the window, nats per trained token)."""
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    size = max(1, len(losses) // CURVE_POINTS)
+    windows = [losses[start : start + size] for start in range(0, len(losses), size)]
+    return [(window[-1][0], round(sum(loss for _, loss in window) / len(window), 4)) for window in windows]
