@@ -101,7 +101,7 @@ def _as_dict(estimate: Estimate) -> dict[str, float]:
 def _table(result: dict[str, Any]) -> Table:
     size = f"{result['problems']} problems × {result['samples']} samples"
     title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", min_width=60)
     table.add_column("")
     for name in result["checkpoints"]:
         table.add_column(name, justify="right")
