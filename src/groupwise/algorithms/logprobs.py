@@ -61,8 +61,10 @@ class _ChunkedHead(torch.autograd.Function):
         hidden, weight, bias, targets = ctx.saved_tensors
         on_logprobs, on_entropy = grads
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        grad_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        grad_bias = None
+        if bias is not None and ctx.needs_input_grad[2]:
+            grad_bias = torch.zeros_like(bias, dtype=torch.float32)
         has_entropy = bool(on_entropy.any())
         for rows in _row_chunks(len(hidden), len(weight)):
             all_logprobs = _log_softmax(hidden[rows], weight, bias, ctx.temperature)
@@ -76,9 +78,14 @@ class _ChunkedHead(torch.autograd.Function):
             on_logits = on_logits.div_(ctx.temperature).to(hidden.dtype)
             grad_hidden[rows] = on_logits @ weight
             if grad_weight is not None:
-                grad_weight.addmm_(on_logits.T, hidden[rows])
+                if grad_weight.dtype == on_logits.dtype:
+                    grad_weight.addmm_(on_logits.T, hidden[rows])
+                else:  # a sum of hundreds of chunks stalls in bf16
+                    grad_weight += on_logits.T @ hidden[rows]
             if grad_bias is not None:
-                grad_bias += on_logits.sum(0)
+                grad_bias += on_logits.sum(0, dtype=torch.float32)
+        grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
+        grad_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
         return grad_hidden, grad_weight, grad_bias, None, None
 
 

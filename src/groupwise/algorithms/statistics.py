@@ -49,7 +49,7 @@ def mean_share(shares: Sequence[float]) -> Estimate:
     size = max(n, p * (1 - p) / variance) if variance > 0 else n
     center = (p + Z_95**2 / (2 * size)) / (1 + Z_95**2 / size)
     half = Z_95 * math.sqrt(p * (1 - p) / size + Z_95**2 / (4 * size**2)) / (1 + Z_95**2 / size)
-    return Estimate(p, max(0.0, center - half), min(1.0, center + half))
+    return Estimate(p, max(0.0, round(center - half, 12)), min(1.0, round(center + half, 12)))
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:

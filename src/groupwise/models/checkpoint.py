@@ -2,11 +2,16 @@
 
 import hashlib
 import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -30,7 +35,7 @@ class TrainerState:
 
 def save_checkpoint(path: Path, policy: Policy, state: TrainerState | None = None) -> None:
     """Write a checkpoint atomically; it loads unchanged in transformers and vLLM."""
-    with new_directory(path) as directory:
+    with new_directory(path) as directory, _disk_errors():
         # transformers shall choose its own attention when others load this directory
         policy.model.save_pretrained(directory)
         policy.tokenizer.save_pretrained(directory)
@@ -39,6 +44,17 @@ def save_checkpoint(path: Path, policy: Policy, state: TrainerState | None = Non
                 {name: tensor.contiguous() for name, tensor in state.tensors.items()}, directory / OPTIMIZER_STATE
             )
             (directory / TRAINER_STATE).write_text(json.dumps(state.facts, indent=1))
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """safetensors wraps the system's errors in its own type; make them OSError again."""
+    try:
+        yield
+    except SafetensorError as error:
+        if not (code := re.search(r"os error (\d+)", str(error))):
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def load_trainer_state(path: Path) -> TrainerState:

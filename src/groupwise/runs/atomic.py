@@ -59,10 +59,13 @@ def new_directory(path: Path) -> Iterator[Path]:
             (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
             for entry in (*files, temporary / MANIFEST, temporary):
                 _fsync(entry)
+            old = path.with_name(f".{path.name}.old.tmp")
+            shutil.rmtree(old, ignore_errors=True)
             if path.exists():
-                shutil.rmtree(path)
+                os.replace(path, old)
             os.replace(temporary, path)
             _fsync(path.parent)
+            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -77,8 +80,8 @@ def check_directory(path: Path) -> None:
     if not manifest_path.is_file():
         raise CheckpointError(f"{path} is not a finished checkpoint: it has no {MANIFEST}")
     try:
-        manifest = json.loads(manifest_path.read_text())
-    except ValueError:
+        manifest = dict(json.loads(manifest_path.read_text()).items())
+    except (ValueError, AttributeError):
         raise CheckpointError(f"{path} is damaged: {MANIFEST} is not readable") from None
     for name, expected in manifest.items():
         if not (path / name).is_file():

@@ -97,13 +97,14 @@ def open_run(path: Path, config_toml: str, restart: bool = False) -> tuple[RunDi
     run = RunDirectory(path)
     if restart and run.config.exists():
         shutil.rmtree(path)
-    if path.exists() and any(path.iterdir()) and not run.config.exists():
+    if path.exists() and any(p.name != ".config.toml.tmp" for p in path.iterdir()) and not run.config.exists():
         raise CheckpointError(f"{path} exists and is not a run directory: choose another run.directory")
     if not run.config.exists():
-        (path / "rollouts").mkdir(parents=True, exist_ok=True)
-        run.checkpoints.mkdir(exist_ok=True)
-        write_file(path / "environment.json", json.dumps(environment(), indent=1).encode())
+        surroundings = json.dumps(environment(), indent=1).encode()
+        path.mkdir(parents=True, exist_ok=True)
         write_file(run.config, config_toml.encode())
+        write_file(path / "environment.json", surroundings)
+        run.checkpoints.mkdir(exist_ok=True)
         return run, None
     _refuse_other_recipe(run, config_toml)
     if not run.steps():

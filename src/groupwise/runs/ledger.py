@@ -77,11 +77,15 @@ class Ledger(LineFile):
             CheckpointError: names the first line that does not carry the hash of the one before.
         """
         expected, number = _FIRST, 0
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if json.loads(line)["previous"] != expected:
-                    raise CheckpointError(f"{self.path}, line {number}: the line before it was changed")
-                expected = _hash(line)
+        content = self.path.read_bytes() if self.path.exists() else b""
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(keepends=True), 1):
+            try:
+                previous = json.loads(line)["previous"]
+            except (ValueError, TypeError, KeyError):
+                raise CheckpointError(f"{self.path}, line {number}: not an entry of a ledger") from None
+            if previous != expected:
+                raise CheckpointError(f"{self.path}, line {number}: the line before it was changed")
+            expected = _hash(line)
         return number
 
 

@@ -1,9 +1,10 @@
 """AdamW with warm-up, decay and gradient clipping."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
@@ -14,21 +15,21 @@ from groupwise.errors import InvariantError
 class OptimizerConfig(Section):
     """AdamW (Loshchilov and Hutter, arXiv:1711.05101) and its schedule."""
 
-    lr: float = 1e-6
+    lr: float = Field(1e-6, ge=0)
     """Peak learning rate. 1e-6 is DeepSeekMath's for a 7 B model; the shipped 1.7 M model wants some 1e-4."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Decay of the running mean and of the running square of the gradient."""
-    eps: float = 1e-8
+    eps: float = Field(1e-8, ge=0)
     """Added to the root of the running square."""
-    weight_decay: float = 0.0
+    weight_decay: float = Field(0.0, ge=0)
     """Decoupled decay of matrices; vectors (norms, biases) are never decayed."""
-    warmup_steps: int = 0
+    warmup_steps: int = Field(0, ge=0)
     """Steps over which the rate rises linearly from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the rate falls from the end of warm-up to the last step."""
-    final_lr_share: float = 0.0
-    """Rate at the last step as a share of `lr`; unused with `constant`."""
-    max_grad_norm: float = 1.0
+    final_lr_share: float = Field(0.0, ge=0, le=1)
+    """Share of `lr` that the schedule falls to; the step after the last would reach it. Unused with `constant`."""
+    max_grad_norm: float = Field(1.0, ge=0)
     """The gradient's norm over all parameters is cut to this; 0 switches clipping off."""
 
 
@@ -90,7 +91,7 @@ class Optimizer:
 
 
 def learning_rate_share(config: OptimizerConfig, step: int, num_steps: int) -> float:
-    """Share of the peak rate at a step (0-based): linear warm-up, then the schedule down to the last step."""
+    """Share of the peak rate at a step (0-based): linear warm-up, then the schedule down."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     progress = min(1.0, (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps))

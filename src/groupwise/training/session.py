@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pydantic import Field
+
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
@@ -24,11 +26,11 @@ class RunConfig(Section):
     """Run directory; the same command resumes an interrupted run in it."""
     seed: int = 0
     """Seed of every random draw of the run."""
-    num_steps: int
+    num_steps: int = Field(ge=1)
     """Steps to do."""
-    checkpoint_every: int = 20
+    checkpoint_every: int = Field(20, ge=1)
     """Steps between two checkpoints; what came after the last one is done again on a resume."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: int = Field(2, ge=1)
     """Newest checkpoints to keep; the best by dev and the last are always kept."""
 
 

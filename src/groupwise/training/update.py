@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -163,7 +164,7 @@ def _micro_batch(
     rows = [row for _, part in pieces for row in part]
     lengths = torch.tensor([completion.num_tokens for completion, _ in rows])
     advantages = torch.tensor([advantage for _, advantage in rows], dtype=torch.float32)
-    sampling = np.concatenate([completion.sampling_logprobs for completion, _ in rows])
+    sampling = _sampling_logprobs([completion for completion, _ in rows])
     sequences = [Sequences(prompt, [completion.token_ids for completion, _ in part]) for prompt, part in pieces]
     return MicroBatch(
         packed=pack(sequences, device),
@@ -171,6 +172,18 @@ def _micro_batch(
         weights=token_weights(lengths, batch, aggregation).to(device),
         sampling_logprobs=torch.from_numpy(sampling).to(device),
     )
+
+
+def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]:
+    """The sampler's log-probabilities of all tokens; one that was never written (0 beside entropy) is a fault."""
+    logprobs = np.concatenate([completion.sampling_logprobs for completion in completions])
+    entropy = np.concatenate([completion.entropy for completion in completions])
+    valid = np.isfinite(logprobs) & (logprobs <= 0) & ((logprobs < 0) | (entropy < 1e-3))
+    if not valid.all():
+        raise InvariantError(
+            f"{(~valid).sum()} sampled tokens have an impossible log-probability, for example {logprobs[~valid][0]}"
+        )
+    return logprobs
 
 
 def _one_update(

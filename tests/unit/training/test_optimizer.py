@@ -78,14 +78,15 @@ def test_cosine_decay_is_half_way_down_at_half_time() -> None:
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize("num_steps", [5, 100])
-def test_the_last_step_has_the_final_share(schedule: str, num_steps: int) -> None:
-    assert shares(num_steps, schedule=schedule, final_lr_share=0.25)[-1] == pytest.approx(0.25)
+def test_the_step_after_the_last_would_have_the_final_share(schedule: str, num_steps: int) -> None:
+    config = OptimizerConfig(schedule=schedule, final_lr_share=0.25)  # type: ignore[arg-type]
+    assert learning_rate_share(config, num_steps, num_steps) == pytest.approx(0.25)
+    assert learning_rate_share(config, num_steps - 1, num_steps) > 0.25
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-def test_no_step_but_the_last_has_a_rate_of_zero(schedule: str) -> None:
-    found = shares(7, schedule=schedule, warmup_steps=3)
-    assert all(0 < share <= 1 for share in found[:-1])
+def test_no_step_has_a_rate_of_zero(schedule: str) -> None:
+    assert all(0 < share <= 1 for share in shares(7, schedule=schedule, warmup_steps=3))
 
 
 def test_a_warm_up_longer_than_the_run_is_no_division_by_zero() -> None:
