@@ -15,7 +15,8 @@ from just before its first step (model loaded, trainer built), each in a process
 
 TRL runs in fp32 without gradient checkpointing, with transformers' `generate` on the whole batch (its continuous
 batching, `--trl-generation continuous`, is the slower on a CPU) and with the micro-batch that trains fastest here: one
-step is timed for each of several sizes, and the choice is printed; `--trl-micro-batch` sets it.
+step is timed for each of several sizes, and the choice is printed; `--trl-micro-batch` sets it. TRL's own defaults are
+slower: `--trl-checkpointing --trl-micro-batch 8` measures those.
 """
 
 import argparse
@@ -127,16 +128,16 @@ def measure(shape: Shape, options: argparse.Namespace) -> Result:
 
 def fastest_settings(workload: Workload, options: argparse.Namespace) -> TrlSettings:
     """TRL's settings: the micro-batch given, or that with which training takes least time."""
-    continuous = options.trl_generation == "continuous"
+    continuous, checkpointing = options.trl_generation == "continuous", options.trl_checkpointing
     if options.trl_micro_batch:
-        return TrlSettings(options.trl_micro_batch, continuous)
+        return TrlSettings(options.trl_micro_batch, continuous, checkpointing)
     shape = workload.shape
     part = workload.with_prompts(shape.tuning_prompts)
     rows = part.shape.rows
     train_trl(part.with_prompts(1), 1, TrlSettings(shape.group_size, continuous))  # starts threads, loads code
     seconds: dict[TrlSettings, float] = {}
     for size in sorted({size for size in (8, 16, 32, 64, rows) if rows % size == 0}):
-        settings = TrlSettings(size, continuous)
+        settings = TrlSettings(size, continuous, checkpointing)
         seconds[settings] = train_trl(part, 1, settings)[0].train
         say(f"{shape.name}: TRL ({settings}): training on {rows} completions takes {seconds[settings]:.2f} s")
     return min(seconds, key=lambda one: seconds[one])
@@ -149,6 +150,7 @@ def _memory(side: str, shape: Shape, settings: TrlSettings | None) -> Memory:
     if settings:
         command += ["--trl-micro-batch", str(settings.micro_batch)]
         command += ["--trl-generation", "continuous" if settings.continuous else "generate"]
+        command += ["--trl-checkpointing"] if settings.checkpointing else []
     say(f"{shape.name}: peak memory of {side}, {MEMORY_STEPS} steps")
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -253,6 +255,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--trl-generation", choices=["generate", "continuous"], default="generate", help="how TRL samples"
     )
+    parser.add_argument("--trl-checkpointing", action="store_true", help="TRL's default: gradient checkpointing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to this file")
     parser.add_argument("--memory-of", choices=["ours", "trl"], help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

@@ -135,9 +135,13 @@ class TrlSettings(NamedTuple):
     """Completions per forward and backward; the rest is gradient accumulation. Generation is always one batch."""
     continuous: bool = False
     """Generate with transformers' continuous batching instead of `generate`."""
+    checkpointing: bool = False
+    """Compute activations again in the backward: TRL's default, which costs time and saves memory."""
 
     def __str__(self) -> str:
-        return f"{'continuous batching' if self.continuous else 'generate'}, {self.micro_batch} completions per forward"
+        sampling = "continuous batching" if self.continuous else "generate"
+        checkpointing = ", gradient checkpointing" if self.checkpointing else ""
+        return f"{sampling}, {self.micro_batch} completions per forward{checkpointing}"
 
 
 def train_trl(
@@ -166,7 +170,7 @@ def train_trl(
             use_cpu=True,
             bf16=False,
             fp16=False,
-            gradient_checkpointing=False,  # its default, True, only costs time
+            gradient_checkpointing=settings.checkpointing,
             per_device_train_batch_size=settings.micro_batch,
             gradient_accumulation_steps=shape.rows // settings.micro_batch,
             use_transformers_continuous_batching=settings.continuous,

@@ -55,8 +55,8 @@ def _train(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, prog
 
     def grpo_step(report: StepReport) -> None:
         if report.step % ROWS_PER_HEADER == 0:
-            console.print(HEADER, style="bold", highlight=False)
-        console.print(step_line(report), highlight=False)
+            console.print(HEADER, style="bold", highlight=False, soft_wrap=True)
+        console.print(step_line(report), highlight=False, soft_wrap=True)
         progress.update(bar, completed=report.step + 1)
 
     def dev(report: DevReport) -> None:

@@ -78,7 +78,7 @@ def draw_lines(
     bottom, top = min(0.0, float(np.nanmin(seen))), float(np.nanmax(seen))
     # a reward can be negative or more than 1; then the numbers are no shares any more
     is_share = unit == "share" and bottom == 0 and top <= 1
-    axes.set_ylim(1.1 * bottom, min(1.0, max(0.1, 1.1 * top)) if is_share else max(1.1 * top, 0.1))
+    axes.set_ylim(1.1 * bottom, min(1.06, max(0.1, 1.1 * top)) if is_share else max(1.1 * top, 0.1))
     axes.set_xlim(0, max(1, last_step))
     _bare(axes, theme, is_share, is_lowest)
     _name_lines(axes, drawn)
