@@ -83,9 +83,10 @@ def _toml_value(text: str) -> Any:
 
 def _explain(fault: Any, model: type[BaseModel]) -> str:
     path = [str(part) for part in fault["loc"]]
-    dotted = ".".join(path)
+    dotted = ".".join(_without_tags(model, path))
     if fault["type"] != "extra_forbidden":
-        return f"{dotted or 'recipe'} = {fault['input']!r}: {fault['msg'].removeprefix('Value error, ')}"
+        found = "" if isinstance(fault["input"], Mapping) else f" = {fault['input']!r}"
+        return f"{dotted or 'recipe'}{found}: {fault['msg'].removeprefix('Value error, ')}"
     known = _keys_at(model, path[:-1])
     nearest = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(sorted(known))}"
@@ -99,6 +100,20 @@ def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
         inner = [sub for m in models if part in m.model_fields for sub in _models_in(m.model_fields[part].annotation)]
         models = inner or [m for m in models if _tag_matches(m, part)] or models
     return sorted({name for m in models for name in m.model_fields})
+
+
+def _without_tags(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """An error's location as the user writes it: the name that chose a union's member is not part of the key."""
+    kept: list[str] = []
+    models = [model]
+    for place, part in enumerate(path):
+        chosen = [m for m in models if _tag_matches(m, part)]
+        if chosen and place and not any(part in m.model_fields for m in models):
+            models = chosen
+            continue
+        kept.append(part)
+        models = [sub for m in models if part in m.model_fields for sub in _models_in(m.model_fields[part].annotation)]
+    return kept
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

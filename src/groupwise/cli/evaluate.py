@@ -42,7 +42,7 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     with console.status("sampling and verifying") if not as_json else _nothing():
         evaluations = {name: _evaluate(name, request, context) for name in names}
     result: dict[str, Any] = {
-        "task": context.task.name, "split": request.split, "problems": request.num_problems,
+        "task": context.task.name, "split": request.split, "problems": len(evaluations[request.checkpoint].scored),
         "samples": request.num_samples, "temperature": context.sampling.temperature, "seed": request.seed,
         "checkpoints": {name: summary(evaluation, request.num_samples) for name, evaluation in evaluations.items()},
     }  # fmt: skip

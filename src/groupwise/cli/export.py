@@ -8,7 +8,7 @@ from typing import Any
 from groupwise.config import read_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
-from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, write_file
+from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, refuse_to_replace, write_file
 from groupwise.runs.directory import RunDirectory, find_run
 
 PROVENANCE = "provenance.json"
@@ -26,6 +26,7 @@ def export(run: RunDirectory, target: Path) -> None:
         raise CheckpointError(f"{run.path} has no checkpoint yet")
     newest = run.checkpoint(run.steps()[-1])
     check_directory(newest)
+    refuse_to_replace(target)
     record = json.dumps(provenance(run), indent=1, ensure_ascii=False)
     with new_directory(target) as directory:
         for file in newest.iterdir():
@@ -37,8 +38,10 @@ def export(run: RunDirectory, target: Path) -> None:
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     """Recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
     recipe = read_toml(run.config)
-    parent = Path(recipe["model"]["path"]).parent.parent
-    before = provenance(find_run(parent)) if (parent / "config.toml").exists() else []
+    start = Path(recipe["model"]["path"])
+    parent = start.parent.parent
+    has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()
+    before = provenance(find_run(parent)) if has_parent else []
     lines = list(run.metrics.lines())
     entry = {
         "recipe": recipe,

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from groupwise.config import read_toml
+from groupwise.errors import ConfigError
 from groupwise.runs.directory import RunDirectory
 
 
@@ -27,7 +28,10 @@ def list_runs(folder: Path, console: Console) -> None:
 
 
 def _row(run: RunDirectory) -> list[str]:
-    recipe = read_toml(run.config)
+    try:
+        recipe = read_toml(run.config)
+    except ConfigError:
+        return [str(run.path), "", "", "", "its config.toml cannot be read", "", ""]
     subject = recipe.get("task", {}).get("name") or recipe.get("data", {}).get("source", "")
     lines = list(run.metrics.lines())
     done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)

@@ -45,6 +45,9 @@ def train(
 
         groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
     """
+    from groupwise.config import read_toml
+
+    read_toml(recipe)  # a missing or malformed file answers before torch is loaded
     from groupwise.cli.train import run_recipe
     from groupwise.trainers import load_recipe
 
@@ -136,7 +139,11 @@ def replay(
 
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
-    """Write a run's page (report.html) and picture (report.png), and print its summary."""
+    """Write a run's page (report.html) and picture (report.png), and print its summary.
+
+    Example:
+        groupwise report runs/arithmetic
+    """
     from groupwise.evaluation.report import text_summary, write_report
     from groupwise.evaluation.run_data import load_run
     from groupwise.runs.directory import find_run
@@ -148,7 +155,11 @@ def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> Non
 
 @app.command()
 def runs(folder: Annotated[Path, typer.Argument(help="Where run directories lie.")] = Path("runs")) -> None:
-    """List runs: what they trained, how far they are, their best dev result."""
+    """List runs: what they trained, how far they are, their best dev result.
+
+    Example:
+        groupwise runs
+    """
     from groupwise.cli.listing import list_runs
 
     list_runs(folder, console)
@@ -159,7 +170,11 @@ def export(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     directory: Annotated[Path, typer.Argument(help="Where to write the model; an existing directory is replaced.")],
 ) -> None:
-    """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made."""
+    """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made.
+
+    Example:
+        groupwise export runs/arithmetic models/reasoner
+    """
     from groupwise.cli.export import export as export_run
     from groupwise.runs.directory import find_run
 
@@ -185,8 +200,10 @@ def new_model(
     from groupwise.models.checkpoint import save_checkpoint
     from groupwise.models.policy import NewModel, new_policy, quiet_transformers
     from groupwise.models.tokenizers import byte_tokenizer
+    from groupwise.runs.atomic import refuse_to_replace
 
     quiet_transformers()
+    refuse_to_replace(directory)
     shape = {"architecture": architecture, "hidden_size": hidden_size, "num_hidden_layers": layers}
     more = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
     policy = new_policy(parse(NewModel, {**shape, **more}, source="new-model"), byte_tokenizer())

@@ -16,10 +16,12 @@ def run_replay(run: Path, step: int, problem: str, sample: int, console: Console
     with console.status("repeating steps and sampling") as status:
         again = replay(find_run(run), step, problem, sample, lambda now: status.update(f"repeating step {now}"))
     console.print(f"weights: {again.started_from}, {again.steps_repeated} steps repeated")
-    console.print(Text(f"recorded     {again.recorded['text']}"))
-    console.print(Text(f"regenerated  {again.text}"))
+    console.print(Text(f"recorded     {again.recorded['text']}"), soft_wrap=True)
+    console.print(Text(f"regenerated  {again.text}"), soft_wrap=True)
     if again.identical:
         console.print(f"identical: {len(again.token_ids)} tokens, log-probabilities equal to the bit", style="green")
+    elif again.token_ids == again.recorded["token_ids"] and again.text != again.recorded["text"]:
+        console.print("same tokens, but the recorded text is not theirs: it was changed", style="red")
     elif again.token_ids == again.recorded["token_ids"]:
         console.print(f"same tokens; log-probabilities differ by up to {again.logprob_difference:.2g}", style="yellow")
     else:

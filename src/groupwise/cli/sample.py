@@ -1,11 +1,13 @@
 """`groupwise sample`: ask one question, see several completions and what the verifier makes of each."""
 
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from groupwise.cli.checkpoints import context_of
+from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
 from groupwise.rollout.collect import collect
 from groupwise.tasks.base import Task
@@ -25,6 +27,11 @@ def run_sample(
         task = "arithmetic"
     context = context_of(checkpoint, task, sampling, overrides)
     known = find_question(context.task, question)
+    if known is None and not context.task.answers_any_question:
+        raise ConfigError(
+            f"the verifier of task {context.task.name} needs more than a reference answer: ask one of its questions, "
+            f"for example {context.task.problems('test')[0].question!r}"
+        )
     problem = known or Problem(id="asked", question=question, reference=reference or "0")
     policy = load_policy(ModelConfig(path=checkpoint))
     groups = collect(
@@ -36,7 +43,7 @@ def run_sample(
     for completion, verdict in zip(scored.group.completions, scored.verdicts, strict=True):
         finding = f"{verdict.outcome}: {verdict.evidence}" if judged else f"answer: {verdict.answer or 'none'}"
         style = STYLES.get(verdict.outcome, "magenta") if judged else "cyan"
-        console.print(Text(scored.group.prompt.prefill + completion.text))
+        console.print(Text(scored.group.prompt.prefill + completion.text), soft_wrap=True)
         console.print(Text(f"  {completion.num_tokens} tokens, {completion.finish_reason}; {finding}", style=style))
     if not judged:
         console.print(
@@ -46,5 +53,9 @@ def run_sample(
 
 def find_question(task: Task, question: str) -> Problem | None:
     """The task's own problem with this question, in any split."""
-    problems = (problem for split in SPLITS for problem in task.problems(split))
-    return next((problem for problem in problems if problem.question == question), None)
+    for split in SPLITS:
+        with suppress(DataError):  # data without this split
+            for problem in task.problems(split):
+                if problem.question == question:
+                    return problem
+    return None

@@ -53,7 +53,12 @@ def _train(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, prog
 
         return train_sft(recipe, restart, sft_step)
 
+    shown: list[int] = []
+
     def grpo_step(report: StepReport) -> None:
+        if not shown and report.step:
+            console.print(f"resuming after {report.step} finished steps")
+        shown.append(report.step)
         if report.step % ROWS_PER_HEADER == 0:
             console.print(HEADER, style="bold", highlight=False, soft_wrap=True)
         console.print(step_line(report), highlight=False, soft_wrap=True)

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -31,7 +32,7 @@ class ModelConfig(Section):
     """`auto` takes a GPU when there is one."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32."""
-    num_threads: int = 0
+    num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch. Sums may round differently with another number."""
 
 
@@ -132,6 +133,8 @@ def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | No
     config = config or ModelConfig()
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
     device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     _refuse_unsupported(model)
     model.set_attn_implementation(attention.NAME)
@@ -199,22 +202,36 @@ class NewModel(Section):
 
     architecture: Literal["qwen2", "qwen3", "llama", "mistral"] = "qwen3"
     """Architecture name of transformers."""
-    hidden_size: int = 192
+    hidden_size: int = Field(192, ge=2)
     """Width d of the residual stream."""
-    num_hidden_layers: int = 4
+    num_hidden_layers: int = Field(4, ge=1)
     """Number of blocks."""
-    num_attention_heads: int = 4
+    num_attention_heads: int = Field(4, ge=1)
     """Query heads."""
-    num_key_value_heads: int = 2
+    num_key_value_heads: int = Field(2, ge=1)
     """Key and value heads; fewer than query heads is grouped-query attention."""
-    intermediate_size: int = 512
+    intermediate_size: int = Field(512, ge=1)
     """Width of the gated MLP."""
-    context_length: int = 1024
+    context_length: int = Field(1024, ge=1)
     """Most positions."""
     tie_word_embeddings: bool = True
     """Use one matrix for the embedding and the head."""
     seed: int = 0
     """Seed of the initial weights."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.hidden_size % (2 * self.num_attention_heads):
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} must be a multiple of 2 × num_attention_heads = "
+                f"{2 * self.num_attention_heads}: each head has an even width for its rotary positions"
+            )
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads = {self.num_attention_heads} must be a multiple of num_key_value_heads = "
+                f"{self.num_key_value_heads}"
+            )
+        return self
 
 
 def new_policy(config: NewModel, tokenizer: Any, model_config: ModelConfig | None = None) -> Policy:

@@ -42,12 +42,25 @@ def write_file(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def refuse_to_replace(path: Path) -> None:
+    """Writing a model directory may replace nothing but a model directory that was written in the same way.
+
+    Raises:
+        CheckpointError: something else is there.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not ((path / MANIFEST).is_file() and (path / "config.json").is_file()):
+        raise CheckpointError(f"{path} exists and is not a model directory written by this command: choose another")
+
+
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a directory under a temporary name; afterwards it is hashed, flushed and renamed to `path` at once.
 
     An existing `path` is replaced. An exception inside leaves nothing behind.
     """
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     with translated_disk_errors(path):

@@ -22,7 +22,7 @@ from typing import Any
 
 from groupwise.config import read_toml
 from groupwise.errors import CheckpointError, ConfigError
-from groupwise.runs.atomic import check_directory, replace_symlink, write_file
+from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
 
 
@@ -86,7 +86,42 @@ class RunDirectory:
                 shutil.rmtree(self.checkpoint(step))
 
 
-def open_run(path: Path, config_toml: str, restart: bool = False) -> tuple[RunDirectory, Path | None]:
+def begin_run(path: Path, config_toml: str) -> RunDirectory:
+    """Create a run directory; an earlier run in it is deleted.
+
+    Raises:
+        CheckpointError: something else than a run is there.
+    """
+    run = RunDirectory(path)
+    _refuse_foreign(run)
+    shutil.rmtree(path, ignore_errors=True)
+    surroundings = json.dumps(environment(), indent=1).encode()
+    with translated_disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        # the recipe first: a directory that holds it is a run, however early the process is killed
+        write_file(run.config, config_toml.encode())
+        write_file(path / "environment.json", surroundings)
+        run.checkpoints.mkdir(exist_ok=True)
+    return run
+
+
+def _refuse_foreign(run: RunDirectory) -> None:
+    """A directory is a run, or holds nothing but what a kill at a run's very beginning leaves."""
+    path = run.path
+    leftovers = {".config.toml.tmp"}
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(f"{path} is a file, not a run directory: choose another run.directory")
+    if path.exists() and not run.config.exists() and {entry.name for entry in path.iterdir()} - leftovers:
+        raise CheckpointError(f"{path} exists and is not a run directory: choose another run.directory")
+    known = {"config.toml", "environment.json", "checkpoints", "rollouts", "ledger.jsonl", "metrics.jsonl"}
+    known |= {"finished.json", "report.html", "report.png"}
+    if run.config.exists() and (others := sorted({entry.name for entry in path.iterdir()} - known)):
+        visible = [name for name in others if not name.startswith(".")]
+        if visible and not run.ledger.path.exists():
+            raise CheckpointError(f"{path} holds {visible[0]}, so it is not only a run: choose another run.directory")
+
+
+def open_run(path: Path, config_toml: str) -> tuple[RunDirectory, Path | None]:
     """Create a run directory, or find where an interrupted run goes on.
 
     Returns the directory and the checkpoint to resume from (None: from the start).
@@ -95,17 +130,9 @@ def open_run(path: Path, config_toml: str, restart: bool = False) -> tuple[RunDi
         CheckpointError: the directory belongs to another recipe, or its newest checkpoint is damaged.
     """
     run = RunDirectory(path)
-    if restart and run.config.exists():
-        shutil.rmtree(path)
-    if path.exists() and any(p.name != ".config.toml.tmp" for p in path.iterdir()) and not run.config.exists():
-        raise CheckpointError(f"{path} exists and is not a run directory: choose another run.directory")
-    if not run.config.exists():
-        surroundings = json.dumps(environment(), indent=1).encode()
-        path.mkdir(parents=True, exist_ok=True)
-        write_file(run.config, config_toml.encode())
-        write_file(path / "environment.json", surroundings)
-        run.checkpoints.mkdir(exist_ok=True)
-        return run, None
+    _refuse_foreign(run)
+    if not run.config.exists() or (not run.steps() and not run.ledger.size):  # nothing has begun yet
+        return begin_run(path, config_toml), None
     _refuse_other_recipe(run, config_toml)
     if not run.steps():
         return run, None
@@ -125,11 +152,14 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str) -> None:
     import tomllib
 
     before, now = _flatten(read_toml(run.config)), _flatten(tomllib.loads(config_toml))
+    now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key)
     ]
+    if not changed:
+        return
     raise CheckpointError(
         f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
         "Run the old recipe to resume, choose another run.directory, or use --restart to delete the old run"

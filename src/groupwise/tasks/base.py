@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from groupwise.config import Section
 from groupwise.errors import ConfigError, VerifierError
@@ -32,6 +32,24 @@ class Template(Section):
     """Start of the answer that the model is given, for example `<think>`; the verifier sees it too."""
     gold: str = "<think></think>\\boxed{{{reference}}}"
     """An ideal answer, prefill included; `{reference}` is replaced. `validate` sends it to the verifier."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _asks(cls, prompt: str) -> str:
+        if "{question}" not in prompt:
+            raise ValueError("the prompt must contain {question}, or every problem would get the same prompt")
+        return prompt
+
+    @field_validator("gold")
+    @classmethod
+    def _answers(cls, gold: str) -> str:
+        try:
+            answer = gold.format(reference="42")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(f"the gold answer is no format string ({error}); write braces of the text twice") from None
+        if "42" not in answer:
+            raise ValueError("the gold answer must contain {reference}")
+        return gold
 
     def render(self, problem: Problem) -> str:
         """The prompt's text without prefill."""
@@ -63,6 +81,8 @@ class Task(ABC):
 
     name: ClassVar[str]
     verifier: ClassVar[str] = "math"
+    answers_any_question: ClassVar[bool] = True
+    """Whether a reference answer is all that the verifier needs, so that a question of one's own can be judged."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config

@@ -52,6 +52,7 @@ class Countdown(GeneratedTask):
 
     name: ClassVar[str] = "countdown"
     verifier: ClassVar[str] = "countdown"
+    answers_any_question: ClassVar[bool] = False
     config: CountdownConfig
 
     def candidates(self) -> Iterator[Candidate]:

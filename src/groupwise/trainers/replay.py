@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.config import parse, read_toml
-from groupwise.errors import ConfigError, InvariantError
+from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.checkpoint import load_trainer_state, weight_fingerprint
 from groupwise.models.policy import Policy, load_policy
 from groupwise.rollout.collect import collect
@@ -37,8 +37,9 @@ class Replay:
 
     @property
     def identical(self) -> bool:
-        """Same tokens, and same log-probabilities to the bit."""
-        return self.token_ids == self.recorded["token_ids"] and self.logprob_difference == 0
+        """Same tokens and text, and same log-probabilities to the bit."""
+        same_tokens = self.token_ids == self.recorded["token_ids"] and self.text == self.recorded["text"]
+        return same_tokens and self.logprob_difference == 0
 
 
 def replay(
@@ -102,6 +103,8 @@ def _repeat_steps(
             on_step(step)
             chosen = [problems[index] for index in problem_order(len(problems), recipe, step)]
             grpo_step(step, chosen, policy, reference, verifier, optimizer, recipe)
+            if step not in weights:
+                raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             if weight_fingerprint(policy.model) != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

@@ -48,9 +48,9 @@ class PairsData(Section):
 class SftConfig(Section):
     """The loss and its batches."""
 
-    sequences_per_step: int = 64
+    sequences_per_step: int = Field(64, ge=1)
     """Examples per step."""
-    tokens_per_micro_batch: int = 16384
+    tokens_per_micro_batch: int = Field(16384, ge=1)
     """Most tokens in one forward and backward."""
     loss_on: Literal["completion", "all"] = "completion"
     """`completion` trains the answer given the prompt; `all` trains every token but the first (pretraining)."""
@@ -98,11 +98,11 @@ def train_sft(
     recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None
 ) -> Session:
     """Run an SFT recipe, or go on with an interrupted run; returns the session with the trained policy."""
+    texts = _texts(recipe)
     session = Session(recipe, recipe.run, restart)
     policy = _start_policy(recipe, session)
     optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
     session.attach(policy, optimizer)
-    texts = _texts(recipe)
     for step in session.steps():
         began = time.perf_counter()
         examples = encode(policy, texts(step), recipe.sft.loss_on)

@@ -15,7 +15,7 @@ from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.policy import Policy
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import open_run
+from groupwise.runs.directory import RunDirectory, begin_run, open_run
 from groupwise.training.optimizer import Optimizer
 
 
@@ -42,20 +42,25 @@ class Session:
 
     def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
         self.config = config
-        self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe), restart)
-        if self.directory.finished.exists():
-            raise CheckpointError(
-                f"{self.directory.path} is finished ({config.num_steps} steps): there is nothing left to do. "
-                "Evaluate it with `groupwise eval`, or use --restart to delete it and run anew"
-            )
+        self._restart_with = dump_toml(recipe) if restart else None
+        if restart:  # an earlier run is deleted by `attach`, when everything could be loaded
+            self.directory, self._checkpoint = RunDirectory(Path(config.directory)), None
+        else:
+            self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe))
+            self._refuse_finished()
         state = load_trainer_state(self._checkpoint) if self._checkpoint else None
         self._tensors = state.tensors if state else {}
         self.facts: dict[str, Any] = state.facts if state else {"step": 0, "updates_done": 0, "ledger": 0, "metrics": 0}
         """JSON facts kept in every checkpoint; trainers add their own."""
-        self.directory.ledger.truncate(self.facts["ledger"])
-        self.directory.metrics.truncate(self.facts["metrics"])
         self.stopping = False
         """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
+
+    def _refuse_finished(self) -> None:
+        if self.directory.finished.exists():
+            raise CheckpointError(
+                f"{self.directory.path} is finished ({self.config.num_steps} steps): there is nothing left to do. "
+                "Evaluate it with `groupwise eval`, or use --restart to delete it and run anew"
+            )
 
     @property
     def resumed_at(self) -> int:
@@ -67,8 +72,12 @@ class Session:
         return str(self._checkpoint) if self._checkpoint else path
 
     def attach(self, policy: Policy, optimizer: Optimizer) -> None:
-        """Name what checkpoints save, and restore the optimizer when resuming."""
+        """Name what checkpoints save, restore the optimizer, and cut off what came after the checkpoint."""
         self.policy, self.optimizer = policy, optimizer
+        if self._restart_with is not None:
+            begin_run(self.directory.path, self._restart_with)
+        self.directory.ledger.truncate(self.facts["ledger"])
+        self.directory.metrics.truncate(self.facts["metrics"])
         if self._checkpoint:
             optimizer.load_state(self._tensors, self.facts["updates_done"])
         self._tensors = {}
