@@ -184,22 +184,19 @@ def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> 
     """Output (S, Hkv, G, rep, R, D) and log-sum-exp (S, Hkv, G, rep, R, 1)."""
     q = block.queries(query, key.shape[1])
     own = block.own_scores(q, block.own_keys(key))
-    shape = own.shape
-    if block.prefix is None:
-        log_sum = own.logsumexp(-1, keepdim=True)
-        return _weigh(own, log_sum, block.own_keys(value), q.dtype), log_sum
-    before = block.prefix_scores(q, block.prefix_keys(key))
-    log_sum = torch.logaddexp(own.logsumexp(-1, keepdim=True), before.logsumexp(-1, keepdim=True))
-    out = _weigh(own, log_sum, block.own_keys(value), q.dtype)
-    probabilities = (before - log_sum).exp_().to(q.dtype)
-    return out + (probabilities.flatten(2, 4) @ block.prefix_keys(value)).unflatten(2, shape[2:5]), log_sum
-
-
-def _weigh(scores: Tensor, log_sum: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
-    """(S, Hkv, G, rep, R, R) scores and (S, Hkv, G, R, D) values -> (S, Hkv, G, rep, R, D)."""
-    probabilities = (scores - log_sum).exp_().to(dtype)
-    rows = probabilities.flatten(3, 4) @ value
-    return rows.view(*scores.shape[:5], -1)
+    highest = own.amax(-1, keepdim=True)
+    before = None
+    if block.prefix is not None:
+        before = block.prefix_scores(q, block.prefix_keys(key))
+        highest = torch.maximum(highest, before.amax(-1, keepdim=True))
+    weights = own.sub_(highest).exp_()
+    total = weights.sum(-1, keepdim=True)
+    out = (weights.to(q.dtype).flatten(3, 4) @ block.own_keys(value)).view_as(q)
+    if before is not None:
+        weights = before.sub_(highest).exp_()
+        total += weights.sum(-1, keepdim=True)
+        out += (weights.to(q.dtype).flatten(2, 4) @ block.prefix_keys(value)).view_as(q)
+    return out.div_(total.to(q.dtype)), highest + total.log_()
 
 
 def _block_backward(
@@ -209,18 +206,18 @@ def _block_backward(
     heads = key.shape[1]
     q, g, d = block.queries(query, heads), block.gradients(grad, heads), block.gradients(delta, heads)
     k, v = block.own_keys(key), block.own_keys(value)
-    p = (block.own_scores(q, k) - log_sum).exp_().to(q.dtype).flatten(3, 4)
+    p = block.own_scores(q, k).sub_(log_sum).exp_().to(q.dtype).flatten(3, 4)
     q_rows, g_rows, d_rows = q.flatten(3, 4), g.flatten(3, 4), d.flatten(3, 4)
-    on_scores = p * (g_rows @ v.transpose(-1, -2) - d_rows)
+    on_scores = (g_rows @ v.transpose(-1, -2)).sub_(d_rows).mul_(p)
     on_query = (on_scores @ k).view_as(q)
     on_key = on_scores.transpose(-1, -2) @ q_rows
     on_value = p.transpose(-1, -2) @ g_rows
     on_prefix = []
     if block.prefix is not None:
         k, v = block.prefix_keys(key), block.prefix_keys(value)
-        p = (block.prefix_scores(q, k) - log_sum).exp_().to(q.dtype).flatten(2, 4)
+        p = block.prefix_scores(q, k).sub_(log_sum).exp_().to(q.dtype).flatten(2, 4)
         q_rows, g_rows, d_rows = q.flatten(2, 4), g.flatten(2, 4), d.flatten(2, 4)
-        on_scores = p * (g_rows @ v.transpose(-1, -2) - d_rows)
+        on_scores = (g_rows @ v.transpose(-1, -2)).sub_(d_rows).mul_(p)
         on_query += (on_scores @ k).view_as(q)
         on_prefix = [_prefix_rows(block, on_scores.transpose(-1, -2) @ q_rows, p.transpose(-1, -2) @ g_rows)]
     own_rows = (on_key.permute(0, 2, 3, 1, 4), on_value.permute(0, 2, 3, 1, 4))
