@@ -444,7 +444,7 @@ def test_help_answers_at_once() -> None:
         ("run.num_steps=abc", ["run.num_steps = 'abc'", "integer"]),
         ("run.num_steps=0", ["run.num_steps = 0", "greater than or equal to 1"]),
         ("run=3", ["run = 3"]),
-        ("run.seed.deep=3", ["run.seed = {'deep': 3}", "integer"]),
+        ("run.seed.deep=3", ["run.seed: ", "integer"]),
         ("algorithm.deep=3", ["--set 'algorithm.deep=3': algorithm is a value, not a section"]),
         ("algorithm=ppo", ["algorithm = 'ppo'", "grpo"]),
         ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown', 'jsonl'"]),

@@ -159,7 +159,7 @@ def test_a_run_killed_while_files_are_written_ends_in_the_same_ledger(
     while run_until(one, signal.SIGKILL, place) == -signal.SIGKILL:
         kills += 1
         half_written += any(run.checkpoints.glob(".step-*.tmp"))
-        place += draw.randint(1, 9)
+        place += draw.randint(1, 5)
     assert kills >= 6
     assert half_written >= 2
     assert_same(run, uninterrupted)

@@ -106,19 +106,17 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
 
 
 def _refuse_foreign(run: RunDirectory) -> None:
-    """A directory is a run, or holds nothing but what a kill at a run's very beginning leaves."""
-    path = run.path
-    leftovers = {".config.toml.tmp"}
-    if path.exists() and not path.is_dir():
-        raise CheckpointError(f"{path} is a file, not a run directory: choose another run.directory")
-    if path.exists() and not run.config.exists() and {entry.name for entry in path.iterdir()} - leftovers:
-        raise CheckpointError(f"{path} exists and is not a run directory: choose another run.directory")
-    known = {"config.toml", "environment.json", "checkpoints", "rollouts", "ledger.jsonl", "metrics.jsonl"}
-    known |= {"finished.json", "report.html", "report.png"}
-    if run.config.exists() and (others := sorted({entry.name for entry in path.iterdir()} - known)):
-        visible = [name for name in others if not name.startswith(".")]
-        if visible and not run.ledger.path.exists():
-            raise CheckpointError(f"{path} holds {visible[0]}, so it is not only a run: choose another run.directory")
+    """Only a run may be resumed or deleted: a directory with a recipe, or what a kill at a run's beginning leaves."""
+    if not run.path.exists():
+        return
+    if not run.path.is_dir():
+        raise CheckpointError(f"{run.path} is a file, not a run directory: choose another run.directory")
+    if run.config.exists():
+        is_run = "algorithm" in read_toml(run.config)
+    else:
+        is_run = all(entry.name == f".{run.config.name}.tmp" for entry in run.path.iterdir())
+    if not is_run:
+        raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 
 
 def open_run(path: Path, config_toml: str) -> tuple[RunDirectory, Path | None]:

@@ -8,9 +8,9 @@ import pytest
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs import directory as module
 from groupwise.runs.atomic import MANIFEST, new_directory
-from groupwise.runs.directory import RunDirectory, find_run, open_run
+from groupwise.runs.directory import RunDirectory, begin_run, find_run, open_run
 
-RECIPE = '[run]\nseed = 0\nnum_steps = 5\n\n[loss]\naggregation = "constant"\n'
+RECIPE = 'algorithm = "grpo"\n\n[run]\nseed = 0\nnum_steps = 5\n\n[loss]\naggregation = "constant"\n'
 
 
 def add_checkpoint(run: RunDirectory, step: int) -> Path:
@@ -48,9 +48,9 @@ def test_an_empty_directory_may_become_a_run(tmp_path: Path) -> None:
 
 def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    for restart in (False, True):
+    for start in (open_run, begin_run):
         with pytest.raises(CheckpointError, match="not a run directory"):
-            open_run(tmp_path, RECIPE, restart)
+            start(tmp_path, RECIPE)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -123,11 +123,17 @@ def test_restart_deletes_the_old_run(run: RunDirectory) -> None:
     add_checkpoint(run, 1)
     run.ledger.append({"step": 0})
     changed = RECIPE.replace("seed = 0", "seed = 1")
-    again, checkpoint = open_run(run.path, changed, restart=True)
-    assert checkpoint is None
+    again = begin_run(run.path, changed)
     assert again.steps() == []
     assert again.ledger.size == 0
     assert again.config.read_text() == changed
+
+
+def test_a_moved_run_resumes_where_it_is(run: RunDirectory, tmp_path: Path) -> None:
+    add_checkpoint(run, 1)
+    run.ledger.append({"step": 0})
+    moved = run.path.rename(tmp_path / "elsewhere")
+    assert open_run(moved, RECIPE)[1] == moved / "checkpoints" / run.checkpoint(1).name
 
 
 def test_old_checkpoints_are_dropped_but_never_the_best(run: RunDirectory) -> None:
