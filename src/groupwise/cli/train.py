@@ -16,7 +16,8 @@ from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.policy import quiet_transformers
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers.grpo import DevReport, GrpoRecipe, Observer, StepReport, train_grpo
+from groupwise.trainers.grpo import GrpoRecipe, train_grpo
+from groupwise.trainers.grpo_report import DevReport, Observer, StepReport
 from groupwise.trainers.sft import SftRecipe, SftStep, train_sft
 from groupwise.training.session import Session
 

@@ -22,8 +22,6 @@ from groupwise.rollout.kv_cache import DecodeLayout, KvCache, PrefillLayout
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.types import FinishReason
 
-MAX_ROWS = 256
-"""Live completions at one time."""
 PREFILL_TOKENS = 16384
 """Most prompt tokens in one prefill."""
 
@@ -46,9 +44,7 @@ class Sampled:
     finish_reason: FinishReason
 
 
-def generate(
-    policy: Policy, requests: Sequence[Request], config: SamplingConfig, max_rows: int = MAX_ROWS
-) -> list[list[Sampled]]:
+def generate(policy: Policy, requests: Sequence[Request], config: SamplingConfig) -> list[list[Sampled]]:
     """Sample every completion of every request; results stand in the order asked for.
 
     Raises:
@@ -60,7 +56,7 @@ def generate(
                 f"a prompt of {len(request.token_ids)} tokens and a completion of up to {config.max_tokens} "
                 f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
             )
-    batch = _LiveBatch(policy, requests, config, max_rows)
+    batch = _LiveBatch(policy, requests, config)
     with torch.no_grad(), policy.precision():
         while batch.busy:
             batch.admit()
@@ -71,10 +67,10 @@ def generate(
 class _LiveBatch:
     """The state of one `generate` call. Rows are live completions, slots are live prompts; both without gaps."""
 
-    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, max_rows: int) -> None:
+    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig) -> None:
         self.policy, self.requests, self.config = policy, requests, config
         total = sum(len(request.keys) for request in requests)
-        self.max_rows = min(max_rows, total)
+        self.max_rows = min(config.max_live_completions, total)
         self.waiting = deque((r, s) for r, request in enumerate(requests) for s in range(len(request.keys)))
         longest = max((len(request.token_ids) for request in requests), default=0)
         num_prompts = min(self.max_rows, len(requests))

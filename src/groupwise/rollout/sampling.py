@@ -16,6 +16,8 @@ class SamplingConfig(Section):
     """Divides the logits; 1 samples from the model itself, 0 takes the likeliest token (evaluation only)."""
     max_tokens: int = Field(256, ge=1)
     """Most tokens in a completion, the stop token included."""
+    max_live_completions: int = Field(256, ge=1)
+    """Most completions sampled at one time; bounds the memory of keys and values, never changes what is drawn."""
     top_k: int = Field(0, ge=0)
     """Keep the k likeliest tokens; 0 keeps all. Evaluation only."""
     top_p: float = Field(1.0, gt=0, le=1)

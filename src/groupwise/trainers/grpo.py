@@ -3,18 +3,13 @@
 `grpo_step` is the whole algorithm; `train_grpo` puts the run directory, evaluation and checkpoints around it.
 """
 
-import hashlib
-import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.algorithms.advantages import ADVANTAGES, group_advantages
-from groupwise.algorithms.statistics import Estimate
 from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.models.checkpoint import weight_fingerprint
@@ -26,10 +21,20 @@ from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Task
+from groupwise.trainers.grpo_report import (
+    SILENT,
+    DevReport,
+    Observer,
+    Seconds,
+    StepResult,
+    hash_tokens,
+    ledger_group,
+    step_report,
+)
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig, Session
-from groupwise.training.update import LossConfig, UpdateMetrics, update_policy
-from groupwise.types import AdvantagedGroup, FinishReason, Outcome, Problem, ScoredGroup
+from groupwise.training.update import LossConfig, update_policy
+from groupwise.types import AdvantagedGroup, Problem
 from groupwise.verifiers import Verifier, VerifierConfig, check_failures, make_verifier, score
 
 
@@ -105,23 +110,6 @@ class GrpoRecipe(Section):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
-    """Where a step's time went."""
-
-    generate: float
-    verify: float
-    train: float
-
-
-class StepResult(NamedTuple):
-    """What one step did."""
-
-    groups: list[AdvantagedGroup]
-    update: UpdateMetrics
-    seconds: Seconds
-
-
 def grpo_step(
     step: int,
     problems: Sequence[Problem],
@@ -150,61 +138,7 @@ def grpo_step(
     return StepResult(advantaged, update, seconds)
 
 
-class StepReport(NamedTuple):
-    """What a person sees of a step. Shares are in [0, 1], lengths in tokens, times in seconds."""
-
-    step: int
-    num_steps: int
-    reward: float
-    """Mean reward of judged completions."""
-    correct: float
-    """Share of judged completions that are correct."""
-    signal: float
-    """Share of groups whose rewards differ; only they teach."""
-    entropy: float
-    """Mean entropy of the sampled tokens in nats."""
-    length_correct: float | None
-    """Mean length of correct completions; None when there is none."""
-    length_wrong: float | None
-    """Mean length of the other judged completions."""
-    length: float
-    truncated: float
-    """Share of completions that ran into the token limit."""
-    verdict_errors: int
-    """Completions that the verifier failed on."""
-    grad_norm: float
-    lr: float
-    clipped: float
-    kl: float
-    logprob_difference: float
-    """Largest difference between sampler and trainer."""
-    tokens_per_second: float
-    """Sampled completion tokens over the time of the whole step."""
-    generate_s: float
-    verify_s: float
-    train_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class DevReport:
-    """A dev evaluation."""
-
-    step: int
-    """Finished steps."""
-    pass_at_1: Estimate
-    best: bool
-    """Whether this is the best so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observer:
-    """What is called as the run goes; the command line draws its display from it."""
-
-    on_step: Callable[[StepReport], None] = lambda report: None
-    on_dev: Callable[[DevReport], None] = lambda report: None
-
-
-def train_grpo(recipe: GrpoRecipe, restart: bool = False, observer: Observer = Observer()) -> Session:
+def train_grpo(recipe: GrpoRecipe, restart: bool = False, observer: Observer = SILENT) -> Session:
     """Run a GRPO recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
     with make_verifier(task.verifier, recipe.verifier) as verifier:
@@ -263,7 +197,7 @@ class _Run:
     def record(self, step: int, result: StepResult) -> None:
         """Rollouts first, then ledger and metrics, then the display."""
         write_rollouts(self.session.directory.rollouts(step), result.groups)
-        report = step_report(step, self.recipe, result, self.session.optimizer.lr(step))
+        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step))
         facts = {
             "step": step,
             "groups": [ledger_group(group) for group in result.groups],
@@ -325,61 +259,7 @@ class _Run:
             "pass_at_1": list(evaluation.pass_at_1),
             "length": evaluation.mean_length,
             "truncated": evaluation.truncated,
-            "tokens": _hash_tokens(evaluation.scored),
+            "tokens": hash_tokens(evaluation.scored),
             **more,
         }
         self.session.record(facts, {"kind": kind, **{k: v for k, v in facts.items() if k != "tokens"}})
-
-
-def step_report(step: int, recipe: GrpoRecipe, result: StepResult, lr: float) -> StepReport:
-    """Summarise a step."""
-    rows = [
-        (completion, verdict)
-        for group in result.groups
-        for completion, verdict in zip(group.scored.group.completions, group.scored.verdicts, strict=True)
-    ]
-    judged = [(completion, verdict) for completion, verdict in rows if verdict.outcome.judged]
-    right = [completion.num_tokens for completion, verdict in judged if verdict.outcome is Outcome.CORRECT]
-    wrong = [completion.num_tokens for completion, verdict in judged if verdict.outcome is not Outcome.CORRECT]
-    lengths = [completion.num_tokens for completion, _ in rows]
-    seconds = result.seconds
-    return StepReport(
-        step=step,
-        num_steps=recipe.run.num_steps,
-        reward=float(np.mean([verdict.reward for _, verdict in judged])) if judged else 0.0,
-        correct=len(right) / len(judged) if judged else 0.0,
-        signal=float(np.mean([group.scored.has_signal for group in result.groups])),
-        entropy=float(np.concatenate([completion.entropy for completion, _ in rows]).mean()),
-        length_correct=float(np.mean(right)) if right else None,
-        length_wrong=float(np.mean(wrong)) if wrong else None,
-        length=float(np.mean(lengths)),
-        truncated=float(np.mean([completion.finish_reason is FinishReason.LENGTH for completion, _ in rows])),
-        verdict_errors=len(rows) - len(judged),
-        grad_norm=result.update.grad_norm,
-        lr=lr,
-        clipped=result.update.clipped,
-        kl=result.update.kl,
-        logprob_difference=result.update.logprob_difference,
-        tokens_per_second=sum(lengths) / (seconds.generate + seconds.verify + seconds.train),
-        generate_s=seconds.generate,
-        verify_s=seconds.verify,
-        train_s=seconds.train,
-    )
-
-
-def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
-    """A group's facts, compact: one letter per outcome, one hash for all tokens."""
-    return {
-        "problem": group.scored.group.prompt.problem.id,
-        "tokens": _hash_tokens([group.scored]),
-        "outcomes": "".join(
-            verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
-        ),
-        "rewards": list(group.scored.rewards),
-        "advantages": list(group.advantages),
-    }
-
-
-def _hash_tokens(scored: Sequence[ScoredGroup]) -> str:
-    tokens = [completion.token_ids.tolist() for one in scored for completion in one.group.completions]
-    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]

@@ -70,7 +70,8 @@ def test_sampling_logprobs_equal_the_training_forward(
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 5, 13])
 def test_the_number_of_rows_does_not_change_a_completion(tiny_policy: Callable[..., Policy], max_rows: int) -> None:
     policy = stopping(tiny_policy())
-    assert_same(generate(policy, requests(), CONFIG, max_rows=max_rows), generate(policy, requests(), CONFIG))
+    few = CONFIG.model_copy(update={"max_live_completions": max_rows})
+    assert_same(generate(policy, requests(), few), generate(policy, requests(), CONFIG))
 
 
 def test_a_completion_is_the_same_alone_and_in_company(tiny_policy: Callable[..., Policy]) -> None:
@@ -158,7 +159,8 @@ def test_first_tokens_follow_the_models_distribution(
 ) -> None:
     policy, prompt, count = tiny_policy(device=device), (5, 9, 200), 8000
     request = Request(prompt, tuple(key("distribution", i) for i in range(count)))
-    sampled = generate(policy, [request], SamplingConfig(max_tokens=1, temperature=temperature), max_rows=count)[0]
+    config = SamplingConfig(max_tokens=1, temperature=temperature, max_live_completions=count)
+    sampled = generate(policy, [request], config)[0]
     expected = (eager_logits(policy, [prompt])[1][0, -1] / temperature).softmax(-1).detach().cpu().numpy() * count
     counts = np.bincount([s.token_ids[0] for s in sampled], minlength=len(expected)).astype(float)
     rare = expected < 5

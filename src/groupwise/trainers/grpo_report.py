@@ -1,0 +1,143 @@
+"""What a GRPO step leaves behind: a line for a person, facts for the ledger."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from groupwise.algorithms.statistics import Estimate
+from groupwise.training.update import UpdateMetrics
+from groupwise.types import AdvantagedGroup, FinishReason, Outcome, ScoredGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Where a step's time went."""
+
+    generate: float
+    verify: float
+    train: float
+
+
+class StepResult(NamedTuple):
+    """What one step did."""
+
+    groups: list[AdvantagedGroup]
+    update: UpdateMetrics
+    seconds: Seconds
+
+
+class StepReport(NamedTuple):
+    """What a person sees of a step. Shares are in [0, 1], lengths in tokens, times in seconds."""
+
+    step: int
+    num_steps: int
+    reward: float
+    """Mean reward of judged completions."""
+    correct: float
+    """Share of judged completions that are correct."""
+    signal: float
+    """Share of groups whose rewards differ; only they teach."""
+    entropy: float
+    """Mean entropy of the sampled tokens in nats."""
+    length_correct: float | None
+    """Mean length of correct completions; None when there is none."""
+    length_wrong: float | None
+    """Mean length of the other judged completions."""
+    length: float
+    truncated: float
+    """Share of completions that ran into the token limit."""
+    verdict_errors: int
+    """Completions that the verifier failed on."""
+    grad_norm: float
+    lr: float
+    clipped: float
+    kl: float
+    logprob_difference: float
+    """Largest difference between sampler and trainer."""
+    tokens_per_second: float
+    """Sampled completion tokens over the time of the whole step."""
+    generate_s: float
+    verify_s: float
+    train_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DevReport:
+    """A dev evaluation."""
+
+    step: int
+    """Finished steps."""
+    pass_at_1: Estimate
+    best: bool
+    """Whether this is the best so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """What is called as the run goes; the command line draws its display from it."""
+
+    on_step: Callable[[StepReport], None] = lambda report: None
+    on_dev: Callable[[DevReport], None] = lambda report: None
+
+
+SILENT = Observer()
+"""Shows nothing."""
+
+
+def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> StepReport:
+    """Summarise a step."""
+    rows = [
+        (completion, verdict)
+        for group in result.groups
+        for completion, verdict in zip(group.scored.group.completions, group.scored.verdicts, strict=True)
+    ]
+    judged = [(completion, verdict) for completion, verdict in rows if verdict.outcome.judged]
+    right = [completion.num_tokens for completion, verdict in judged if verdict.outcome is Outcome.CORRECT]
+    wrong = [completion.num_tokens for completion, verdict in judged if verdict.outcome is not Outcome.CORRECT]
+    lengths = [completion.num_tokens for completion, _ in rows]
+    seconds = result.seconds
+    return StepReport(
+        step=step,
+        num_steps=num_steps,
+        reward=float(np.mean([verdict.reward for _, verdict in judged])) if judged else 0.0,
+        correct=len(right) / len(judged) if judged else 0.0,
+        signal=float(np.mean([group.scored.has_signal for group in result.groups])),
+        entropy=float(np.concatenate([completion.entropy for completion, _ in rows]).mean()),
+        length_correct=float(np.mean(right)) if right else None,
+        length_wrong=float(np.mean(wrong)) if wrong else None,
+        length=float(np.mean(lengths)),
+        truncated=float(np.mean([completion.finish_reason is FinishReason.LENGTH for completion, _ in rows])),
+        verdict_errors=len(rows) - len(judged),
+        grad_norm=result.update.grad_norm,
+        lr=lr,
+        clipped=result.update.clipped,
+        kl=result.update.kl,
+        logprob_difference=result.update.logprob_difference,
+        tokens_per_second=sum(lengths) / (seconds.generate + seconds.verify + seconds.train),
+        generate_s=seconds.generate,
+        verify_s=seconds.verify,
+        train_s=seconds.train,
+    )
+
+
+def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
+    """A group's facts, compact: one letter per outcome, one hash for all tokens."""
+    return {
+        "problem": group.scored.group.prompt.problem.id,
+        "tokens": hash_tokens([group.scored]),
+        "outcomes": "".join(
+            verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
+        ),
+        "rewards": list(group.scored.rewards),
+        "advantages": list(group.advantages),
+    }
+
+
+def hash_tokens(scored: Sequence[ScoredGroup]) -> str:
+    """16 hex digits of all tokens of the groups, in order."""
+    tokens = [completion.token_ids.tolist() for one in scored for completion in one.group.completions]
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]
