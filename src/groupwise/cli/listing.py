@@ -20,7 +20,8 @@ def list_runs(folder: Path, console: Console) -> None:
         console.print(f"There are no runs in {folder}. Begin one with `groupwise train recipes/arithmetic.toml`.")
         return
     table = Table()
-    for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
+    table.add_column("run", no_wrap=True)
+    for column in ("algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
         table.add_column(column)
     for path in runs:
         table.add_row(*_row(RunDirectory(path)))
