@@ -26,7 +26,7 @@ lint: venv ## lint, format and types, all without changing a file
 slow: venv ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-demo: venv ## teach the shipped base model arithmetic (about five minutes), evaluate it, ask it a question
+demo: venv ## teach the shipped base model arithmetic (about two minutes), evaluate it, ask it a question
 	$(BIN)/groupwise train recipes/arithmetic.toml --restart
 	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
 

@@ -1,6 +1,7 @@
 """`groupwise eval`: sample, verify, count, compare."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
         raise ConfigError(f"--split {request.split!r}: allowed are {', '.join(SPLITS)}")
     context = context_of(request.checkpoint, request.task, request.sampling, request.overrides)
     names = [request.checkpoint, *([request.against] if request.against else [])]
-    with console.status("sampling and verifying") if not as_json else _nothing():
+    with console.status("sampling and verifying") if not as_json else nullcontext():
         evaluations = {name: _evaluate(name, request, context) for name in names}
     result: dict[str, Any] = {
         "task": context.task.name, "split": request.split, "problems": len(evaluations[request.checkpoint].scored),
@@ -58,14 +59,6 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
             console.print(
                 f"pass@1, paired difference to {request.against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
             )
-
-
-class _nothing:  # noqa: N801
-    """A context manager that shows nothing."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:

@@ -14,7 +14,7 @@ from groupwise.errors import GroupwiseError
 
 app = typer.Typer(
     help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
-    "Begin with `groupwise train recipes/arithmetic.toml`; it needs no GPU, no hub and about five minutes.",
+    "Begin with `groupwise train recipes/arithmetic.toml`; it needs no GPU, no hub and about two minutes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
