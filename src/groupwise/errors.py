@@ -6,6 +6,7 @@
     ├── ModelError        a model directory or tokenizer that cannot be used
     ├── UnsupportedModelError (ModelError)  an architecture we would compute wrongly, refused by name
     ├── CheckpointError   a checkpoint that is damaged, unfinished or of another run
+    ├── SandboxError      no sandbox can be had, or one does not hold: says what to install or set
     ├── VerifierError     the verifier itself fails too often to train on
     └── InvariantError    two computations that must agree do not; training stops rather than go on wrong
 
@@ -35,6 +36,10 @@ class UnsupportedModelError(ModelError):
 
 class CheckpointError(GroupwiseError):
     """A checkpoint or run directory that is damaged, unfinished or of another run."""
+
+
+class SandboxError(GroupwiseError):
+    """No sandbox can be had here, or it failed its self-test; code nobody trusts is then not run at all."""
 
 
 class VerifierError(GroupwiseError):

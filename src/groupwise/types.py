@@ -9,7 +9,7 @@ the number of completions of one prompt.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,14 @@ class Outcome(StrEnum):
         return self not in (Outcome.TIMEOUT, Outcome.CRASHED)
 
 
+class StepReward(NamedTuple):
+    """The reward of one step of a completion."""
+
+    end: int
+    """Where the step ends in the judged text (prefill and completion), in characters."""
+    reward: float
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A verifier's finding on one completion."""
@@ -117,6 +125,10 @@ class Verdict:
     """Why, in words a person can check."""
     answer: str | None = None
     """The answer in canonical form (majority votes count equal strings); None when there is none."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """What parts measured before weights and gates, and disagreements between verifiers (0 or 1); for statistics."""
+    steps: tuple[StepReward, ...] = ()
+    """Process supervision: the rewards of the steps, in order; empty where only the outcome is judged."""
 
     @property
     def reward(self) -> float | None:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "groupwise"
 
 LAYERS: dict[str, int] = {
     "types": 0, "errors": 0, "config": 0, "randomness": 0, "runs": 0,
-    "algorithms": 1, "tasks": 1, "verifiers": 1,
+    "algorithms": 1, "tasks": 1, "sandbox": 1, "verifiers": 1,
     "models": 2, "rollout": 2, "training": 2,
     "trainers": 3,
     "evaluation": 4,
@@ -23,12 +23,13 @@ LAYERS: dict[str, int] = {
 }  # fmt: skip
 """Layer of every top-level module; a module may import those of lower layers, and itself."""
 
-NEIGHBOURS = {("rollout", "models"), ("training", "models")}
+NEIGHBOURS = {("verifiers", "sandbox"), ("rollout", "models"), ("training", "models")}
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 
 FORBIDDEN = {name: ("torch", "transformers") for name, layer in LAYERS.items() if layer == 0} | {
     "tasks": ("torch", "transformers"),
     "verifiers": ("torch", "transformers"),
+    "sandbox": ("torch", "transformers"),
     "algorithms": ("transformers",),
 }
 """Outside packages that a top-level module must do without."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -12,8 +12,20 @@ from groupwise.config import Section
 from groupwise.types import Outcome, Problem, Verdict
 
 Extraction = Literal["boxed", "tag", "last_number"]
-Request = tuple[Problem, str]
-"""A problem and the text to judge: the prompt's prefill followed by the completion."""
+
+
+class Request(NamedTuple):
+    """A completion to judge."""
+
+    problem: Problem
+    text: str
+    """The prompt's prefill followed by the completion."""
+    num_tokens: int | None = None
+    """Length of the completion; None where nobody counted (a text from a file)."""
+    max_tokens: int | None = None
+    """Most tokens it could have had."""
+    truncated: bool = False
+    """True when it ran into that limit."""
 
 
 class VerifierConfig(Section):
@@ -70,7 +82,7 @@ class Verifier(ABC):
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """The verdict on one completion (prefill included)."""
-        return self.verify_many([(problem, completion)])[0]
+        return self.verify_many([Request(problem, completion)])[0]
 
     def close(self) -> None:
         """End what the verifier started. It may be used again afterwards."""

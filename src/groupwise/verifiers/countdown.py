@@ -29,7 +29,7 @@ class CountdownVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
-        return [self._judge(problem, text) for problem, text in requests]
+        return [self._judge(request.problem, request.text) for request in requests]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
         extracted = extract(text, self.config.extraction)

@@ -39,7 +39,7 @@ class MathVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
-        read = [(problem.reference, extract(text, self.config.extraction)) for problem, text in requests]
+        read = [(one.problem.reference, extract(one.text, self.config.extraction)) for one in requests]
         findings = [_decide(reference, extracted) for reference, extracted in read]
         slow = self._compare(list({found for found in findings if not isinstance(found, Finding)}))
         return [

@@ -4,18 +4,26 @@ from collections import Counter
 from collections.abc import Sequence
 
 from groupwise.errors import VerifierError
-from groupwise.types import Group, ScoredGroup, Verdict
-from groupwise.verifiers.base import Verifier
+from groupwise.types import FinishReason, Group, ScoredGroup, Verdict
+from groupwise.verifiers.base import Request, Verifier
 
 
-def score(groups: Sequence[Group], verifier: Verifier) -> list[ScoredGroup]:
+def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = None) -> list[ScoredGroup]:
     """Verify every completion with its prompt's prefill before it; truncated completions are judged as they are.
+
+    `max_tokens` is the limit that the completions were sampled with.
 
     Raises:
         VerifierError: the verifier returned another number of verdicts than it was asked for.
     """
     requests = [
-        (group.prompt.problem, group.prompt.prefill + completion.text)
+        Request(
+            group.prompt.problem,
+            group.prompt.prefill + completion.text,
+            completion.num_tokens,
+            max_tokens,
+            completion.finish_reason is FinishReason.LENGTH,
+        )
         for group in groups
         for completion in group.completions
     ]

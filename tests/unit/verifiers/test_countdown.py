@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import CountdownVerifier
+from groupwise.verifiers import CountdownVerifier, Request
 
 VERIFIER = CountdownVerifier()
 CASES = Path(__file__).parents[4] / "shared/data/game24/game24_cases.jsonl"
@@ -83,7 +83,7 @@ def test_agrees_with_the_game_of_24_log_but_for_one_false_tail() -> None:
     rows = [json.loads(line) for line in CASES.read_text().splitlines()]
     answers = [row["answer_line"].removeprefix("Answer: ") for row in rows]
     requests = [
-        (problem(row["numbers"], row["target"]), f"\\boxed{{{answer}}}")
+        Request(problem(row["numbers"], row["target"]), f"\\boxed{{{answer}}}")
         for row, answer in zip(rows, answers, strict=True)
     ]
     verdicts = VERIFIER.verify_many(requests)

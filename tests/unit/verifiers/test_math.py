@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import MathVerifier, VerifierConfig, make_verifier
+from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
 
 SHARED = Path(__file__).parents[4] / "shared/data"
 CASES = SHARED / "math_verifier_cases/cases.jsonl"
@@ -136,7 +136,7 @@ def test_garbage_is_judged_quickly(verifier: MathVerifier, garbage: str) -> None
 def test_equal_pairs_are_compared_once(verifier: MathVerifier) -> None:
     problem = Problem("p", "q", r"\sin^2 u + 1")
     start = time.monotonic()
-    verdicts = verifier.verify_many([(problem, r"\boxed{2 - \cos^2 u}")] * 500)
+    verdicts = verifier.verify_many([Request(problem, r"\boxed{2 - \cos^2 u}")] * 500)
     assert {v.outcome for v in verdicts} == {Outcome.CORRECT}
     assert time.monotonic() - start < 3
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, VerifierConfig
+from groupwise.verifiers import MathVerifier, Request, VerifierConfig
 from groupwise.verifiers.workers import WorkerPool
 
 HOOK = """
@@ -98,7 +98,7 @@ def test_failures_become_verdicts_without_reward_and_are_not_cached(target: str)
     with MathVerifier(VerifierConfig(timeout_s=0.3), WorkerPool(target)) as verifier:
         problem = Problem("p", "q", "x^2")
         for answer, outcome in [("sleep", Outcome.TIMEOUT), ("die", Outcome.CRASHED)]:
-            verdicts = verifier.verify_many([(problem, f"\\boxed{{{answer}}}"), (problem, r"\boxed{y}")])
+            verdicts = verifier.verify_many([Request(problem, f"\\boxed{{{answer}}}"), Request(problem, r"\boxed{y}")])
             assert [v.outcome for v in verdicts] == [outcome, Outcome.CORRECT]
             assert verdicts[0].reward is None
             assert verdicts[1].reward == 1.0

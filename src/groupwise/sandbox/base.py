@@ -1,0 +1,109 @@
+"""What a sandbox is: it runs programs nobody trusts and says what became of them, as plain data."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Literal, Self
+
+from pydantic import Field
+
+from groupwise.config import Section
+
+
+class SandboxConfig(Section):
+    """How programs are confined."""
+
+    tier: Literal["bubblewrap", "landlock", "remote"] = "bubblewrap"
+    """`bubblewrap`: own namespaces, seccomp, limits (Debian package `bubblewrap`). `landlock`: weaker, shares process
+    and network namespaces with the host; for containers that forbid namespaces. `remote`: an HTTP executor at `url`."""
+    url: str = ""
+    """Address of the remote executor; only with `tier = "remote"`."""
+    num_workers: int = Field(default=2, ge=1)
+    """Programs that run at one time."""
+    wall_s: float = Field(default=4.0, gt=0, allow_inf_nan=False)
+    """Seconds of wall-clock time a program may take; the parent keeps this deadline."""
+    cpu_s: int = Field(default=2, ge=1)
+    """Seconds of processor time a process may take."""
+    memory_mb: int = Field(default=512, ge=32)
+    """Memory of a program in MiB."""
+    max_processes: int = Field(default=16, ge=1)
+    """Processes and threads of a program at one time."""
+    files_mb: int = Field(default=16, ge=1)
+    """Writable temporary space in MiB."""
+    output_kb: int = Field(default=256, ge=1)
+    """Output that is read, per stream, in KiB; a program that writes more is ended."""
+
+
+class Status(StrEnum):
+    """How a program ended."""
+
+    EXITED = "exited"
+    """By itself; `exit_code` says how."""
+    SIGNALLED = "signalled"
+    """By a signal (a limit of its own, a crash)."""
+    TIMEOUT = "timeout"
+    """The deadline passed and it was killed."""
+    FLOODED = "flooded"
+    """It wrote more than is read and was killed."""
+    FAILED = "failed"
+    """The sandbox (not the program) failed: nothing is known about the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program to run: a Python source, or a command over files."""
+
+    source: str = ""
+    """Python source run as `__main__` in a fresh process of this interpreter's version."""
+    command: tuple[str, ...] = ()
+    """Instead of a source: a program of the host's /usr and its arguments, for example ("coqc", "proof.v")."""
+    stdin: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files by plain name, readable in the working directory when it starts."""
+    wall_s: float | None = None
+    """Its own deadline in seconds; None: the configuration's."""
+    cpu_s: int | None = None
+    """Its own processor time in seconds; None: the configuration's."""
+    memory_mb: int | None = None
+    """Its own memory in MiB; None: the configuration's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of a program. Its output is data of an enemy: never evaluated, never trusted."""
+
+    status: Status
+    exit_code: int | None
+    """Exit status, or minus the signal's number; None when it was killed by us or never ran."""
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+    """Wall-clock time."""
+    evidence: str = ""
+    """Why, for a person, where the status alone does not say it."""
+
+
+class Sandbox(ABC):
+    """Runs programs; made by `open_sandbox`, which first proves that the confinement holds."""
+
+    @abstractmethod
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        """One result per program, in the same order; each runs alone and leaves nothing behind."""
+
+    def run(self, program: Program) -> RunResult:
+        """Run one program."""
+        return self.run_many([program])[0]
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every process the sandbox started."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
