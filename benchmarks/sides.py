@@ -24,7 +24,7 @@ from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoConfig, GrpoRecipe, grpo_step
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig
-from groupwise.training.update import LossConfig
+from groupwise.training.loss_config import LossConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, Verifier
 

@@ -94,38 +94,45 @@ def _explain(fault: Any, model: type[BaseModel]) -> str:
 
 
 def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """Field names of the section at a path of an error location (which holds union tags beside keys)."""
-    models = [model]
-    for part in path:
-        inner = [sub for m in models if part in m.model_fields for sub in _models_in(m.model_fields[part].annotation)]
-        models = inner or [m for m in models if _tag_matches(m, part)] or models
-    return sorted({name for m in models for name in m.model_fields})
+    """Field names of the section at a path of an error location."""
+    return sorted({name for section in _walk(model, path)[1] for name in section.model_fields})
 
 
 def _without_tags(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """An error's location as the user writes it: the name that chose a union's member is not part of the key."""
+    """An error's location as the user writes it."""
+    return _walk(model, path)[0]
+
+
+def _walk(model: type[BaseModel], path: Sequence[str]) -> tuple[list[str], list[type[BaseModel]]]:
+    """The keys of an error's location, and the sections at its end.
+
+    The location also holds the names that chose members of unions; they are no keys. In a table of sections, such as
+    `parts.NAME`, the user's own name is a key, whatever it is.
+    """
     kept: list[str] = []
-    models = [model]
-    for place, part in enumerate(path):
-        chosen = [m for m in models if _tag_matches(m, part)]
-        if chosen and place and not any(part in m.model_fields for m in models):
-            models = chosen
-            continue
-        kept.append(part)
-        models = [sub for m in models if part in m.model_fields for sub in _models_in(m.model_fields[part].annotation)]
-    return kept
+    models, is_own_name = [model], False
+    for part in path:
+        is_union = len(models) > 1 and not is_own_name
+        chosen = [m for m in models if _tag_matches(m, part)] if is_union else []
+        if not chosen:
+            kept.append(part)
+        known = [] if chosen or is_own_name else [m for m in models if part in m.model_fields]
+        fields = [m.model_fields[part] for m in known]
+        models = [sub for field in fields for sub in _models_in(field.annotation)] if fields else chosen or models
+        is_own_name = any(typing.get_origin(field.annotation) is dict for field in fields)
+    return kept, models
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, dict):
         return [found for argument in typing.get_args(annotation) for found in _models_in(argument)]
     return []
 
 
 def _tag_matches(model: type[BaseModel], tag: str) -> bool:
-    return any(tag in typing.get_args(info.annotation) for info in model.model_fields.values())
+    return any(typing.get_args(info.annotation) == (tag,) for info in model.model_fields.values())
 
 
 def dump_toml(section: Section) -> str:

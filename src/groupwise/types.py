@@ -160,9 +160,30 @@ class ScoredGroup:
         return len({reward for reward in self.rewards if reward is not None}) > 1
 
 
+Advantage = float | NDArray[np.float32]
+"""Of a whole completion, or (T,) of its tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class CriticView:
+    """What a critic said about one completion when it was sampled; both (T,)."""
+
+    values: NDArray[np.float32]
+    """Value of the state before each token."""
+    returns: NDArray[np.float32]
+    """What the value should have been: advantage plus value."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdvantagedGroup:
     """A scored group and one advantage per completion; None where the verifier failed: no part of the loss."""
 
     scored: ScoredGroup
-    advantages: tuple[float | None, ...]
+    advantages: tuple[Advantage | None, ...]
+    critic: tuple[CriticView | None, ...] = ()
+    """What the critic said, one entry per completion; empty where there is no critic."""
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether any advantage differs from zero."""
+        return any(advantage is not None and np.any(advantage) for advantage in self.advantages)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from groupwise.trainers.grpo import GrpoRecipe, train_grpo
+from groupwise.trainers import run_rl
+from groupwise.trainers.grpo import GrpoRecipe
 
 OPERATIONS = ("fsync", "replace", "truncate", "symlink", "unlink", "rmdir")
 """Functions of `os` between which the state of a disk can be seen."""
@@ -32,4 +33,4 @@ def train_and_signal(recipe: GrpoRecipe, number: int, place: int | str) -> None:
 
     for name in OPERATIONS:
         setattr(os, name, watched(getattr(os, name)))
-    train_grpo(recipe)
+    run_rl(recipe)

@@ -120,6 +120,84 @@ def sample(
 
 
 @app.command()
+def verify(
+    verifier: Annotated[str, typer.Argument(help="A verifier's name, e.g. `math`.")],
+    completion: Annotated[str | None, typer.Argument(help="The completion; none or `-` reads standard input.")] = None,
+    reference: Annotated[str, typer.Option(help="The reference answer.")] = "",
+    file: Annotated[Path | None, typer.Option(help="Read the completion from a file.")] = None,
+    question: Annotated[str, typer.Option(help="The question, for verifiers that read it.")] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=JSON", help="What else the verifier needs, e.g. `--data target=16`. Repeatable."),
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of the question (ISO 639-1).")] = "en",
+    overrides: Overrides = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    r"""Judge one completion and explain the verdict step by step.
+
+    Examples:
+        groupwise verify math --reference 391 'So it is \boxed{391}.'
+
+        groupwise verify countdown --data numbers='[3, 5, 2]' --data target=16 '\boxed{(3+5)*2}'
+    """
+    from groupwise.cli.verify import read_completion, read_data, run_verify
+    from groupwise.types import Problem
+
+    problem = Problem("asked", question, reference, language=language, data=read_data(data or []))
+    if not run_verify(verifier, read_completion(completion, file), problem, overrides or [], console, json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    subject: Annotated[
+        str, typer.Argument(help="A verifier's name, `path/to/file.py:function` of your own, or `sandbox`.")
+    ],
+    cases: Annotated[list[Path] | None, typer.Option(help="Labelled cases (JSON lines). Repeatable.")] = None,
+    probes: Annotated[
+        list[Path] | None, typer.Option(help="Programs for the sandbox (JSON lines). Repeatable.")
+    ] = None,
+    tier: Annotated[list[str] | None, typer.Option(help="Judge only cases of this tier. Repeatable.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task whose problems are attacked.")] = None,
+    reference: Annotated[list[str] | None, typer.Option(help="A reference answer to attack. Repeatable.")] = None,
+    problems: Annotated[int, typer.Option(min=1, help="Problems of the task to attack.")] = 4,
+    overrides: Overrides = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page (.html), and the JSON beside it.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Attack a verifier, your own reward function or the sandbox, or score labelled cases; says what was paid wrongly.
+
+    The exit status is 0 only when every decided case has its expected verdict.
+
+    A function of your own is `reward(prompt, completion, reference) -> float`; above 0.5 counts as correct.
+
+    Examples:
+        groupwise audit math --report audit.html
+
+        groupwise audit math --cases cases.jsonl --tier core
+
+        groupwise audit rewards.py:reward --task arithmetic
+
+        groupwise audit sandbox --probes probes.jsonl
+    """
+    if subject == "sandbox":
+        from groupwise.cli.audit_sandbox import SandboxRequest, run_sandbox_audit
+
+        passed = run_sandbox_audit(SandboxRequest(tuple(probes or []), tuple(overrides or []), report, json), console)
+    else:
+        from groupwise.cli.audit import AuditRequest, run_audit
+
+        request = AuditRequest(
+            subject, tuple(cases or []), tuple(tier or []), task, tuple(reference or []), problems,
+            tuple(overrides or []), report, json,
+        )  # fmt: skip
+        passed = run_audit(request, console)
+    if not passed:
+        raise typer.Exit(1)
+
+
+@app.command()
 def replay(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     step: Annotated[int, typer.Option(min=0, help="Training step (0-based).")],

@@ -16,8 +16,9 @@ from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.policy import quiet_transformers
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers.grpo import GrpoRecipe, train_grpo
-from groupwise.trainers.grpo_report import DevReport, Observer, StepReport
+from groupwise.trainers import Recipe, run_rl
+from groupwise.trainers.report import DevReport, Observer, StepReport
+from groupwise.trainers.rl import RlRecipe
 from groupwise.trainers.sft import SftRecipe, SftStep, train_sft
 from groupwise.training.session import Session
 
@@ -25,7 +26,7 @@ HEADER = " step  reward  correct  signal  entropy  length right/wrong  trunc.  e
 ROWS_PER_HEADER = 20
 
 
-def run_recipe(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console) -> None:
+def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
     """Train with a live display and say at the end where everything is."""
     quiet_transformers()
     with _progress(console) as progress:
@@ -36,14 +37,14 @@ def run_recipe(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console) 
         console.print(
             f"Stopped after step {session.resumed_at} with a checkpoint; the same command goes on from there."
         )
-    elif isinstance(recipe, GrpoRecipe):
+    elif isinstance(recipe, RlRecipe):
         show_report(directory, console)
     else:
         newest = directory.checkpoint(directory.steps()[-1])
         console.print(f"Trained on {session.facts['tokens']:,} tokens: {newest}")
 
 
-def _train(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
+def _train(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
     if isinstance(recipe, SftRecipe):
 
         def sft_step(step: SftStep) -> None:
@@ -56,7 +57,7 @@ def _train(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, prog
 
     shown: list[int] = []
 
-    def grpo_step(report: StepReport) -> None:
+    def rl_step(report: StepReport) -> None:
         if not shown and report.step:
             console.print(f"resuming after {report.step} finished steps")
         shown.append(report.step)
@@ -68,7 +69,7 @@ def _train(recipe: GrpoRecipe | SftRecipe, restart: bool, console: Console, prog
     def dev(report: DevReport) -> None:
         console.print(dev_line(report), style="green" if report.best else "", highlight=False)
 
-    return train_grpo(recipe, restart, Observer(grpo_step, dev))
+    return run_rl(recipe, restart, Observer(rl_step, dev))
 
 
 def _progress(console: Console) -> Progress:

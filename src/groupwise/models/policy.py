@@ -74,14 +74,21 @@ class Policy:
         states: Tensor = out.last_hidden_state[0]
         return states
 
-    def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> TokenLogprobs:
-        """Log-probability and entropy of every completion token of a pack, with gradient."""
+    def completion_states(self, packed: Pack) -> Tensor:
+        """(M, d) hidden states that predict the completion tokens of a pack, with gradient."""
         with self.precision():
-            hidden = self.hidden(packed.input_ids, packed.position_ids, packed.layout)
+            return self.hidden(packed.input_ids, packed.position_ids, packed.layout)[packed.head_positions]
+
+    def logprobs_of(self, states: Tensor, targets: Tensor, temperature: float = 1.0) -> TokenLogprobs:
+        """Log-probability and entropy of the targets (M,) that the states predict."""
         weight, bias = self.head
         dtype = self.compute_dtype
         head = (weight.to(dtype), None if bias is None else bias.to(dtype))
-        return token_logprobs(hidden[packed.head_positions].to(dtype), *head, packed.targets, temperature)
+        return token_logprobs(states.to(dtype), *head, targets, temperature)
+
+    def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> TokenLogprobs:
+        """Log-probability and entropy of every completion token of a pack, with gradient."""
+        return self.logprobs_of(self.completion_states(packed), packed.targets, temperature)
 
     def freeze(self) -> "Policy":
         """Make this policy a reference: its weights are never trained."""

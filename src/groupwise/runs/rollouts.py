@@ -1,7 +1,8 @@
 """Completions on disk: one parquet file per training step or evaluation, readable by pandas, polars and DuckDB.
 
 Token arrays are lists; log-probabilities and entropies are in nats; `advantage` and `reward` are null where the
-verifier failed (and `advantage` in evaluations).
+verifier failed (and `advantage` in evaluations). Where advantages differ between the tokens of a completion,
+`advantage` is their mean and `token_advantages` holds them; else that is null.
 """
 
 import io
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -33,14 +35,16 @@ SCHEMA = pa.schema(
         ("evidence", pa.string()),
         ("reward", pa.float64()),
         ("reward_parts", pa.string()),
+        ("measures", pa.string()),
         ("advantage", pa.float64()),
+        ("token_advantages", pa.list_(pa.float32())),
         ("policy_version", pa.int64()),
         ("prompt_token_ids", pa.list_(pa.int32())),
         ("token_ids", pa.list_(pa.int32())),
         ("sampling_logprobs", pa.list_(pa.float32())),
         ("entropy", pa.list_(pa.float32())),
     ],
-    metadata={"groupwise_schema": "1"},
+    metadata={"groupwise_schema": "2"},
 )
 
 
@@ -86,7 +90,9 @@ def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
             "evidence": verdict.evidence,
             "reward": verdict.reward,
             "reward_parts": json.dumps(dict(verdict.parts)),
-            "advantage": advantage,
+            "measures": json.dumps(dict(verdict.measures)),
+            "advantage": None if advantage is None else float(np.mean(advantage)),
+            "token_advantages": advantage.tolist() if isinstance(advantage, np.ndarray) else None,
             "policy_version": scored.group.policy_version,
             "prompt_token_ids": list(prompt.token_ids),
             "token_ids": completion.token_ids.tolist(),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -85,12 +85,24 @@ class RunResult:
     """Why, for a person, where the status alone does not say it."""
 
 
+class Pair(NamedTuple):
+    """Two programs that talk: each one's standard output is the other's standard input."""
+
+    judge: Program
+    """Trusted: it holds what the solver must not see, and says on its standard error what it found."""
+    solver: Program
+
+
 class Sandbox(ABC):
     """Runs programs; made by `open_sandbox`, which first proves that the confinement holds."""
 
     @abstractmethod
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
         """One result per program, in the same order; each runs alone and leaves nothing behind."""
+
+    @abstractmethod
+    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
+        """Results of judge and solver of every pair, in the same order; the two run apart, in a sandbox each."""
 
     def run(self, program: Program) -> RunResult:
         """Run one program."""

@@ -9,15 +9,17 @@ from groupwise.tasks.base import Task
 from groupwise.tasks.countdown import Countdown, CountdownConfig
 from groupwise.tasks.jsonl import Jsonl
 from groupwise.tasks.jsonl_config import JsonlConfig
+from groupwise.tasks.logic import LOGIC_TASKS, LogicOptions
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 
 TaskOptions = Annotated[
-    ArithmeticConfig | WordProblemsConfig | CountdownConfig | JsonlConfig,
+    ArithmeticConfig | WordProblemsConfig | CountdownConfig | JsonlConfig | LogicOptions,
     Field(discriminator="name"),
 ]
 """The [task] section of a recipe: `name` says which task's dials the others are."""
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Arithmetic, WordProblems, Countdown, Jsonl)}
+_ALL: tuple[type[Task], ...] = (Arithmetic, WordProblems, Countdown, Jsonl, *LOGIC_TASKS)
+TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Task classes by name."""
 
 

@@ -1,18 +1,35 @@
-"""Trainers: one file per algorithm's loop. A recipe's `algorithm` says which one runs it."""
+"""Trainers: one file per algorithm's loop. A recipe's `algorithm` says which one runs it.
 
-from collections.abc import Sequence
+To add one: a module with a recipe and a function that runs it, and a line in each of the two tables.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from groupwise.config import parse, read_toml
 from groupwise.errors import ConfigError
-from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
+from groupwise.trainers.ppo import PpoRecipe, ppo_learner
+from groupwise.trainers.report import SILENT, Observer
+from groupwise.trainers.rl import MakeLearner, RlRecipe, train_rl
 from groupwise.trainers.sft import SftRecipe
+from groupwise.training.session import Session
 
-RECIPES: dict[str, type[GrpoRecipe] | type[SftRecipe]] = {"grpo": GrpoRecipe, "sft": SftRecipe}
+Recipe = GrpoRecipe | PpoRecipe | SftRecipe
+
+RECIPES: Mapping[str, type[Recipe]] = {"grpo": GrpoRecipe, "ppo": PpoRecipe, "sft": SftRecipe}
 """Recipe class of each algorithm."""
 
+LEARNERS: Mapping[str, MakeLearner] = {"grpo": grpo_learner, "ppo": ppo_learner}
+"""What each reinforcement-learning algorithm brings to the loop."""
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> GrpoRecipe | SftRecipe:
+
+def run_rl(recipe: RlRecipe, restart: bool = False, observer: Observer = SILENT) -> Session:
+    """Run a reinforcement-learning recipe, or go on with an interrupted run."""
+    return train_rl(recipe, LEARNERS[recipe.algorithm], restart, observer)
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe of any algorithm and apply `a.b=c` overrides.
 
     Raises:
@@ -20,6 +37,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> GrpoRecipe | SftRe
     """
     data = read_toml(path)
     algorithm = data.get("algorithm")
-    if algorithm not in RECIPES:
+    if not isinstance(algorithm, str) or algorithm not in RECIPES:
         raise ConfigError(f"{path}: algorithm = {algorithm!r}; allowed are {', '.join(RECIPES)}")
     return parse(RECIPES[algorithm], data, overrides, source=str(path))

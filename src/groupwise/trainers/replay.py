@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.config import parse, read_toml
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.checkpoint import load_trainer_state, weight_fingerprint
 from groupwise.models.policy import Policy, load_policy
@@ -16,8 +15,10 @@ from groupwise.rollout.collect import collect
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
-from groupwise.trainers.grpo import GrpoRecipe, grpo_step, problem_order
-from groupwise.training.optimizer import Optimizer
+from groupwise.trainers import LEARNERS, load_recipe
+from groupwise.trainers.rl import RlRecipe
+from groupwise.training.session import restore
+from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 
 
@@ -45,7 +46,7 @@ class Replay:
 def replay(
     run: RunDirectory, step: int, problem_id: str, sample: int, on_step: Callable[[int], None] = lambda step: None
 ) -> Replay:
-    """Regenerate one completion of a GRPO run.
+    """Regenerate one completion of a reinforcement-learning run.
 
     The whole step is sampled again, because a matrix product may round differently in a batch of another size.
 
@@ -53,16 +54,16 @@ def replay(
         ConfigError: the run has no such completion.
         InvariantError: repeated steps give other weights than the ledger says.
     """
-    recipe = parse(GrpoRecipe, read_toml(run.config), source=str(run.config))
+    recipe = _recipe(run)
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
     policy = load_policy(recipe.model.model_copy(update={"path": path}))
-    _repeat_steps(run, recipe, policy, start, step, on_step)
-    problems = make_task(recipe.task).problems("train")
-    chosen = [problems[index] for index in problem_order(len(problems), recipe, step)]
+    problems = _Problems(run, recipe)
+    _repeat_steps(run, recipe, policy, problems, start, step, on_step)
+    chosen = next(found for found in problems.rounds(step) if problem_id in [problem.id for problem in found])
     groups = collect(
-        policy, recipe.task.template, chosen, recipe.grpo.group_size, recipe.sampling,
+        policy, recipe.task.template, chosen, recipe.batch.group_size, recipe.sampling,
         seed=recipe.run.seed, purpose="train", step=step,
     )  # fmt: skip
     group = next(group for group in groups if group.prompt.problem.id == problem_id)
@@ -87,24 +88,40 @@ def _recorded(run: RunDirectory, step: int, problem_id: str, sample: int) -> dic
     )
 
 
+def _recipe(run: RunDirectory) -> RlRecipe:
+    recipe = load_recipe(run.config)
+    if not isinstance(recipe, RlRecipe):
+        raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
+    return recipe
+
+
+class _Problems:
+    """The problems of each step, as the ledger names them."""
+
+    def __init__(self, run: RunDirectory, recipe: RlRecipe) -> None:
+        self._ids = {line["step"]: line["problems"] for line in run.ledger.lines() if "problems" in line}
+        self._problems = {problem.id: problem for problem in make_task(recipe.task).problems("train")}
+
+    def rounds(self, step: int) -> list[list[Problem]]:
+        """The problems of each round of sampling: the first, then the refills."""
+        return [[self._problems[name] for name in names] for names in self._ids[step]]
+
+
 def _repeat_steps(
-    run: RunDirectory, recipe: GrpoRecipe, policy: Policy, start: int | None, end: int, on_step: Callable[[int], None]
-) -> None:
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
+    run: RunDirectory, recipe: RlRecipe, policy: Policy, problems: _Problems, start: int | None, end: int,
+    on_step: Callable[[int], None],
+) -> None:  # fmt: skip
+    learner = LEARNERS[recipe.algorithm](recipe, policy)
     if start is not None:
-        state = load_trainer_state(run.checkpoint(start))
-        optimizer.load_state(state.tensors, state.facts["updates_done"])
-    reference = load_policy(recipe.model).freeze() if recipe.loss.kl_coef > 0 else None
+        restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, learner.critic)
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
-    task = make_task(recipe.task)
-    problems = task.problems("train")
-    with make_verifier(task.verifier, recipe.verifier) as verifier:
+    with make_verifier(make_task(recipe.task).verifier, recipe.verifier) as verifier:
         for step in range(start or 0, end):
             on_step(step)
-            chosen = [problems[index] for index in problem_order(len(problems), recipe, step)]
-            grpo_step(step, chosen, policy, reference, verifier, optimizer, recipe)
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
+            first, *refills = problems.rounds(step)
+            learner.step(step, first, [problem for found in refills for problem in found], verifier)
             if weight_fingerprint(policy.model) != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

@@ -36,39 +36,55 @@ class OptimizerConfig(Section):
 class Optimizer:
     """AdamW and its schedule as one object: `update(step)` is one optimizer step."""
 
-    def __init__(self, model: torch.nn.Module, config: OptimizerConfig, num_steps: int) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        config: OptimizerConfig,
+        num_steps: int,
+        critic: torch.nn.Module | None = None,
+        critic_lr: float = 0.0,
+    ) -> None:
         self.config = config
         self.num_steps = num_steps
         """Steps in the whole run; the schedule ends there."""
         self.updates_done = 0
         """Updates so far: the policy's version."""
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        matrices = [parameter for parameter in self._parameters if parameter.ndim >= 2]
-        vectors = [parameter for parameter in self._parameters if parameter.ndim < 2]
-        decayed = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-        self.adamw = torch.optim.AdamW(decayed, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+        parts = [(model, config.lr)] + ([(critic, critic_lr)] if critic else [])
+        self._parts = [[p for p in module.parameters() if p.requires_grad] for module, _ in parts]
+        """Policy, then the critic if there is one; each is clipped by its own norm."""
+        groups = []
+        for parameters, (_, lr) in zip(self._parts, parts, strict=True):
+            matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
+            vectors = [parameter for parameter in parameters if parameter.ndim < 2]
+            groups.append({"params": matrices, "weight_decay": config.weight_decay, "lr": lr, "peak": lr})
+            groups.append({"params": vectors, "weight_decay": 0.0, "lr": lr, "peak": lr})
+        self.adamw = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
     def update(self, step: int) -> float:
-        """Clip, step, clear, at the rate of this step; returns the gradient's norm before clipping.
+        """Clip, step, clear, at the rate of this step; returns the policy gradient's norm before clipping.
 
         Raises:
             InvariantError: the gradient is not finite; the weights are left as they were.
         """
         limit = self.config.max_grad_norm or math.inf
-        norm = clip_grad_norm_(self._parameters, limit, foreach=True).item()
-        if not math.isfinite(norm):
+        norms = [clip_grad_norm_(parameters, limit, foreach=True).item() for parameters in self._parts]
+        if not all(math.isfinite(norm) for norm in norms):
             raise InvariantError(
-                f"the gradient's norm is {norm} at update {self.updates_done}; the weights are unchanged"
+                f"the gradient's norm is {norms[0]} at update {self.updates_done}; the weights are unchanged"
+                if len(norms) == 1
+                else f"the norms of the policy's and the critic's gradient are {norms} at update "
+                f"{self.updates_done}; the weights are unchanged"
             )
+        share = learning_rate_share(self.config, step, self.num_steps)
         for group in self.adamw.param_groups:
-            group["lr"] = self.lr(step)
+            group["lr"] = group["peak"] * share
         self.adamw.step()
         self.adamw.zero_grad(set_to_none=True)
         self.updates_done += 1
-        return norm
+        return norms[0]
 
     def lr(self, step: int) -> float:
-        """Learning rate of a step (0-based)."""
+        """The policy's learning rate of a step (0-based)."""
         return self.config.lr * learning_rate_share(self.config, step, self.num_steps)
 
     def state(self) -> dict[str, Tensor]:

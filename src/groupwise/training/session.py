@@ -13,10 +13,14 @@ from pydantic import Field
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
+from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, open_run
 from groupwise.training.optimizer import Optimizer
+
+CRITIC = "critic:"
+"""Prefix of the critic's weights among a checkpoint's tensors."""
 
 
 class RunConfig(Section):
@@ -32,6 +36,15 @@ class RunConfig(Section):
     """Steps between two checkpoints; what came after the last one is done again on a resume."""
     keep_checkpoints: int = Field(2, ge=1)
     """Newest checkpoints to keep; the best by dev and the last are always kept."""
+
+
+def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) -> None:
+    """Bring optimizer and critic back to where a checkpoint's state left them."""
+    moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
+    optimizer.load_state(moments, state.facts["updates_done"])
+    if critic:
+        weights = {n.removeprefix(CRITIC): tensor for n, tensor in state.tensors.items() if n.startswith(CRITIC)}
+        critic.load_state(weights)
 
 
 class Session:
@@ -55,6 +68,15 @@ class Session:
         self.stopping = False
         """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
 
+    @property
+    def ending(self) -> bool:
+        """Whether the run was told to end before its last step."""
+        return bool(self.facts.get("ending"))
+
+    def end(self) -> None:
+        """End the run after the step in hand, as if it were the last one."""
+        self.facts["ending"] = True
+
     def _refuse_finished(self) -> None:
         if self.directory.finished.exists():
             raise CheckpointError(
@@ -71,27 +93,28 @@ class Session:
         """Where to load the policy from: the checkpoint when resuming, else the recipe's path."""
         return str(self._checkpoint) if self._checkpoint else path
 
-    def attach(self, policy: Policy, optimizer: Optimizer) -> None:
-        """Name what checkpoints save, restore the optimizer, and cut off what came after the checkpoint."""
-        self.policy, self.optimizer = policy, optimizer
+    def attach(self, policy: Policy, optimizer: Optimizer, critic: Critic | None = None) -> None:
+        """Name what checkpoints save, restore optimizer and critic, and cut off what came after the checkpoint."""
+        self.policy, self.optimizer, self.critic = policy, optimizer, critic
         if self._restart_with is not None:
             begin_run(self.directory.path, self._restart_with)
         self.directory.ledger.truncate(self.facts["ledger"])
         self.directory.metrics.truncate(self.facts["metrics"])
         if self._checkpoint:
-            optimizer.load_state(self._tensors, self.facts["updates_done"])
+            restore(TrainerState(self.facts, self._tensors), optimizer, critic)
         self._tensors = {}
 
     def steps(self) -> Iterator[int]:
         """The steps left to do (0-based); writes checkpoints between them and ends early when stopping."""
         with self._finish_step_on_interrupt():
             for step in range(self.resumed_at, self.config.num_steps):
+                if self.stopping or self.ending:
+                    return
                 yield step
                 done = step + 1
-                if done % self.config.checkpoint_every == 0 or done == self.config.num_steps or self.stopping:
+                last = done == self.config.num_steps or self.stopping or self.ending
+                if last or done % self.config.checkpoint_every == 0:
                     self.checkpoint(done)
-                if self.stopping:
-                    return
 
     def record(self, ledger: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Append one line each to the ledger (must repeat exactly) and to the metrics (may differ)."""
@@ -112,7 +135,8 @@ class Session:
             "ledger": self.directory.ledger.size,
             "metrics": self.directory.metrics.size,
         }
-        save_checkpoint(path, self.policy, TrainerState(dict(self.facts), self.optimizer.state()))
+        critic = {CRITIC + name: tensor for name, tensor in self.critic.state()} if self.critic else {}
+        save_checkpoint(path, self.policy, TrainerState(dict(self.facts), self.optimizer.state() | critic))
         self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
         return path
 

@@ -8,46 +8,31 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.aggregation import AGGREGATIONS, BatchSize, token_weights
-from groupwise.algorithms.kl import k3
-from groupwise.algorithms.policy_losses import clipped_ratio
-from groupwise.config import Section
+from groupwise.algorithms.aggregation import BatchSize, token_weights
+from groupwise.algorithms.importance import ImportanceWeights, importance_weights
+from groupwise.algorithms.objective import Tokens, token_loss
+from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
+from groupwise.models.critic import Critic
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy
+from groupwise.training.forward import Arrays, per_token
+from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.types import AdvantagedGroup, Completion
+from groupwise.types import Advantage, AdvantagedGroup, Completion, CriticView, FinishReason
 
 
-class LossConfig(Section):
-    """The policy loss."""
+class CriticLoss(NamedTuple):
+    """A critic that is trained together with the policy."""
 
-    clip_low: float = Field(0.2, ge=0, lt=1)
-    """ε_low: the ratio π/π_old may fall to 1 - ε_low before its gradient stops (PPO and GRPO: 0.2)."""
-    clip_high: float = Field(0.2, ge=0)
-    """ε_high: the ratio may rise to 1 + ε_high (GRPO: 0.2; DAPO's clip-higher: 0.28)."""
-    aggregation: str = "constant"
-    """How tokens are averaged: `constant` (Dr. GRPO), `token` (DAPO) or `sequence` (GRPO)."""
-    kl_coef: float = Field(0.0, ge=0)
-    """Weight β of the k3 estimate of KL(π ‖ reference) in the loss; 0 loads no reference (DeepSeekMath: 0.04)."""
-    mini_batches: int = Field(1, ge=1)
-    """Optimizer updates per step: the groups are cut into this many parts. 1 is strictly on-policy."""
-    epochs: int = Field(1, ge=1)
-    """Passes over the step's groups."""
-    tokens_per_micro_batch: int = Field(4096, ge=1)
-    """Most tokens in one forward and backward; changes memory and speed, never the result beyond rounding. 4096 suits
-    a processor's caches; a GPU wants more."""
-    max_logprob_difference: float = Field(0.0, ge=0)
-    """Training stops when a sampled token's log-probability differs by more than this between sampler and trainer;
-    0 means 1e-4 in fp32 and 0.5 in bf16."""
-
-    def model_post_init(self, context: object) -> None:
-        if self.aggregation not in AGGREGATIONS:
-            raise ValueError(f"aggregation = {self.aggregation!r}: allowed are {', '.join(AGGREGATIONS)}")
+    critic: Critic
+    coef: float
+    """Weight of the value loss."""
+    clip: float
+    """How far a value may move from the one at sampling, in units of the reward; 0: any distance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +40,19 @@ class MicroBatch:
     """One forward and backward; per-token tensors are (M,) in the order of the pack's targets."""
 
     packed: Pack
+    lengths: Tensor
+    """(B,) tokens of each completion."""
     advantages: Tensor
     weights: Tensor
     """Weight of each token's loss; over all micro-batches of an update the loss is Σ weight · token loss."""
     sampling_logprobs: Tensor
+    old_logprobs: Tensor | None
+    """Of the trainer before the step's first update; None: the sampler's are as good."""
+    values: Tensor | None
+    """The critic's, when sampled; None without one."""
+    returns: Tensor | None
+    value_weight: float
+    """Weight of each token's value loss: 1 / tokens of the update."""
 
 
 class UpdateMetrics(NamedTuple):
@@ -67,11 +61,11 @@ class UpdateMetrics(NamedTuple):
     surrogate: float
     """Value of the loss. On-policy it is about 0 whatever happens; its gradient is what counts."""
     grad_norm: float
-    """Norm of the gradient before clipping, mean over updates."""
+    """Norm of the policy's gradient before clipping, mean over updates."""
     clipped: float
-    """Share of tokens whose gradient the clip stopped."""
+    """Share of tokens at which a bound of the policy loss held."""
     kl: float
-    """Mean k3 against the reference in nats; 0 without one."""
+    """Mean estimate of KL(π ‖ reference) in nats per token; 0 without a reference."""
     ratio_max: float
     """Largest π/π_old."""
     logprob_difference: float
@@ -79,6 +73,15 @@ class UpdateMetrics(NamedTuple):
     num_updates: int
     num_tokens: int
     """Completion tokens trained on."""
+    value_loss: float = 0.0
+    """Mean value loss per token; 0 without a critic."""
+    weights_bounded: float = 0.0
+    """Share of tokens whose importance weight was truncated or masked; 0 without correction."""
+    effective_samples: float = 1.0
+    """Effective sample size of the importance weights as a share of the sample; 1 without correction."""
+
+
+NO_UPDATE = UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)
 
 
 def update_policy(
@@ -91,30 +94,34 @@ def update_policy(
     temperature: float,
     max_tokens: int,
     reference: Policy | None = None,
+    critic: CriticLoss | None = None,
 ) -> UpdateMetrics:
-    """One or several optimizer updates on a step's groups; groups without signal are skipped before the forward.
+    """One or several optimizer updates on a step's groups; groups without a gradient are skipped before the forward.
 
     The first update runs on the weights that sampled: its old_logprobs are its own, detached, so the ratio is exactly
-    1, and they are compared with the sampler's. Later updates divide by the sampler's.
+    1, and they are compared with the sampler's. Later updates divide by the sampler's, or, where `config.correction`
+    says that the sampler is another engine, by the trainer's from before the first update.
 
     Raises:
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
     """
     reports: list[UpdateMetrics] = []
+    old = _old_logprobs(policy, groups, config, temperature)
     for _ in range(config.epochs):
         for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
-            chosen = [groups[index] for index in part]
-            batch = make_micro_batches(chosen, config, max_tokens, policy.device)
+            chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
+            batch = make_micro_batches(chosen, config, max_tokens, policy.device, chosen_old)
             if batch:
-                first = not reports
-                reports.append(_one_update(policy, optimizer, batch, config, step, temperature, reference, first))
-    if not reports:
-        return UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)
-    return UpdateMetrics(
-        surrogate=float(np.mean([report.surrogate for report in reports])),
-        grad_norm=float(np.mean([report.grad_norm for report in reports])),
-        clipped=float(np.mean([report.clipped for report in reports])),
-        kl=float(np.mean([report.kl for report in reports])),
+                update = _Update(policy, config, temperature, reference, critic, first=not reports)
+                for micro in batch:
+                    update.backward(micro)
+                reports.append(update.report(optimizer.update(step)))
+    return _mean_report(reports) if reports else NO_UPDATE
+
+
+def _mean_report(reports: Sequence[UpdateMetrics]) -> UpdateMetrics:
+    means = [float(np.mean([one[i] for one in reports])) for i in range(len(UpdateMetrics._fields))]
+    return UpdateMetrics._make(means)._replace(
         ratio_max=max(report.ratio_max for report in reports),
         logprob_difference=reports[0].logprob_difference,
         num_updates=len(reports),
@@ -122,56 +129,97 @@ def update_policy(
     )
 
 
+def _old_logprobs(
+    policy: Policy, groups: Sequence[AdvantagedGroup], config: LossConfig, temperature: float
+) -> list[Arrays] | None:
+    """The trainer's log-probabilities before the first update, where the sampler's will not do."""
+    if config.correction.bound == "none" or config.num_updates == 1:
+        return None
+    return per_token(
+        [group.scored.group for group in groups],
+        lambda packed: policy.token_logprobs(packed, temperature).logprobs,
+        config.tokens_per_micro_batch,
+        policy.device,
+    )
+
+
+class _Row(NamedTuple):
+    """A completion that is trained on."""
+
+    completion: Completion
+    advantage: Advantage
+    critic: CriticView | None
+    old_logprobs: NDArray[np.float32] | None
+
+
 def make_micro_batches(
-    groups: Sequence[AdvantagedGroup], config: LossConfig, max_tokens: int, device: torch.device
+    groups: Sequence[AdvantagedGroup],
+    config: LossConfig,
+    max_tokens: int,
+    device: torch.device,
+    old_logprobs: Sequence[Arrays] | None = None,
 ) -> list[MicroBatch]:
     """Pack an update's groups. The denominator counts every judged completion, also of groups without signal."""
-    judged = [_judged(group) for group in groups]
+    rows_of = [_rows(group, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
     batch = BatchSize(
-        num_completions=sum(len(rows) for rows in judged),
-        num_tokens=sum(completion.num_tokens for rows in judged for completion, _ in rows),
+        num_completions=sum(len(rows) for rows in rows_of),
+        num_tokens=sum(row.completion.num_tokens for rows in rows_of for row in rows),
         max_tokens=max_tokens,
     )
-    # with a KL term every completion has a gradient, also where all advantages are zero
+    # with a KL term, an entropy bonus or a critic every completion has a gradient, also where all advantages are zero
+    always = config.objective.kl_coef > 0 or config.entropy_coef > 0
     kept = [
         (group.scored.group.prompt.token_ids, rows)
-        for group, rows in zip(groups, judged, strict=True)
-        if rows and (group.scored.has_signal or config.kl_coef > 0)
+        for group, rows in zip(groups, rows_of, strict=True)
+        if rows and (group.has_gradient or group.critic or always)
     ]
     pieces = [(prompt, part) for prompt, rows in kept for part in _split(prompt, rows, config.tokens_per_micro_batch)]
-    sizes = [len(prompt) + sum(completion.num_tokens for completion, _ in rows) for prompt, rows in pieces]
+    sizes = [len(prompt) + sum(row.completion.num_tokens for row in rows) for prompt, rows in pieces]
     chunks = micro_batches(sizes, config.tokens_per_micro_batch)
     return [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
 
 
-Row = tuple[Completion, float]
-"""A completion and its advantage."""
+def _rows(group: AdvantagedGroup, config: LossConfig, old_logprobs: Arrays | None) -> list[_Row]:
+    completions = group.scored.group.completions
+    views = group.critic or (None,) * len(completions)
+    old: Sequence[NDArray[np.float32] | None] = old_logprobs or [None] * len(completions)
+    return [
+        _Row(completion, advantage, view, before)
+        for completion, advantage, view, before in zip(completions, group.advantages, views, old, strict=True)
+        if advantage is not None
+        and not (config.truncated == "mask" and completion.finish_reason is FinishReason.LENGTH)
+    ]
 
 
-def _judged(group: AdvantagedGroup) -> list[Row]:
-    pairs = zip(group.scored.group.completions, group.advantages, strict=True)
-    return [(completion, advantage) for completion, advantage in pairs if advantage is not None]
-
-
-def _split(prompt: tuple[int, ...], rows: list[Row], budget: int) -> list[list[Row]]:
+def _split(prompt: tuple[int, ...], rows: list[_Row], budget: int) -> list[list[_Row]]:
     """A group that is larger than a micro-batch is cut between completions; its prompt is then computed again."""
     room = max(1, budget - len(prompt))
-    return [[rows[i] for i in part] for part in micro_batches([row[0].num_tokens for row in rows], room)]
+    sizes = [row.completion.num_tokens for row in rows]
+    return [[rows[i] for i in part] for part in micro_batches(sizes, room)]
 
 
 def _micro_batch(
-    pieces: Sequence[tuple[tuple[int, ...], list[Row]]], batch: BatchSize, aggregation: str, device: torch.device
+    pieces: Sequence[tuple[tuple[int, ...], list[_Row]]], batch: BatchSize, aggregation: str, device: torch.device
 ) -> MicroBatch:
     rows = [row for _, part in pieces for row in part]
-    lengths = torch.tensor([completion.num_tokens for completion, _ in rows])
-    advantages = torch.tensor([advantage for _, advantage in rows], dtype=torch.float32)
-    sampling = _sampling_logprobs([completion for completion, _ in rows])
-    sequences = [Sequences(prompt, [completion.token_ids for completion, _ in part]) for prompt, part in pieces]
+    lengths = torch.tensor([row.completion.num_tokens for row in rows])
+    advantages = [np.broadcast_to(np.float32(row.advantage), row.completion.num_tokens) for row in rows]
+    sequences = [Sequences(prompt, [row.completion.token_ids for row in part]) for prompt, part in pieces]
+
+    def tensor(arrays: Sequence[NDArray[np.float32] | None]) -> Tensor | None:
+        found = [array for array in arrays if array is not None]
+        return torch.from_numpy(np.concatenate(found)).to(device) if len(found) == len(rows) else None
+
     return MicroBatch(
         packed=pack(sequences, device),
-        advantages=advantages.repeat_interleave(lengths).to(device),
+        lengths=lengths.to(device),
+        advantages=torch.from_numpy(np.concatenate(advantages)).to(device),
         weights=token_weights(lengths, batch, aggregation).to(device),
-        sampling_logprobs=torch.from_numpy(sampling).to(device),
+        sampling_logprobs=torch.from_numpy(_sampling_logprobs([row.completion for row in rows])).to(device),
+        old_logprobs=tensor([row.old_logprobs for row in rows]),
+        values=tensor([row.critic.values if row.critic else None for row in rows]),
+        returns=tensor([row.critic.returns if row.critic else None for row in rows]),
+        value_weight=1 / batch.num_tokens,
     )
 
 
@@ -187,43 +235,106 @@ def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]
     return logprobs
 
 
-def _one_update(
-    policy: Policy,
-    optimizer: Optimizer,
-    batch: Sequence[MicroBatch],
-    config: LossConfig,
-    step: int,
-    temperature: float,
-    reference: Policy | None,
-    first: bool,
-) -> UpdateMetrics:
-    surrogate, clipped, kl, ratio_max, difference, count = 0.0, 0, 0.0, 0.0, 0.0, 0
-    for micro in batch:
-        logprobs = policy.token_logprobs(micro.packed, temperature).logprobs
-        old_logprobs = logprobs.detach() if first else micro.sampling_logprobs
-        if first:
-            difference = max(difference, _compare(logprobs.detach(), micro.sampling_logprobs, policy, config))
-        policy_loss = clipped_ratio(logprobs, old_logprobs, micro.advantages, config.clip_low, config.clip_high)
-        token_loss = policy_loss.loss
-        if reference is not None:
-            with torch.no_grad():
-                ref_logprobs = reference.token_logprobs(micro.packed, temperature).logprobs
-            token_kl = k3(logprobs, ref_logprobs)
-            token_loss = token_loss + config.kl_coef * token_kl
-            kl += token_kl.detach().sum().item()
-        loss = (micro.weights * token_loss).sum()
+class _Update:
+    """One optimizer update: gradients are accumulated over its micro-batches, and what is reported with them."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: LossConfig,
+        temperature: float,
+        reference: Policy | None,
+        critic: CriticLoss | None,
+        *,
+        first: bool,
+    ) -> None:
+        self.policy, self.config, self.temperature = policy, config, temperature
+        self.reference, self.critic, self.first = reference, critic, first
+        self.loss = self.clipped = self.kl = self.value_loss = 0.0
+        self.ratio_max = self.difference = 0.0
+        self.bounded = self.weight_sum = self.weight_squares = 0.0
+        self.num_weights = self.num_tokens = 0
+
+    def backward(self, micro: MicroBatch) -> None:
+        """Forward, loss and backward of one micro-batch."""
+        states = self.policy.completion_states(micro.packed)
+        logprobs, entropy = self.policy.logprobs_of(states, micro.packed.targets, self.temperature)
+        old_logprobs = self._old(logprobs.detach(), micro)
+        importance = self._importance(old_logprobs, micro)
+        tokens = Tokens(
+            logprobs, entropy, old_logprobs, micro.advantages, micro.lengths, self._reference(micro), importance
+        )
+        found = token_loss(tokens, self.config.objective)
+        loss = (micro.weights * found.loss).sum()
+        surrogate = loss.item()
+        if self.critic is not None:
+            loss = loss + self._value_loss(self.critic, states, micro)
         loss.backward()
-        surrogate += loss.item()
-        clipped += int(policy_loss.clipped.sum())
-        ratio_max = max(ratio_max, policy_loss.ratio.max().item())
-        count += len(logprobs)
-    grad_norm = optimizer.update(step)
-    return UpdateMetrics(surrogate, grad_norm, clipped / count, kl / count, ratio_max, difference, 1, count)
+        self.loss += surrogate
+        self.clipped += float(found.clipped.sum())
+        self.kl += found.kl.sum().item()
+        self.ratio_max = max(self.ratio_max, found.ratio.max().item())
+        self.num_tokens += len(logprobs)
+
+    def _old(self, logprobs: Tensor, micro: MicroBatch) -> Tensor:
+        if self.first:
+            self.difference = max(
+                self.difference, _compare(logprobs, micro.sampling_logprobs, self.policy, self.config)
+            )
+            return logprobs
+        return micro.sampling_logprobs if micro.old_logprobs is None else micro.old_logprobs
+
+    def _reference(self, micro: MicroBatch) -> Tensor | None:
+        if self.reference is None:
+            return None
+        with torch.no_grad():
+            return self.reference.token_logprobs(micro.packed, self.temperature).logprobs
+
+    def _importance(self, old_logprobs: Tensor, micro: MicroBatch) -> Tensor | None:
+        correction = self.config.correction
+        if correction.bound == "none":
+            return None
+        found: ImportanceWeights = importance_weights(
+            old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
+        )
+        self.bounded += found.bounded.sum().item()
+        self.weight_sum += found.sum.item()
+        self.weight_squares += found.sum_squares.item()
+        self.num_weights += len(found.weights) if correction.level == "token" else len(micro.lengths)
+        return found.weights
+
+    def _value_loss(self, critic: CriticLoss, states: Tensor, micro: MicroBatch) -> Tensor:
+        if micro.values is None or micro.returns is None:
+            raise InvariantError("a critic is trained on completions whose values and returns were never computed")
+        values = critic.critic.values(micro.packed, states)
+        loss = clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
+        self.value_loss += loss.item()
+        return critic.coef * loss
+
+    def report(self, grad_norm: float) -> UpdateMetrics:
+        """What the update did, after its optimizer step."""
+        count = self.num_tokens
+        return UpdateMetrics(
+            surrogate=self.loss,
+            grad_norm=grad_norm,
+            clipped=self.clipped / count,
+            kl=self.kl / count,
+            ratio_max=self.ratio_max,
+            logprob_difference=self.difference,
+            num_updates=1,
+            num_tokens=count,
+            value_loss=self.value_loss,
+            weights_bounded=self.bounded / count,
+            effective_samples=self.weight_sum**2 / (self.weight_squares * self.num_weights)
+            if self.weight_squares
+            else float(not self.num_weights),
+        )
 
 
 def _compare(logprobs: Tensor, sampling_logprobs: Tensor, policy: Policy, config: LossConfig) -> float:
     """Largest difference between trainer and sampler on the same weights and tokens."""
-    allowed = config.max_logprob_difference or (1e-4 if policy.compute_dtype is torch.float32 else 0.5)
+    expected = math.inf if config.correction.bound != "none" else 1e-4 if policy.compute_dtype is torch.float32 else 0.5
+    allowed = config.max_logprob_difference or expected
     difference = (logprobs - sampling_logprobs).abs().max().item()
     if not math.isfinite(difference) or difference > allowed:
         raise InvariantError(

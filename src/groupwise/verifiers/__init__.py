@@ -8,26 +8,51 @@ from types import MappingProxyType
 
 from groupwise.errors import ConfigError
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
+from groupwise.verifiers.composition import ComposedVerifier
 from groupwise.verifiers.countdown import CountdownVerifier
+from groupwise.verifiers.judge.verifier import JudgeVerifier
+from groupwise.verifiers.logic import LOGIC_VERIFIERS
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.score import check_failures, failure_share, score
+from groupwise.verifiers.overlap import OverlappedScoring
+from groupwise.verifiers.parts import check_lengths, second_verifiers
+from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score
 
-VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType({"math": MathVerifier, "countdown": CountdownVerifier})
+VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
+    {"math": MathVerifier, "countdown": CountdownVerifier, "judge": JudgeVerifier, **LOGIC_VERIFIERS}
+)
 """Name, as a task states it, to class."""
 
 
 def make_verifier(name: str, config: VerifierConfig | None = None) -> Verifier:
-    """The verifier of that name.
+    """The verifier of that name, with the parts of the configuration around it.
 
     Raises:
-        ConfigError: there is no such verifier; the message names those there are.
+        ConfigError: there is no such verifier, or it is its own second opinion; the message says what is allowed.
     """
+    config = config if config is not None else VerifierConfig()
+    is_plain = not config.parts and config.cap_wrong is None
+    return _plain(name, config) if is_plain else _composed(name, config)
+
+
+def _composed(name: str, config: VerifierConfig) -> Verifier:
+    second = second_verifiers(config.parts)
+    if name in second.values():
+        raise ConfigError(f"the task's verifier is {name!r} already; a second opinion must come from another one")
+    alone = config.model_copy(update={"parts": {}, "cap_wrong": None})
+    # a second verifier's reward is its opinion, 0 to 1; what that earns is the part's weight
+    opinion = alone.model_copy(update={"correct_reward": 1.0, "format_reward": 0.0})
+    others = {part: _plain(verifier, opinion) for part, verifier in second.items()}
+    return ComposedVerifier(_plain(name, alone), config, others)
+
+
+def _plain(name: str, config: VerifierConfig) -> Verifier:
     if name not in VERIFIERS:
         raise ConfigError(f"there is no verifier {name!r}; known are {', '.join(sorted(VERIFIERS))}")
     return VERIFIERS[name](config)
 
 
 __all__ = [
-    "VERIFIERS", "CountdownVerifier", "Finding", "MathVerifier", "Request", "Verifier", "VerifierConfig",
-    "check_failures", "failure_share", "make_verifier", "score", "verdict",
+    "VERIFIERS", "ComposedVerifier", "CountdownVerifier", "Finding", "JudgeVerifier", "MathVerifier",
+    "OverlappedScoring", "Request", "Verifier", "VerifierConfig", "check_failures", "check_lengths", "failure_share",
+    "make_verifier", "part_statistics", "score", "verdict",
 ]  # fmt: skip

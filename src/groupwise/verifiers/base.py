@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import Section
 from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers.judge.config import JudgeConfig
+from groupwise.verifiers.parts import PartConfig, PartName, contradiction
 
 Extraction = Literal["boxed", "tag", "last_number"]
 
@@ -26,6 +28,8 @@ class Request(NamedTuple):
     """Most tokens it could have had."""
     truncated: bool = False
     """True when it ran into that limit."""
+    prefill: str = ""
+    """The beginning of `text` that the prompt had already written."""
 
 
 class VerifierConfig(Section):
@@ -38,13 +42,26 @@ class VerifierConfig(Section):
     """Reward part `accuracy` of a correct answer; any other answer earns 0. DeepSeek-R1-Zero: 1."""
     format_reward: float = Field(default=0.0, allow_inf_nan=False)
     """Reward part `format`, paid only when the tags are right: one `<think>`, one `</think>`, in order, then an
-    answer."""
+    answer. A part of kind `format` is stricter; only one of the two can be set."""
     timeout_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`."""
     num_workers: int = Field(default=1, ge=1)
     """Worker processes for comparisons that the exact fast path cannot decide; started when first needed."""
     max_failure_share: float = Field(default=0.05, ge=0, le=1)
     """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
+    judge: JudgeConfig = JudgeConfig()
+    """The model that the verifier `judge` asks."""
+    parts: dict[PartName, PartConfig] = Field(default_factory=dict)
+    """More parts of the reward, by a name of your own: style, and the opinions of other verifiers."""
+    cap_wrong: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """The most a completion without a correct answer may earn in all parts together; None: no cap."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        fault = contradiction(self.parts, self.format_reward, self.correct_reward, self.cap_wrong)
+        if fault:
+            raise ValueError(fault)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The stage between sampling and advantages: one verdict per completion, and the stop when the verifier fails."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
 
 from groupwise.errors import VerifierError
 from groupwise.types import FinishReason, Group, ScoredGroup, Verdict
@@ -23,6 +24,7 @@ def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = 
             completion.num_tokens,
             max_tokens,
             completion.finish_reason is FinishReason.LENGTH,
+            group.prompt.prefill,
         )
         for group in groups
         for completion in group.completions
@@ -38,6 +40,28 @@ def failure_share(scored: Sequence[ScoredGroup]) -> float:
     """Share (0 to 1) of verdicts that say nothing about the completion: timeouts and crashes of the verifier."""
     verdicts = _verdicts(scored)
     return sum(not verdict.outcome.judged for verdict in verdicts) / len(verdicts) if verdicts else 0.0
+
+
+def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
+    """What the parts of the reward did, over judged completions.
+
+    `part/NAME/mean` and `part/NAME/std` (of the population) of every part, weighted as paid; `measure/NAME/mean` of
+    every measure, over the completions that have it; `disagreement/NAME` counts the completions on which the second
+    verifier NAME disagreed with the task's.
+    """
+    judged = [verdict for verdict in _verdicts(scored) if verdict.outcome.judged]
+    parts, measures = (_by_name(each) for each in ([v.parts for v in judged], [v.measures for v in judged]))
+    found = {f"part/{name}/mean": fmean(values) for name, values in parts.items()}
+    found |= {f"part/{name}/std": pstdev(values) for name, values in parts.items()}
+    counts = {name: values for name, values in measures.items() if name.startswith("disagreement/")}
+    found |= {f"measure/{name}/mean": fmean(values) for name, values in measures.items() if name not in counts}
+    return found | {name: sum(values) for name, values in counts.items()}
+
+
+def _by_name(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {
+        name: [float(row[name]) for row in rows if name in row] for name in sorted({n for row in rows for n in row})
+    }
 
 
 def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:

@@ -11,14 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.advantages import group_advantages
+from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
 from groupwise.rollout.collect import collect
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.update import LossConfig, UpdateMetrics, make_micro_batches, update_policy
+from groupwise.training.loss_config import LossConfig
+from groupwise.training.update import UpdateMetrics, make_micro_batches, update_policy
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
 
 MAX_TOKENS = 10
@@ -68,7 +69,8 @@ def make_groups(
         verdicts = [
             Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned
         ]
-        groups.append(AdvantagedGroup(ScoredGroup(group, tuple(verdicts)), group_advantages(earned, "group_mean")))
+        [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
+        groups.append(AdvantagedGroup(ScoredGroup(group, tuple(verdicts)), advantages))
     return groups
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from groupwise.errors import VerifierError
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
-from groupwise.verifiers import MathVerifier, Verifier, check_failures, failure_share, score
+from groupwise.verifiers import MathVerifier, Verifier, check_failures, failure_share, part_statistics, score
 from groupwise.verifiers.base import Request
 
 
@@ -63,3 +63,33 @@ def test_a_verifier_that_loses_a_verdict_is_an_error() -> None:
 
     with pytest.raises(VerifierError, match="0 verdicts for 1 completions"):
         score([group("a", "3", ["x"])], Lossy())
+
+
+def test_part_statistics_by_hand() -> None:
+    verdicts = (
+        Verdict(Outcome.CORRECT, {"accuracy": 1.0, "tone": 0.1}, "", measures={"tone": 1.0, "disagreement/judge": 1.0}),
+        Verdict(Outcome.WRONG, {"accuracy": 0.0, "tone": 0.0}, "", measures={"tone": 0.5, "disagreement/judge": 1.0}),
+        Verdict(Outcome.UNPARSABLE, {"accuracy": 0.0, "tone": 0.2}, "", measures={"disagreement/judge": 0.0}),
+        Verdict(Outcome.UNPARSABLE, {"accuracy": 1.0, "tone": 0.1}, ""),
+        Verdict(Outcome.CRASHED, {}, "", measures={"tone": 9.0}),
+    )
+    found = part_statistics([ScoredGroup(group("a", "3", [""] * 5), verdicts)])
+    assert found == pytest.approx({
+        "part/accuracy/mean": 0.5, "part/accuracy/std": 0.5,
+        "part/tone/mean": 0.1, "part/tone/std": 0.1 / 2**0.5,
+        "measure/tone/mean": 0.75, "disagreement/judge": 2.0,
+    })  # fmt: skip
+    assert all(type(value) is float for value in found.values())
+    assert part_statistics([]) == part_statistics([scored_with(Outcome.TIMEOUT)]) == {}
+
+
+def test_requests_say_lengths_limit_and_prefill() -> None:
+    seen: list[Request] = []
+
+    class Watching(MathVerifier):
+        def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+            seen.extend(requests)
+            return super().verify_many(requests)
+
+    score([group("a", "3", ["x"], prefill="<think>")], Watching(), max_tokens=7)
+    assert seen == [Request(seen[0].problem, "<think>x", 1, 7, False, "<think>")]

@@ -1,8 +1,10 @@
-"""What a GRPO step leaves behind: a line for a person, facts for the ledger."""
+"""What a step of reinforcement learning leaves behind: a line for a person, facts for the ledger."""
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.training.update import UpdateMetrics
-from groupwise.types import AdvantagedGroup, FinishReason, Outcome, ScoredGroup
+from groupwise.types import Advantage, AdvantagedGroup, FinishReason, Outcome, ScoredGroup, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,50 @@ class Seconds:
     train: float
 
 
+class Clock:
+    """Adds up where a step's time goes: `with clock("verify"): ...`."""
+
+    def __init__(self) -> None:
+        self._spent = {"generate": 0.0, "verify": 0.0, "train": 0.0}
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._spent[what] += time.perf_counter() - began
+
+    def seconds(self) -> Seconds:
+        return Seconds(**self._spent)
+
+
+class Drawn(NamedTuple):
+    """What a step drew, before groups without signal were replaced; without refills, the same as what it kept."""
+
+    num_tokens: int
+    num_groups: int
+    correct: float
+    """Share of judged completions that are correct: the unbiased pass rate."""
+
+
 class StepResult(NamedTuple):
     """What one step did."""
 
     groups: list[AdvantagedGroup]
     update: UpdateMetrics
     seconds: Seconds
+    problems: list[list[str]]
+    """Ids of the problems in each round of sampling: the first, then the refills."""
+    drawn: Drawn
+    explained_variance: float | None = None
+    """Of the critic's values, before the update."""
+
+
+def drawn(scored: Sequence[ScoredGroup]) -> Drawn:
+    """Count everything that was sampled."""
+    judged = [verdict for group in scored for verdict in group.verdicts if verdict.outcome.judged]
+    right = sum(verdict.outcome is Outcome.CORRECT for verdict in judged)
+    tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
+    return Drawn(tokens, len(scored), right / len(judged) if judged else 0.0)
 
 
 class StepReport(NamedTuple):
@@ -58,6 +98,21 @@ class StepReport(NamedTuple):
     kl: float
     logprob_difference: float
     """Largest difference between sampler and trainer."""
+    parts: dict[str, float]
+    """Mean of each reward part over the judged completions that have it."""
+    sampled_tokens: int
+    """Completion tokens drawn in this step, refills included."""
+    sampled_groups: int
+    """Groups drawn, refills included."""
+    sampled_correct: float
+    """Share correct among all that was drawn; dynamic sampling makes `correct` differ from it."""
+    value_loss: float
+    explained_variance: float | None
+    """1 is a perfect critic; None without one."""
+    weights_bounded: float
+    """Share of tokens whose importance weight was truncated or masked."""
+    effective_samples: float
+    """Effective sample size of the importance weights, as a share."""
     tokens_per_second: float
     """Sampled completion tokens over the time of the whole step."""
     generate_s: float
@@ -117,11 +172,27 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         clipped=result.update.clipped,
         kl=result.update.kl,
         logprob_difference=result.update.logprob_difference,
-        tokens_per_second=sum(lengths) / (seconds.generate + seconds.verify + seconds.train),
+        parts=_mean_parts([verdict for _, verdict in judged]),
+        sampled_tokens=result.drawn.num_tokens,
+        sampled_groups=result.drawn.num_groups,
+        sampled_correct=result.drawn.correct,
+        value_loss=result.update.value_loss,
+        explained_variance=result.explained_variance,
+        weights_bounded=result.update.weights_bounded,
+        effective_samples=result.update.effective_samples,
+        tokens_per_second=result.drawn.num_tokens / (seconds.generate + seconds.verify + seconds.train),
         generate_s=seconds.generate,
         verify_s=seconds.verify,
         train_s=seconds.train,
     )
+
+
+def _mean_parts(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        for name, part in verdict.parts.items():
+            values.setdefault(name, []).append(part)
+    return {name: float(np.mean(found)) for name, found in sorted(values.items())}
 
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
@@ -133,8 +204,15 @@ def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
             verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
         ),
         "rewards": list(group.scored.rewards),
-        "advantages": list(group.advantages),
+        "advantages": [_fact(advantage) for advantage in group.advantages],
     }
+
+
+def _fact(advantage: Advantage | None) -> float | str | None:
+    """A completion's advantage; of one per token a hash."""
+    if isinstance(advantage, np.ndarray):
+        return hashlib.sha256(advantage.astype("<f4").tobytes()).hexdigest()[:16]
+    return advantage
 
 
 def hash_tokens(scored: Sequence[ScoredGroup]) -> str:

@@ -1,0 +1,70 @@
+"""The adversarial generator: completions whose verdict is known by construction.
+
+A right answer in the form that the task's template shows must be judged correct, however long the reasoning before it;
+everything else here must not. What projects judge differently (full-width digits, for example) is undecided.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from groupwise.audit import attacks, floods
+from groupwise.audit.cases import Case
+from groupwise.audit.form import Differs, Form, differs_as_number
+from groupwise.audit.judge import Canary
+from groupwise.tasks.base import Template
+from groupwise.types import Problem
+from groupwise.verifiers.base import Extraction
+from groupwise.verifiers.extraction import extract
+
+Kinds = Mapping[str, tuple[Callable[[Form], Iterator[str]], bool | None]]
+KINDS: Kinds = MappingProxyType({
+    "right answer": (attacks.right, True), "no answer": (attacks.nothing, False), "bare answer": (attacks.bare, False),
+    "question given back": (attacks.question, False), "numbers": (attacks.numbers, False), "candidates": (attacks.candidates, False),
+    "several answers": (attacks.several, False), "empty tags": (attacks.tags, False), "only in reasoning": (attacks.thinking, False),
+    "lookalikes": (attacks.lookalikes, False), "other digits": (attacks.other_digits, None), "orders to the judge": (attacks.orders, False),
+    "countdown tricks": (attacks.countdown, False),
+})  # fmt: skip
+"""Kinds of cases that cost little, and the verdict they must get."""
+FLOODS: Kinds = MappingProxyType({"bombs": (floods.bombs, False), "huge texts": (floods.huge, False)})
+"""Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""
+CODE = "code"
+"""Kind that needs a canary."""
+MANY_RIGHT = ("instructions", "game_move", "judge")
+"""Verifiers for which many texts are right, so that beside the reference answer nothing is known by construction."""
+
+
+def adversarial_cases(
+    problems: Sequence[Problem],
+    template: Template,
+    canary: Canary | None = None,
+    *,
+    verifier: str = "math",
+    extraction: Extraction = "boxed",
+    differs: Differs = differs_as_number,
+    with_floods: bool = True,
+) -> list[Case]:
+    """Cases of every kind for every problem; without a canary none that hold code."""
+    forms = [Form(problem, template, differs) for problem in problems]
+    made = [(form, *one) for form in forms for one in _texts(form, KINDS)]
+    if canary:
+        made += [(form, CODE, False, text) for form in forms for text in attacks.code(form, canary)]
+    if with_floods:
+        made += [(form, *one) for form in forms[:1] for one in _texts(form, FLOODS)]
+    is_unique = verifier not in MANY_RIGHT
+    return [
+        Case(f"{form.problem.id}, text {number}", kind, form.problem, text, expected if expected or is_unique else None)
+        for number, (form, kind, expected, text) in enumerate(made)
+        if expected is not False or not _is_right_anyway(form, text, extraction)
+    ]
+
+
+def _texts(form: Form, kinds: Kinds) -> Iterator[tuple[str, bool | None, str]]:
+    for kind, (make, expected) in kinds.items():
+        yield from ((kind, expected, text) for text in dict.fromkeys(make(form)))
+
+
+def _is_right_anyway(form: Form, text: str, extraction: Extraction) -> bool:
+    """Where the recipe chose to read the last number anywhere, a text that ends in the right one is no attack."""
+    if extraction != "last_number":
+        return False
+    return extract(text, extraction).answer == extract(form.answer(form.problem.reference), extraction).answer

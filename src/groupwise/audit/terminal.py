@@ -1,0 +1,76 @@
+"""An audit in the terminal: a table by kind, the misses with their explanations, and the verdict in one line."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.algorithms.statistics import Estimate
+from groupwise.audit.explanation import clipped
+from groupwise.audit.judge import Result
+from groupwise.audit.page import agreement_line, milliseconds, others, share, verdict_line
+from groupwise.audit.summary import Summary, Tally, outcomes
+
+
+def print_audit(
+    title: str, summary: Summary, explanations: Sequence[Sequence[str]], console: Console, most_alike: int
+) -> None:
+    """Print what an audit found: one explanation per miss, in their order; of misses alike only so many."""
+    console.print(_table(title, summary))
+    shown: Counter[tuple[str, str]] = Counter()
+    for result, steps in zip(summary.misses, explanations, strict=True):
+        alike = (str(result.miss), result.case.group)
+        shown[alike] += 1
+        if shown[alike] <= most_alike:
+            console.print(_miss(result, steps), soft_wrap=True, highlight=False)
+    if left := sum(max(0, count - most_alike) for count in shown.values()):
+        console.print(f"and {left} more like these: --json and --report have them", highlight=False)
+    if summary.undecided:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes(summary.undecided).items())
+        console.print(f"undecided  {len(summary.undecided)} cases, which never decide: {counts}", highlight=False)
+    console.print(f"latency    {milliseconds(summary.latency_ms)}", highlight=False)
+    if line := agreement_line(summary):
+        console.print(f"second opinion  {line}", highlight=False)
+    style = "bold green" if summary.passed else "bold red"
+    console.print(Text(verdict_line(summary), style=style), soft_wrap=True)
+
+
+def _table(title: str, summary: Summary) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
+    table.add_column("")
+    for name in ("right", "false positives", "false negatives"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, one in summary.groups.items():
+        table.add_row(*_cells(name, one))
+    if len(summary.groups) > 1:
+        table.add_section()
+        table.add_row(*_cells("all", summary.total), style="bold")
+    return table
+
+
+def _cells(name: str, one: Tally) -> list[Text | str]:
+    return [
+        Text(name).append(f"\n{others(one)}" if others(one) else "", style="dim"),
+        f"{one.right}/{one.decided}",
+        _rate(one.false_positives, one.false_positive_rate),
+        _rate(one.false_negatives, one.false_negative_rate),
+    ]
+
+
+def _rate(count: int, rate: Estimate) -> Text | str:
+    shown = f"{count}   {share(rate).replace(' %', '')}"
+    return "–" if math.isnan(rate.value) else Text(shown, style="red" if count else "")
+
+
+def _miss(result: Result, steps: Sequence[str]) -> Text:
+    case = result.case
+    told = Text(f"{result.miss}", style="red").append(f"  {case.group}, {case.name}\n", style="bold")
+    told.append(f"  reference {clipped(case.problem.reference)}\n  completion {clipped(case.text)}\n")
+    told.append(f"  {result.verdict.outcome} in {1000 * result.seconds:,.1f} ms", style="yellow")
+    for number, step in enumerate(steps or [result.verdict.evidence], start=1):
+        told.append(f"\n  {number}. {step}", style="dim")
+    return told

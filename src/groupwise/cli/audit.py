@@ -1,0 +1,161 @@
+"""`groupwise audit`: labelled cases, made-up attacks or programs through a verifier or the sandbox."""
+
+import json
+import tempfile
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from groupwise.audit.cases import Case, load_cases
+from groupwise.audit.explanation import explain
+from groupwise.audit.generator import adversarial_cases
+from groupwise.audit.judge import Canary, Limits, judge_cases
+from groupwise.audit.opinion import differs_for, opinion_for
+from groupwise.audit.page import page
+from groupwise.audit.references import REFERENCES, reference_problems
+from groupwise.audit.reward_function import RewardFunction, is_place
+from groupwise.audit.summary import Summary, as_json
+from groupwise.audit.terminal import print_audit
+from groupwise.config import Section, dump_toml, parse
+from groupwise.errors import ConfigError
+from groupwise.runs.atomic import write_file
+from groupwise.tasks import TASKS, TaskOptions, make_task
+from groupwise.tasks.base import Task, Template
+from groupwise.types import Problem
+from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+
+GRACE_S = 3.0
+"""Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
+MAX_EXPLAINED = 50
+"""Misses that are explained; the others come with the verdict's evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What the command line asks for."""
+
+    verifier: str
+    """A verifier's name, or `path/to/file.py:function`."""
+    cases: tuple[Path, ...]
+    tiers: tuple[str, ...]
+    task: str | None
+    references: tuple[str, ...]
+    num_problems: int
+    overrides: tuple[str, ...]
+    report: Path | None
+    as_json: bool
+
+    @property
+    def judges_like(self) -> str:
+        """The verifier whose tasks and second opinion fit: a reward function is attacked as the mathematical one is."""
+        return "math" if is_place(self.verifier) else self.verifier
+
+
+class _Settings(Section):
+    """What can be set."""
+
+    task: TaskOptions | None = None
+    """Where the attacked problems come from."""
+    verifier: VerifierConfig = VerifierConfig()
+    """How completions are judged."""
+
+
+def run_audit(request: AuditRequest, console: Console) -> bool:
+    """Audit a verifier and print what was found; True when every decided case has its expected verdict."""
+    settings = _settings(request)
+    task = make_task(settings.task) if settings.task else None
+    config = settings.verifier
+    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, _verifier(request, task, config) as verifier:
+        canary = Canary(Path(folder))
+        cases = _cases(request, task, config, canary)
+        limits = Limits(config.timeout_s + GRACE_S, timeout_is_hang=isinstance(verifier, RewardFunction))
+        opinion = opinion_for(task.verifier if task else request.judges_like, config.extraction)
+        with nullcontext() if request.as_json else console.status(f"judging {len(cases)} completions"):
+            results = list(judge_cases(verifier, cases, limits, canary, opinion))
+    summary = Summary(tuple(results), len(cases))
+    _show(request, summary, settings, console)
+    return summary.passed
+
+
+def _settings(request: AuditRequest) -> _Settings:
+    """With the task to attack: the one named, else, where nothing else is, the first that this verifier judges."""
+    if request.tiers and not request.cases:
+        raise ConfigError("--tier chooses among the cases of a file: name one with --cases")
+    fitting = [name for name, task in TASKS.items() if task.verifier == request.judges_like]
+    name = request.task or (fitting[0] if fitting and not request.cases and not request.references else None)
+    if name is not None and name not in TASKS:
+        raise ConfigError(f"there is no task {name!r}; known are {', '.join(TASKS)}")
+    return parse(_Settings, {"task": {"name": name}} if name else {}, request.overrides, source="the audit")
+
+
+def _verifier(request: AuditRequest, task: Task | None, config: VerifierConfig) -> Verifier:
+    if is_place(request.verifier):
+        return RewardFunction(request.verifier, config, task.template if task else None)
+    return make_verifier(request.verifier, config)
+
+
+def _cases(request: AuditRequest, task: Task | None, config: VerifierConfig, canary: Canary) -> list[Case]:
+    if request.cases:
+        return load_cases(request.cases, config.extraction, request.tiers)
+    subject = task.verifier if task else request.judges_like
+    return adversarial_cases(
+        _problems(request, task), task.template if task else Template(), canary,
+        verifier=subject, extraction=config.extraction, differs=differs_for(subject),
+    )  # fmt: skip
+
+
+def _problems(request: AuditRequest, task: Task | None) -> list[Problem]:
+    """The task's problems, evenly spread, and the reference answers; for mathematics also the usual forms."""
+    usual = REFERENCES if request.verifier == "math" and not (request.task or request.references) else ()
+    problems = reference_problems([*request.references, *usual])
+    if task is not None:
+        every = task.problems("train")
+        problems = [*every[:: max(1, len(every) // request.num_problems)][: request.num_problems], *problems]
+    if not problems:
+        raise ConfigError(
+            f"no task is judged by {request.verifier!r}: name labelled cases with --cases, a task with --task "
+            f"({', '.join(TASKS)}) or reference answers with --reference"
+        )
+    return problems
+
+
+def _show(request: AuditRequest, summary: Summary, settings: _Settings, console: Console) -> None:
+    explanations = [
+        explain(request.verifier, one.case.problem, one.case.text, one.verdict, settings.verifier)
+        if place < MAX_EXPLAINED else [one.verdict.evidence]
+        for place, one in enumerate(summary.misses)
+    ]  # fmt: skip
+    found = {"verifier": request.verifier, **as_json(summary, explanations)}
+    title = f"audit of {request.verifier}: {_source(request)}"
+    if request.report:
+        written = {"recipe": dump_toml(settings), "cases": _source(request)}
+        _write_report(request.report, page(title, summary, explanations, written, report_style()), found)
+    if request.as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print_audit(title, summary, explanations, console, most_alike=len(summary.misses) if request.cases else 2)
+    if request.report:
+        console.print(f"Report: {request.report}", highlight=False)
+
+
+def _source(request: AuditRequest) -> str:
+    if not request.cases:
+        return "attacks"
+    tiers = f", tier {' and '.join(request.tiers)}" if request.tiers else ""
+    return ", ".join(path.name for path in request.cases) + tiers
+
+
+def report_style() -> str:
+    """The style sheet that all pages share."""
+    return resources.files("groupwise.evaluation").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _write_report(path: Path, html: str, found: dict[str, Any]) -> None:
+    """The page, and beside it the same as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, html.encode("utf-8", errors="backslashreplace"))
+    write_file(path.with_suffix(".json"), json.dumps(found, indent=1).encode())

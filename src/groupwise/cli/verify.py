@@ -1,0 +1,97 @@
+"""`groupwise verify`: one completion, its verdict, and how the verdict came about."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from groupwise.audit.explanation import clipped, explain
+from groupwise.config import Section, parse
+from groupwise.errors import ConfigError, DataError
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers import VerifierConfig, make_verifier
+
+STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPARSABLE: "bold yellow"}
+
+
+class _Settings(Section):
+    """What can be set."""
+
+    verifier: VerifierConfig = VerifierConfig()
+    """How the completion is judged."""
+
+
+def run_verify(
+    verifier: str, completion: str, problem: Problem, overrides: Sequence[str], console: Console, as_json: bool
+) -> bool:
+    """Judge one completion and explain; False when the verifier itself failed."""
+    config = parse(_Settings, {}, overrides, source="verify").verifier
+    with make_verifier(verifier, config) as judge:
+        verdict = judge.verify(problem, completion)
+    steps = explain(verifier, problem, completion, verdict, config)
+    if as_json:
+        print(json.dumps(_as_json(verdict, steps), indent=1))
+    else:
+        _print(verdict, steps, problem, completion, console)
+    return verdict.outcome.judged
+
+
+def read_completion(text: str | None, file: Path | None) -> str:
+    """The completion from the command line, a file, or standard input (no text, or `-`).
+
+    Raises:
+        ConfigError: both are named.
+        DataError: the file cannot be read.
+    """
+    if text not in (None, "-") and file is not None:
+        raise ConfigError("give the completion as text or with --file, not both")
+    if file is None:
+        return sys.stdin.read() if text in (None, "-") else str(text)
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from None
+
+
+def read_data(pairs: Sequence[str]) -> dict[str, Any]:
+    """`key=json` pairs, for verifiers that need more than a reference answer."""
+    data: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        try:
+            data[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            raise ConfigError(f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]'") from None
+    return data
+
+
+def _as_json(verdict: Verdict, steps: Sequence[str]) -> dict[str, Any]:
+    return {
+        "outcome": verdict.outcome,
+        "reward": verdict.reward,
+        "parts": dict(verdict.parts),
+        "answer": verdict.answer,
+        "evidence": verdict.evidence,
+        "explanation": list(steps),
+        "measures": dict(verdict.measures),
+    }
+
+
+def _print(verdict: Verdict, steps: Sequence[str], problem: Problem, completion: str, console: Console) -> None:
+    told = Text("completion  ", style="dim").append(clipped(completion, 600), style="default")
+    told.append("\nreference   ", style="dim").append(clipped(problem.reference))
+    for number, step in enumerate(steps, start=1):
+        told.append(f"\n  {number}. ", style="dim").append(step)
+    told.append(f"\n{verdict.outcome}", style=STYLES.get(verdict.outcome, "bold magenta"))
+    told.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else 'no reward: the verifier failed'}")
+    if verdict.answer is not None:
+        told.append(f"  answer {clipped(verdict.answer)}")
+    console.print(told, soft_wrap=True)
+
+
+def _reward_line(parts: Mapping[str, float]) -> str:
+    return f"reward {sum(parts.values()):g} ({', '.join(f'{name} {value:g}' for name, value in parts.items())})"

@@ -1,0 +1,99 @@
+"""What the host offers a sandbox: the interpreter, a user without rights, control groups; and how a launch drops rights.
+
+The superuser's limit on processes does not bind (kernel, also within a user namespace), so what the superuser launches
+first becomes another user. Control groups (version 1 or 2) are used where they can be written.
+"""
+
+import contextlib
+import itertools
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from groupwise.errors import SandboxError
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_NUMBERS = itertools.count()
+_LAUNCH = """
+groups=$1 mount=$2
+shift 2
+for group in $groups; do echo $$ > "$group/cgroup.procs" || exit 1; done
+if [ -n "$mount" ]; then mount --bind "$mount" /mnt || exit 1; fi
+exec env -i setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs -- "$@"
+"""
+_PRIVATE_PREFIX = Path("/mnt")
+"""Where a launch shows the interpreter's directory when only the superuser can reach that."""
+
+
+def interpreter() -> tuple[Path, Path]:
+    """The running interpreter's program and the prefix of its standard library, without virtual environments."""
+    return Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable))), Path(sys.base_prefix)
+
+
+def reachable_interpreter() -> tuple[Path, Path]:
+    """The same as a launched process sees it."""
+    program, prefix = interpreter()
+    if _is_private(prefix):
+        return _PRIVATE_PREFIX / program.relative_to(os.path.realpath(prefix)), _PRIVATE_PREFIX
+    return program, prefix
+
+
+def _is_private(prefix: Path) -> bool:
+    """True when we are the superuser and others cannot reach the interpreter."""
+    modes = [path.stat().st_mode for path in (prefix, *prefix.parents)]
+    return os.geteuid() == 0 and not all(mode & stat.S_IXOTH for mode in modes)
+
+
+def launcher(groups: Sequence[Path] = ()) -> list[str]:
+    """What to put before a command so that it runs without rights and in these groups; nothing for ordinary users.
+
+    Raises:
+        SandboxError: a program of util-linux is missing.
+    """
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None or shutil.which("unshare") is None:
+        raise SandboxError("a sandbox for the superuser needs setpriv and unshare: install util-linux")
+    prefix = interpreter()[1]
+    mount = os.path.realpath(prefix) if _is_private(prefix) else ""
+    own_mounts = ["unshare", "--mount"] if mount else []
+    return [*own_mounts, "sh", "-c", _LAUNCH, "sh", " ".join(map(str, groups)), mount]
+
+
+def make_cgroups(memory_mb: int, max_processes: int) -> list[Path]:
+    """New control groups with these limits; as many as this host lets us make, possibly none."""
+    name = f"groupwise-{os.getpid()}-{next(_NUMBERS)}"
+    memory, processes = str(memory_mb << 20), str(max_processes)
+    version_2 = _make(_CGROUPS / name, {"memory.max": memory, "pids.max": processes})
+    return version_2 or [
+        *_make(_CGROUPS / "memory" / name, {"memory.limit_in_bytes": memory}),
+        *_make(_CGROUPS / "pids" / name, {"pids.max": processes}),
+    ]
+
+
+def _make(group: Path, limits: dict[str, str]) -> list[Path]:
+    if not (group.parent / "cgroup.procs").exists() or not os.access(group.parent, os.W_OK) or os.geteuid() != 0:
+        return []
+    try:
+        group.mkdir()
+        for file, value in limits.items():
+            (group / file).write_text(value)
+    except OSError:
+        remove_cgroups([group])
+        return []
+    return [group]
+
+
+def remove_cgroups(groups: Sequence[Path]) -> None:
+    """Remove control groups whose processes are gone (or about to be)."""
+    for group in groups:
+        for _ in range(100):
+            with contextlib.suppress(OSError):  # busy until the last process is reaped
+                group.rmdir()
+            if not group.exists():
+                break
+            time.sleep(0.01)

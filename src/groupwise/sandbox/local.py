@@ -1,0 +1,115 @@
+"""The local tiers: a pool of fork servers, one program in each at a time; the parent keeps deadlines and caps output.
+
+Each place of the pool has a server for solvers and, when first needed, another for judges. A server is replaced after
+any anomaly (deadline, flood, remains, its own death) and after `RUNS_PER_SERVER` runs.
+"""
+
+import queue
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from groupwise.errors import SandboxError
+from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.fork_server import ForkServer
+from groupwise.sandbox.supervision import Outcome, run_connected, run_single
+
+RUNS_PER_SERVER = 500
+_SOLVER, _JUDGE = 0, 1
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
+
+
+class _Place:
+    """The fork servers of one worker."""
+
+    def __init__(self, start: Callable[[], ForkServer]) -> None:
+        self._start = start
+        self._servers: dict[int, ForkServer] = {}
+
+    def server(self, role: int) -> ForkServer:
+        """The server of a role, started or replaced where that is due."""
+        if role in self._servers and self._servers[role].num_runs >= RUNS_PER_SERVER:
+            self.discard(role)
+        if role not in self._servers:
+            self._servers[role] = self._start()
+        return self._servers[role]
+
+    def discard(self, role: int) -> None:
+        server = self._servers.pop(role, None)
+        if server is not None:
+            server.end()
+
+
+class LocalSandbox(Sandbox):
+    """Fork servers on this machine. Subclasses say how one is started."""
+
+    def __init__(self, config: SandboxConfig) -> None:
+        self.config = config
+        self._places: queue.LifoQueue[_Place] = queue.LifoQueue()
+        for _ in range(config.num_workers):
+            self._places.put(_Place(self.start_server))
+
+    @abstractmethod
+    def start_server(self) -> ForkServer:
+        """A new fork server."""
+
+    def run_command(self, program: Program) -> RunResult:
+        """Run a program of the host; tiers that can do it override this."""
+        raise SandboxError(f"tier {self.config.tier} runs Python sources only, not {program.command[0]}")
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        """One result per program; up to `num_workers` run at a time."""
+        return self._map(lambda one: self.run_command(one) if one.command else self._run_source(one), programs)
+
+    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
+        """Results of judge and solver; up to `num_workers` pairs run at a time."""
+        return self._map(self._run_pair, pairs)
+
+    def _map(self, function: Callable[[_Item], _Value], items: Sequence[_Item]) -> list[_Value]:
+        if self.config.num_workers == 1 or len(items) < 2:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(self.config.num_workers) as threads:
+            return list(threads.map(function, items))
+
+    def _run_source(self, program: Program) -> RunResult:
+        return self._attempt([_SOLVER], lambda servers: run_single(servers[0], program, self.config))[0]
+
+    def _run_pair(self, pair: Pair) -> tuple[RunResult, RunResult]:
+        judge, solver = self._attempt([_JUDGE, _SOLVER], lambda servers: run_connected(servers, pair, self.config))
+        return judge, solver
+
+    def _attempt(
+        self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
+    ) -> list[RunResult]:
+        """Run with the servers of one place; if one of them fails, once more with new ones."""
+        place = self._places.get()
+        try:
+            results = _run_once(place, roles, run)
+            if any(result.status is Status.FAILED for result in results):
+                results = _run_once(place, roles, run)
+        finally:
+            self._places.put(place)
+        return results
+
+    def close(self) -> None:
+        """End every fork server; later runs start new ones."""
+        for place in [self._places.get() for _ in range(self.config.num_workers)]:
+            place.discard(_SOLVER)
+            place.discard(_JUDGE)
+            self._places.put(place)
+
+
+def _run_once(
+    place: _Place, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
+) -> list[RunResult]:
+    outcomes: Sequence[Outcome] = ()
+    try:
+        outcomes = run([place.server(role) for role in roles])
+    finally:
+        kept = [outcome.is_reusable for outcome in outcomes] or [False] * len(roles)
+        for role, is_kept in zip(roles, kept, strict=True):
+            if not is_kept:
+                place.discard(role)
+    return [outcome.result for outcome in outcomes]

@@ -1,0 +1,29 @@
+"""What the grid puzzles share: cells are taken out of a full grid as long as one completion remains."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from groupwise.randomness import Draw
+
+Cells = tuple[int, ...]
+"""A grid's cells, row by row."""
+EMPTY = -1
+"""An empty cell."""
+
+
+def carve(draw: Draw, full: Cells, num_empty: int, solve: Callable[[Cells], Iterator[Cells]]) -> Cells:
+    """Empty up to `num_empty` cells in random order; one that lets a second completion in is kept."""
+    cells = full
+    for place in draw.shuffled(range(len(full))):
+        if cells.count(EMPTY) == num_empty:
+            break
+        fewer = (*cells[:place], EMPTY, *cells[place + 1 :])
+        if len(list(islice(solve(fewer), 2))) == 1:
+            cells = fewer
+    return cells
+
+
+def rows_of(cells: Cells, symbols: Sequence[str], size: int) -> list[str]:
+    """The grid as texts, `.` for an empty cell."""
+    text = "".join("." if cell == EMPTY else symbols[cell] for cell in cells)
+    return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,0 +1,185 @@
+"""Instructions on form: write a text with so many words, a given first word, no comma, ...; several rules at once.
+
+The rules are read off a text drawn beforehand, so they can all be kept together and that text is the reference answer.
+Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.randomness import Draw, key
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.types import Problem
+
+_ADJECTIVES = ("old", "quiet", "small", "bright", "green", "heavy", "gentle", "wooden", "distant", "curious")
+_NOUNS = ("river", "garden", "teacher", "window", "train", "island", "letter", "bridge", "farmer", "lantern", "market")
+_VERBS = ("finds", "follows", "paints", "remembers", "watches", "repairs", "describes", "visits", "draws", "misses")
+_ADVERBS = ("today", "slowly", "again", "twice", "alone", "outside", "early", "gladly")
+
+Case = Literal["", "lower", "upper"]
+Rule = tuple[Mapping[str, Any], str]
+"""A constraint as the verifier takes it, and in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The text that rules are read off."""
+
+    paragraphs: Sequence[Sequence[Sequence[str]]]
+    """Words by paragraph and sentence."""
+    bullets: bool
+    """Whether each paragraph is a line that starts with `- `, without blank lines between."""
+    case: Case
+    """The case of all letters; empty for ordinary writing."""
+
+    @property
+    def text(self) -> str:
+        paragraphs = [" ".join(f"{' '.join(words)}." for words in sentences) for sentences in self.paragraphs]
+        return "\n".join(f"- {line}" for line in paragraphs) if self.bullets else "\n\n".join(paragraphs)
+
+    @property
+    def words(self) -> list[str]:
+        return [word for sentences in self.paragraphs for words in sentences for word in words]
+
+
+class InstructionsConfig(GeneratedConfig):
+    """Dials of the instructions task."""
+
+    name: Literal["instructions"] = "instructions"
+    """Says that the section is this task's."""
+    min_rules: int = Field(default=2, ge=1, le=6)
+    """Fewest rules in a problem."""
+    max_rules: int = Field(default=4, ge=1, le=6)
+    """Most rules in a problem."""
+    max_paragraphs: int = Field(default=2, ge=1, le=6)
+    """Most paragraphs or bullet points of the reference text."""
+    max_sentences: int = Field(default=2, ge=1, le=6)
+    """Most sentences in one of its paragraphs."""
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        if self.min_rules > self.max_rules:
+            raise ValueError(f"min_rules = {self.min_rules} is above max_rules; at most {self.max_rules} is allowed")
+        return self
+
+
+class Instructions(GeneratedTask):
+    """Problems such as `Write a text that keeps all of these rules: It has exactly 12 words. ...`."""
+
+    name: ClassVar[str] = "instructions"
+    verifier: ClassVar[str] = "instructions"
+    answers_any_question: ClassVar[bool] = False
+    config: InstructionsConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        return (draw_instructions(Draw("instructions", index), self.config) for index in count())
+
+
+def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
+    """A problem; its content is the set of its rules."""
+    draft = _draft(draw, config)
+    kinds = draw.shuffled(list(RULES))[: draw.integer(config.min_rules, config.max_rules)]
+    rules = [RULES[kind](draw, draft) for kind in kinds]
+    sentences = [sentence for _, sentence in rules]
+    content = " ".join(sorted(sentences))
+    problem = Problem(
+        id=f"instructions/{key('instructions', content):016x}",
+        question="\n".join(["Write a text that keeps all of these rules:", *(f"- {each}" for each in sentences)]),
+        reference=draft.text,
+        difficulty=f"{len(rules)} rules",
+        data={"constraints": [constraint for constraint, _ in rules]},
+    )
+    return content, problem
+
+
+def _draft(draw: Draw, config: InstructionsConfig) -> Draft:
+    cases: tuple[Case, ...] = ("", "lower", "upper")
+    case = draw.choice(cases)
+    paragraphs = [
+        [[_cased(word, case) for word in _sentence(draw)] for _ in range(draw.integer(1, config.max_sentences))]
+        for _ in range(draw.integer(1, config.max_paragraphs))
+    ]
+    return Draft(paragraphs, draw.choice((True, False)), case)
+
+
+def _cased(word: str, case: str) -> str:
+    return {"": word, "lower": word.lower(), "upper": word.upper()}[case]
+
+
+def _sentence(draw: Draw) -> list[str]:
+    subject, object_ = draw.shuffled(_NOUNS)[:2]
+    adjectives = [[draw.choice(_ADJECTIVES)] if draw.integer(0, 1) else [] for _ in range(2)]
+    adverb = [draw.choice(_ADVERBS)] if draw.integer(0, 1) else []
+    return ["The", *adjectives[0], subject, draw.choice(_VERBS), "the", *adjectives[1], object_, *adverb]
+
+
+def _bounded(draw: Draw, number: int, unit: str) -> Rule:
+    """A number of words exactly, at least or at most."""
+    kind = draw.choice(("exactly", "at least", "at most"))
+    slack = draw.integer(0, 3)
+    bounds = {
+        "exactly": {"least": number, "most": number},
+        "at least": {"least": max(1, number - slack)},
+        "at most": {"most": number + slack},
+    }[kind]
+    return {"kind": "count", "unit": unit, **bounds}, f"It has {kind} {next(iter(bounds.values()))} {unit}."
+
+
+def _exactly(unit: str, number: int, sentence: str) -> Rule:
+    return {"kind": "count", "unit": unit, "least": number, "most": number}, sentence
+
+
+def _layout(draw: Draw, draft: Draft) -> Rule:
+    number = len(draft.paragraphs)
+    if draft.bullets:
+        return _exactly("bullets", number, f'Exactly {number} of its lines begin with "- ".')
+    if draw.integer(0, 1):
+        return _exactly("lines", number, f"It has exactly {number} lines, blank lines not counted.")
+    return _exactly("paragraphs", number, f"It has exactly {number} paragraphs, with a blank line between paragraphs.")
+
+
+def _sentences(draw: Draw, draft: Draft) -> Rule:
+    number = sum(map(len, draft.paragraphs))
+    return _exactly("sentences", number, f"It has exactly {number} sentences, each ending with a full stop, ! or ?")
+
+
+def _case(draw: Draw, draft: Draft) -> Rule:
+    if not draft.case:
+        return _place(draw, draft)
+    return {"kind": "case", "case": draft.case}, f"All its letters are {draft.case} case."
+
+
+def _place(draw: Draw, draft: Draft) -> Rule:
+    place, word = draw.choice((("first", draft.words[0]), ("last", draft.words[-1])))
+    return {"kind": f"{place}_word", "word": word}, f'Its {place} word is "{word}", in this spelling.'
+
+
+def _present(draw: Draw, draft: Draft) -> Rule:
+    word = draw.choice(draft.words).lower()
+    number = [each.lower() for each in draft.words].count(word)
+    if draw.integer(0, 1):
+        return {"kind": "keyword", "word": word, "least": 1}, f'It contains the word "{word}".'
+    times = f"exactly {number} time{'s' if number > 1 else ''}"
+    return {"kind": "keyword", "word": word, "least": number, "most": number}, f'The word "{word}" occurs {times}.'
+
+
+def _absent(draw: Draw, draft: Draft) -> Rule:
+    present = {word.lower() for word in draft.words}
+    word = draw.choice([each for each in ("the", *_NOUNS, *_ADVERBS) if each not in present])
+    return {"kind": "keyword", "word": word, "most": 0}, f'The word "{word}" does not occur.'
+
+
+RULES: Mapping[str, Callable[[Draw, Draft], Rule]] = {
+    "words": lambda draw, draft: _bounded(draw, len(draft.words), "words"),
+    "sentences": _sentences,
+    "layout": _layout,
+    "case": _case,
+    "present": _present,
+    "absent": _absent,
+    "commas": lambda draw, draft: ({"kind": "count", "unit": "commas", "most": 0}, "It contains no comma."),
+}
+"""How a rule is read off a draft, by its kind; a problem has at most one of each."""

@@ -1,0 +1,109 @@
+"""Knights and knaves: knights tell the truth, knaves lie, and everyone says something; who is what?
+
+Every puzzle has exactly one solution, found by trying all 2^n assignments of roles (Smullyan 1978, "What Is the Name
+of This Book?"; as a reasoning benchmark: Xie et al. 2024, arXiv 2410.23123).
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.randomness import Draw, key
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.logic.knights_knaves_files import read_puzzles
+from groupwise.tasks.logic.statements import OPERATORS, Operator, Statement, draw_statement, say, solutions
+from groupwise.types import Problem
+
+NAMES = (
+    "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jack", "Kate", "Leo", "Mia", "Noah", "Olga",
+    "Paul", "Quinn", "Rosa", "Sam", "Tess", "Uma", "Victor", "Wanda", "Yann", "Zoe",
+)  # fmt: skip
+MAX_PEOPLE = 10
+_INTRODUCTION = "On an island live knights, who always tell the truth, and knaves, who always lie. You meet"
+_QUESTION = "Who is what? Answer in the form: name is a knight, name is a knave."
+_MEANINGS = {
+    "or": 'Here "or" allows both.',
+    "implies": 'Here "if A then B" is false only when A is true and B is false.',
+}
+
+
+class KnightsKnavesConfig(GeneratedConfig):
+    """Dials of the knights and knaves task."""
+
+    name: Literal["knights_knaves"] = "knights_knaves"
+    """Says that the section is this task's."""
+    min_people: int = Field(default=3, ge=2, le=MAX_PEOPLE)
+    """Fewest people in a puzzle."""
+    max_people: int = Field(default=4, ge=2, le=MAX_PEOPLE)
+    """Most people in a puzzle."""
+    max_depth: int = Field(default=1, ge=0, le=3)
+    """Deepest statement: 0 accuses or praises one person, 1 joins or denies such claims, 2 joins those, and so on."""
+    operators: tuple[Operator, ...] = Field(default=OPERATORS, min_length=1)
+    """How claims are joined."""
+    paths: tuple[str, ...] = ()
+    """Files of puzzles with formal statements, read instead of generating any; the split is decided by content."""
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        if self.min_people > self.max_people:
+            raise ValueError(
+                f"min_people = {self.min_people} is above max_people; at most {self.max_people} is allowed"
+            )
+        return self
+
+
+class KnightsKnaves(GeneratedTask):
+    """Puzzles such as `Ada says: Ben is a knave. Ben says: Ada is a knight or Ben is a knave.`."""
+
+    name: ClassVar[str] = "knights_knaves"
+    verifier: ClassVar[str] = "knights_knaves"
+    config: KnightsKnavesConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        if self.config.paths:
+            return (_candidate(*puzzle) for path in self.config.paths for puzzle in read_puzzles(Path(path)))
+        return (draw_puzzle(Draw("knights_knaves", index), self.config) for index in count())
+
+
+def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:
+    """A puzzle with exactly one solution."""
+    num_people = draw.integer(config.min_people, config.max_people)
+    while True:
+        statements = [_draw_said(draw, person, num_people, config) for person in range(num_people)]
+        found = solutions(statements)
+        if len(found) == 1:
+            break
+    names = draw.shuffled(NAMES)[:num_people]
+    return _candidate(write_question(names, statements), names, statements, found[0])
+
+
+def _draw_said(draw: Draw, speaker: int, num_people: int, config: KnightsKnavesConfig) -> Statement:
+    depth = draw.integer(0, config.max_depth)
+    others = [person for person in range(num_people) if person != speaker]
+    # "I am a knight" says nothing and "I am a knave" nobody can say, but both may be part of a longer statement
+    return draw_statement(draw, others if depth == 0 else range(num_people), depth, config.operators)
+
+
+def write_question(names: Sequence[str], statements: Sequence[Statement]) -> str:
+    """The puzzle in words, with the meaning of `or` and `if` where they occur."""
+    speeches = [f"{name} says: {say(statement, names)}." for name, statement in zip(names, statements, strict=True)]
+    meanings = [meaning for operator, meaning in _MEANINGS.items() if any(_uses(s, operator) for s in statements)]
+    met = f"{_INTRODUCTION} {', '.join(names[:-1])} and {names[-1]}."
+    return "\n".join([met, *speeches, *meanings, _QUESTION])
+
+
+def _uses(statement: Statement, operator: str) -> bool:
+    return statement.operator == operator or any(_uses(part, operator) for part in statement.parts)
+
+
+def _candidate(
+    question: str, names: Sequence[str], statements: Sequence[Statement], solution: Sequence[bool]
+) -> Candidate:
+    """The content is what is said, whatever the people are called."""
+    content = "; ".join(say(statement, [str(person) for person in range(len(names))]) for statement in statements)
+    roles = [f"{name} is a {'knight' if knight else 'knave'}" for name, knight in zip(names, solution, strict=True)]
+    name = f"knights_knaves/{key('knights_knaves', content):016x}"
+    return content, Problem(name, question, ", ".join(roles), f"{len(names)} people", data={"names": list(names)})

@@ -1,0 +1,111 @@
+"""Takuzu (binary puzzle): fill a grid with 0 and 1, balanced, never three equal in a row, all lines different."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import count
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.randomness import Draw
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.logic.grids import EMPTY, Cells, carve, rows_of
+from groupwise.types import Problem
+
+MOST_EMPTY = {4: 11, 6: 25, 8: 42}
+"""Empty cells by size up to which a puzzle with one completion is found quickly."""
+
+
+class TakuzuConfig(GeneratedConfig):
+    """Dials of the takuzu task."""
+
+    name: Literal["takuzu"] = "takuzu"
+    """Says that the section is this task's."""
+    size: Literal[4, 6, 8] = 6
+    """Cells per row."""
+    min_empty: int = Field(default=8, ge=1)
+    """Fewest empty cells."""
+    max_empty: int = Field(default=16, ge=1)
+    """Most empty cells: 11, 25 or 42 by size."""
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        if self.max_empty > MOST_EMPTY[self.size]:
+            raise ValueError(
+                f"max_empty = {self.max_empty}: with size = {self.size} at most {MOST_EMPTY[self.size]} is allowed"
+            )
+        if self.min_empty > self.max_empty:
+            raise ValueError(f"min_empty = {self.min_empty} is above max_empty; at most {self.max_empty} is allowed")
+        return self
+
+
+class Takuzu(GeneratedTask):
+    """Grids to complete; the answer is all rows, for example `0110 1001 0101 1010`."""
+
+    name: ClassVar[str] = "takuzu"
+    verifier: ClassVar[str] = "takuzu"
+    answers_any_question: ClassVar[bool] = False
+    config: TakuzuConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        return (draw_takuzu(Draw("takuzu", self.config.size, index), self.config) for index in count())
+
+
+def draw_takuzu(draw: Draw, config: TakuzuConfig) -> Candidate:
+    """A puzzle with one completion; a puzzle and its exchange of 0 and 1 have the same content."""
+    size = config.size
+    while True:
+        full = next(completions((EMPTY,) * size**2, size, draw.shuffled(lines(size))))
+        givens = carve(draw, full, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
+        if givens.count(EMPTY) >= config.min_empty:
+            break
+    rows = rows_of(givens, "01", size)
+    content = min("/".join(rows), "/".join(rows_of(givens, "10", size)))
+    question = "\n".join([_RULES, *rows, "Answer with all rows from top to bottom, separated by spaces."])
+    reference, label = " ".join(rows_of(full, "01", size)), f"takuzu {size}x{size}, {givens.count(EMPTY)} empty"
+    problem = Problem(f"takuzu/{'/'.join(rows)}", question, reference, label, data={"givens": rows})
+    return f"takuzu {content}", problem
+
+
+_RULES = (
+    "Fill in the dots with 0 and 1. Every row and every column holds as many 0 as 1 and never three equal digits side "
+    "by side; no two rows are equal, and no two columns."
+)
+
+
+@cache
+def lines(size: int) -> tuple[Cells, ...]:
+    """Every row that is balanced and has no three equal digits side by side."""
+    rows = [tuple(number >> place & 1 for place in range(size)) for number in range(1 << size)]
+    return tuple(row for row in rows if 2 * sum(row) == size and not _has_three(row))
+
+
+def _has_three(row: Cells) -> bool:
+    return any(a == b == c for a, b, c in zip(row, row[1:], row[2:], strict=False))
+
+
+def completions(cells: Cells, size: int, order: Sequence[Cells] = ()) -> Iterator[Cells]:
+    """Every way to fill the empty cells, row by row; `order` is the order in which rows are tried."""
+    givens = [cells[start : start + size] for start in range(0, size**2, size)]
+    choices = [[row for row in order or lines(size) if _fits(row, given)] for given in givens]
+    yield from _stack([], choices, size)
+
+
+def _fits(row: Cells, given: Cells) -> bool:
+    return all(wanted in (EMPTY, cell) for cell, wanted in zip(row, given, strict=True))
+
+
+def _stack(above: list[Cells], choices: list[list[Cells]], size: int) -> Iterator[Cells]:
+    if len(above) == size:
+        if len(set(zip(*above, strict=True))) == size:
+            yield tuple(cell for row in above for cell in row)
+        return
+    for row in choices[len(above)]:
+        if row not in above and all(_column_may_hold(column, size) for column in zip(*above, row, strict=True)):
+            yield from _stack([*above, row], choices, size)
+
+
+def _column_may_hold(column: Cells, size: int) -> bool:
+    """Whether the upper part of a column can still become a good one; all but its last cell are known to."""
+    ones = sum(column)
+    return not _has_three(column[-3:]) and 2 * max(ones, len(column) - ones) <= size

@@ -1,0 +1,122 @@
+"""Tic-tac-toe: a best move in every reachable position in which a worse one could be played.
+
+Positions are solved exactly by minimax: a move is best when no other leads to a better result under perfect play,
+whatever the number of moves until then. Positions that are rotations or reflections of each other share a split.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.randomness import permutation
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.types import Problem
+
+EMPTY = "."
+LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+TURN = (6, 3, 0, 7, 4, 1, 8, 5, 2)
+"""Where each cell of the board comes from when it is turned by 90 degrees."""
+MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
+
+
+class TicTacToeConfig(GeneratedConfig):
+    """Dials of the tic-tac-toe task."""
+
+    name: Literal["tic_tac_toe"] = "tic_tac_toe"
+    """Says that the section is this task's."""
+    num_problems: int = Field(default=1000, ge=1)
+    """Problems in the train split."""
+    num_eval_problems: int = Field(default=64, ge=1)
+    """Problems in the dev split, and as many in the test split."""
+    min_empty: int = Field(default=2, ge=2, le=9)
+    """Fewest empty cells: the more, the further one must look ahead."""
+    max_empty: int = Field(default=8, ge=2, le=9)
+    """Most empty cells."""
+
+
+class TicTacToe(GeneratedTask):
+    """Problems that show a board; the answer is the number of a cell, 1 to 9."""
+
+    name: ClassVar[str] = "tic_tac_toe"
+    verifier: ClassVar[str] = "game_move"
+    answers_any_question: ClassVar[bool] = False
+    config: TicTacToeConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        boards = reachable()
+        for place in permutation(len(boards), "tic_tac_toe").tolist():
+            board = boards[place]
+            if self.config.min_empty <= board.count(EMPTY) <= self.config.max_empty and _needs_thought(board):
+                yield _candidate(board)
+
+
+def _needs_thought(board: str) -> bool:
+    return len(best_moves(board)) < board.count(EMPTY)
+
+
+def _candidate(board: str) -> Candidate:
+    """A problem; its content is the first of the board's rotations and reflections."""
+    best = [str(cell + 1) for cell in best_moves(board)]
+    at_once = [str(cell + 1) for cell, after in moves(board) if winner(after)]
+    rows = "\n".join(board[start : start + 3] for start in (0, 3, 6))
+    question = (
+        f"Tic-tac-toe, cells numbered 1 to 9 row by row from the top left:\n{rows}\n{player(board)} is to move. Which "
+        "cell is a best move under perfect play? Answer with its number."
+    )
+    legal = [str(cell + 1) for cell, mark in enumerate(board) if mark == EMPTY]
+    data = {"board": board, "best_moves": best, "legal_moves": legal}
+    label = f"tic-tac-toe {board.count(EMPTY)} empty"
+    problem = Problem(f"tic_tac_toe/{board}", question, (at_once or best)[0], label, data=data)
+    return f"tic_tac_toe {min(symmetric(board))}", problem
+
+
+def player(board: str) -> str:
+    """Who is to move; X begins."""
+    return "X" if board.count("X") == board.count("O") else "O"
+
+
+def winner(board: str) -> str:
+    """Who has three in a line, or nothing."""
+    return next((board[a] for a, b, c in LINES if board[a] == board[b] == board[c] != EMPTY), "")
+
+
+def moves(board: str) -> Iterator[tuple[int, str]]:
+    """Every legal move (a cell from 0) and the board after it."""
+    if not winner(board):
+        for cell, mark in enumerate(board):
+            if mark == EMPTY:
+                yield cell, f"{board[:cell]}{player(board)}{board[cell + 1 :]}"
+
+
+@cache
+def value(board: str) -> int:
+    """Result under perfect play for the player to move: 1 won, 0 drawn, -1 lost."""
+    if winner(board):
+        return -1
+    return max((-value(after) for _, after in moves(board)), default=0)
+
+
+def best_moves(board: str) -> list[int]:
+    """The cells (from 0) of all moves that keep the position's value."""
+    return [cell for cell, after in moves(board) if -value(after) == value(board)]
+
+
+@cache
+def reachable() -> tuple[str, ...]:
+    """Every position that a game can reach and that is not over, in a fixed order."""
+    found, layer = [], {EMPTY * 9}
+    while layer:
+        open_boards = sorted(board for board in layer if EMPTY in board and not winner(board))
+        found += open_boards
+        layer = {after for board in open_boards for _, after in moves(board)}
+    return tuple(found)
+
+
+def symmetric(board: str) -> Iterator[str]:
+    """The board's eight rotations and reflections."""
+    for _ in range(4):
+        board = "".join(board[source] for source in TURN)
+        yield board
+        yield "".join(board[source] for source in MIRROR)

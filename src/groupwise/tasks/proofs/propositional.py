@@ -1,0 +1,126 @@
+"""Proofs in propositional logic: what follows from premises, to be shown line by line with natural deduction.
+
+Every problem is made from a derivation, which is its reference proof; any proof counts, and the verifier's kernel
+checks each line. No premise can be left out, and the premises do not contradict each other.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.randomness import Draw, key
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Template
+from groupwise.tasks.proofs.derivations import Derivation
+from groupwise.tasks.proofs.formulas import Formula, is_sound_problem, write
+from groupwise.types import Problem
+
+ATOMS = "PQRST"
+MAX_FORMULA = 40
+"""Characters of a premise or a goal."""
+
+NATURAL_DEDUCTION = Template(
+    prompt="""Prove the goal by natural deduction. Write one line per step: `number. formula by rule numbers`, where \
+the numbers after the rule are the lines that it cites, in the order below. Connectives: ~ & | -> <-> and False.
+premise (a given formula); assume (anything; what follows depends on it until it is discharged)
+copy (A; gives A); &I (A, B; gives A & B); &E (A & B; gives A or B); |I (A; gives A | B or B | A)
+|E (A | B, assumption A, C, assumption B, C; gives C)
+->I (assumption A, B; gives A -> B); ->E (A -> B, A; gives B)
+~I (assumption A, False; gives ~A); ~E (A, ~A; gives False); ~~E (~~A; gives A); FalseE (False; gives anything)
+<->I (A -> B, B -> A; gives A <-> B); <->E (A <-> B; gives A -> B or B -> A)
+For example, from P & Q prove P -> Q:
+\\boxed{
+1. P & Q by premise
+2. P by assume
+3. Q by &E 1
+4. P -> Q by ->I 2 3
+}
+The last line is the goal and depends on no assumption. Think inside <think> </think>, then give the proof inside \
+\\boxed{}.
+{question}
+""",
+    gold="<think></think>\\boxed{{\n{reference}\n}}",
+)
+"""Default template: the rules, their form and an example."""
+
+
+class PropositionalProofsConfig(GeneratedConfig):
+    """Dials of the propositional proofs."""
+
+    name: Literal["propositional_proofs"] = "propositional_proofs"
+    """Says that the section is this task's."""
+    template: Template = NATURAL_DEDUCTION
+    """How a problem becomes a prompt."""
+    num_atoms: int = Field(default=3, ge=2, le=5)
+    """Different letters that may occur in a problem."""
+    min_lines: int = Field(default=3, ge=2)
+    """Fewest lines of a reference proof, premises and assumptions counted."""
+    max_lines: int = Field(default=10, le=30)
+    """Most lines of a reference proof."""
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.min_lines > self.max_lines:
+            raise ValueError(
+                f"min_lines = {self.min_lines} is above max_lines = {self.max_lines}; at most {self.max_lines} is "
+                "allowed"
+            )
+        return self
+
+
+class PropositionalProofs(GeneratedTask):
+    """Problems such as `From P -> Q and P prove Q.`."""
+
+    name: ClassVar[str] = "propositional_proofs"
+    verifier: ClassVar[str] = "propositional_proof"
+    answers_any_question: ClassVar[bool] = False
+    config: PropositionalProofsConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        index = 0
+        while True:
+            yield draw_problem(Draw("propositional_proofs", index), self.config)
+            index += 1
+
+
+def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
+    """A provable problem; its content is the premises and the goal up to the order and the names of the atoms."""
+    atoms = ATOMS[: config.num_atoms]
+    wanted = draw.integer(config.min_lines, config.max_lines)
+    while True:
+        made = Derivation(draw, atoms, depth=1 + wanted // 3)
+        premises, goal = list(made.premises), made.root.formula
+        lines = made.lines()
+        fits = wanted <= len(lines) <= config.max_lines and goal not in premises
+        short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
+        if fits and short and is_sound_problem(premises, goal, atoms):
+            return _problem(premises, goal, lines, atoms)
+
+
+def _problem(premises: Sequence[Formula], goal: Formula, lines: Sequence[str], atoms: str) -> Candidate:
+    given, wanted = [write(premise) for premise in premises], write(goal)
+    content = canonical(given, wanted, atoms)
+    problem = Problem(
+        id=f"propositional_proofs/{key(content):016x}",
+        question=f"{_listed(given)} {wanted}.",
+        reference="\n".join(lines),
+        difficulty=f"{len(lines)} lines",
+        data={"premises": given, "goal": wanted},
+    )
+    return content, problem
+
+
+def _listed(given: Sequence[str]) -> str:
+    if not given:
+        return "Without premises prove"
+    *first, last = given
+    return f"From {', '.join(first)} and {last} prove" if first else f"From {last} prove"
+
+
+def canonical(premises: Sequence[str], goal: str, atoms: str) -> str:
+    """The same text for problems that differ in the order of the premises or the names of the atoms only."""
+    text = "\n".join([*premises, goal])
+    used = [atom for atom in atoms if atom in text]
+    renamed = (text.translate(str.maketrans("".join(used), "".join(names))) for names in permutations(used))
+    return min("; ".join([*sorted(lines[:-1]), lines[-1]]) for lines in (each.split("\n") for each in renamed))

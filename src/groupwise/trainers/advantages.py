@@ -1,0 +1,55 @@
+"""From scored groups to groups with advantages: the bridge between verdicts and the pure estimators."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from groupwise.algorithms.advantages import process_supervision, step_advantages
+from groupwise.errors import VerifierError
+from groupwise.models.policy import Policy
+from groupwise.rollout.steps import step_ends
+from groupwise.types import Advantage, AdvantagedGroup, ScoredGroup
+
+PROCESS = "process"
+"""The estimator that reads the rewards of steps instead of the completion's."""
+
+
+def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) -> list[AdvantagedGroup]:
+    """Advantages of a step's groups by the estimator of that name; the policy's tokenizer says where steps end."""
+    if estimator == PROCESS:
+        return [_by_steps(group, policy) for group in scored]
+    rewards = [group.rewards for group in scored]
+    found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
+    return [AdvantagedGroup(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+
+
+def _parts(scored: ScoredGroup) -> list[list[float]]:
+    """Reward parts as a table, completions by names; a part that a verdict does not have is 0."""
+    names = sorted({name for verdict in scored.verdicts for name in verdict.parts})
+    return [[verdict.parts.get(name, 0.0) for name in names] for verdict in scored.verdicts]
+
+
+def _by_steps(scored: ScoredGroup, policy: Policy) -> AdvantagedGroup:
+    judged = [i for i, verdict in enumerate(scored.verdicts) if verdict.outcome.judged]
+    if judged and not any(scored.verdicts[i].steps for i in judged):
+        raise VerifierError(
+            f"grpo.advantage = '{PROCESS}' needs the rewards of steps, but no verdict of problem "
+            f"{scored.group.prompt.problem.id} has any; use a verifier that judges steps (verifier.steps), or another "
+            "advantage"
+        )
+    completions = [scored.group.completions[i] for i in judged]
+    steps = [scored.verdicts[i].steps for i in judged]
+    ends = [
+        step_ends(policy, scored.group.prompt, completion, [step.end for step in found])
+        for completion, found in zip(completions, steps, strict=True)
+    ]
+    found = process_supervision(
+        [torch.tensor([step.reward for step in one], dtype=torch.float64) for one in steps],
+        [torch.tensor(one) for one in ends],
+        [completion.num_tokens for completion in completions],
+    )
+    advantages: list[Advantage | None] = [None] * len(scored.verdicts)
+    for place, values in zip(judged, found, strict=True):
+        advantages[place] = values.numpy().astype(np.float32)
+    return AdvantagedGroup(scored, tuple(advantages))

@@ -1,0 +1,270 @@
+"""What every reinforcement-learning trainer shares around its step: the recipe, the loop, evaluation, the record."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import Field, field_validator
+
+from groupwise.config import Section
+from groupwise.errors import ConfigError
+from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.critic import Critic
+from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.rollout.evaluate import Evaluation, evaluate
+from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
+from groupwise.runs.rollouts import write_rollouts
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import Task
+from groupwise.trainers.curriculum import PassRates, problem_order
+from groupwise.trainers.report import (
+    SILENT,
+    DevReport,
+    Observer,
+    StepResult,
+    hash_tokens,
+    ledger_group,
+    step_report,
+)
+from groupwise.training.loss_config import LossConfig
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
+from groupwise.training.session import RunConfig, Session
+from groupwise.types import Problem, Split
+from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+
+
+class BatchConfig(Section):
+    """How many completions of how many problems a step samples."""
+
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems per step (DeepSeek-R1-Zero: 32)."""
+    group_size: int = Field(16, ge=1)
+    """Completions per problem, G (DeepSeekMath: 64; DeepSeek-R1-Zero: 16)."""
+    curriculum: bool = False
+    """Draw problems by how much they can still teach: with a weight of p(1 - p) for a pass rate p remembered from
+    earlier steps (of the problem, else of its difficulty), instead of shuffled epochs."""
+
+
+class EvaluationConfig(Section):
+    """Evaluation on held-out problems during the run, and once on the test split at its end."""
+
+    every: int = Field(20, ge=1)
+    """Steps between two evaluations on the dev split."""
+    num_problems: int = Field(100, ge=1)
+    """Dev problems (the first of the split)."""
+    num_samples: int = Field(4, ge=1)
+    """Completions per dev problem."""
+    test_problems: int = Field(200, ge=0)
+    """Test problems; the test split is opened once, after training, for the start and the best checkpoint. 0: never."""
+    test_samples: int = Field(4, ge=1)
+    """Completions per test problem."""
+
+
+class RlRecipe(Section):
+    """What all reinforcement-learning recipes have."""
+
+    algorithm: str
+    """Which trainer runs this recipe."""
+    run: RunConfig
+    """Where, how long, which seed."""
+    model: ModelConfig = ModelConfig()
+    """The model to start from; also the KL reference."""
+    task: TaskOptions
+    """Where problems come from."""
+    verifier: VerifierConfig = VerifierConfig()
+    """How completions are judged."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn, in training and in evaluation."""
+    loss: LossConfig = LossConfig()
+    """The policy loss."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """AdamW."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Dev and test."""
+    token_budget: int = Field(0, ge=0)
+    """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
+    at equal cost."""
+
+    @field_validator("sampling")
+    @classmethod
+    def _whole_distribution(cls, sampling: SamplingConfig) -> SamplingConfig:
+        return refuse_for_training(sampling)
+
+    @property
+    def batch(self) -> BatchConfig:
+        """The section of the algorithm, which says how much a step samples."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other across sections.
+
+        Raises:
+            ValueError: says which, and what is allowed.
+        """
+        if self.loss.mini_batches > self.batch.prompts_per_step:
+            raise ValueError(
+                f"loss.mini_batches = {self.loss.mini_batches} is more than prompts_per_step = "
+                f"{self.batch.prompts_per_step}: every update needs at least one group"
+            )
+        if self.token_budget and self.optimizer.schedule != "constant":
+            raise ValueError(
+                f"optimizer.schedule = '{self.optimizer.schedule}' falls to its end at run.num_steps, but token_budget "
+                "may end the run before; allowed with a budget is 'constant'"
+            )
+
+
+class Learner(NamedTuple):
+    """What an algorithm brings to the loop."""
+
+    optimizer: Optimizer
+    step: Callable[[int, Sequence[Problem], Sequence[Problem], Verifier], StepResult]
+    """(step, problems, spare problems for refills, verifier) -> what the step did."""
+    critic: Critic | None = None
+
+
+def load_reference(recipe: RlRecipe) -> Policy | None:
+    """The frozen reference, if the recipe has a KL term."""
+    return load_policy(recipe.model).freeze() if recipe.loss.kl_coef > 0 else None
+
+
+MakeLearner = Callable[[Any, Policy], Learner]
+"""(recipe, policy) -> learner."""
+
+
+def train_rl(
+    recipe: RlRecipe, make_learner: MakeLearner, restart: bool = False, observer: Observer = SILENT
+) -> Session:
+    """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
+    task = make_task(recipe.task)
+    with make_verifier(task.verifier, recipe.verifier) as verifier:
+        task.validate(verifier.verify)
+        problems = split_problems(task, "train", None)
+        if recipe.batch.prompts_per_step > len(problems):
+            raise ConfigError(
+                f"prompts_per_step = {recipe.batch.prompts_per_step} is more than the {len(problems)} training problems"
+            )
+        session = Session(recipe, recipe.run, restart)
+        policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+        learner = make_learner(recipe, policy)
+        session.attach(policy, learner.optimizer, learner.critic)
+        run = _Run(recipe, task, verifier, session, policy, observer)
+        run.evaluate_start()
+        for step in session.steps():
+            chosen, spare = run.choose(problems, step)
+            run.record(step, learner.step(step, chosen, spare, verifier))
+            if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
+                run.evaluate_dev(step + 1)
+        if not session.stopping and recipe.evaluation.test_problems:
+            run.evaluate_test()
+        session.finish()
+    return session
+
+
+def split_problems(task: Task, split: Split, most: int | None) -> Sequence[Problem]:
+    """The first problems of a split.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    problems = task.problems(split)
+    if not problems:
+        raise ConfigError(f"task {task.name} has no {split} problems")
+    return problems if most is None else problems[:most]
+
+
+class _Run:
+    """Choosing problems, recording and evaluation around the step."""
+
+    def __init__(
+        self, recipe: RlRecipe, task: Task, verifier: Verifier, session: Session, policy: Policy, observer: Observer
+    ) -> None:
+        self.recipe, self.task, self.verifier = recipe, task, verifier
+        self.session, self.policy, self.observer = session, policy, observer
+        self.pass_rates = PassRates(session.facts.get("pass_rates", {}))
+
+    def choose(self, problems: Sequence[Problem], step: int) -> tuple[list[Problem], list[Problem]]:
+        """The step's problems, and those that may replace them."""
+        size, seed = self.recipe.batch.prompts_per_step, self.recipe.run.seed
+        if self.recipe.batch.curriculum:
+            order = self.pass_rates.draw(problems, seed, step)
+        else:
+            order = problem_order(len(problems), size, seed, step)
+        chosen = [problems[index] for index in order]
+        return chosen[:size], chosen[size:]
+
+    def is_last(self, step: int) -> bool:
+        """Whether the run ends with this step."""
+        return self.session.ending or step + 1 == self.recipe.run.num_steps
+
+    def record(self, step: int, result: StepResult) -> None:
+        """Rollouts first, then ledger and metrics, then the display."""
+        write_rollouts(self.session.directory.rollouts(step), result.groups)
+        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step))
+        facts = {
+            "step": step,
+            "problems": [list(ids) for ids in result.problems],
+            "groups": [ledger_group(group) for group in result.groups],
+            "surrogate": result.update.surrogate,
+            "grad_norm": result.update.grad_norm,
+            "updates": self.session.optimizer.updates_done,
+            "weights": weight_fingerprint(self.policy.model),
+        }
+        self.session.record(facts, {"kind": "step", **report._asdict()})
+        self.pass_rates.learn([group.scored for group in result.groups])
+        sampled = self.session.facts.get("sampled_tokens", 0) + report.sampled_tokens
+        self.session.facts |= {"pass_rates": self.pass_rates.state(), "sampled_tokens": sampled}
+        if self.recipe.token_budget and sampled >= self.recipe.token_budget:
+            self.session.end()
+        self.observer.on_step(report)
+
+    def evaluate_start(self) -> None:
+        """Evaluate the starting point, or take up the best result of an interrupted run."""
+        best = self.session.facts.get("best")
+        if best is None:
+            self.evaluate_dev(0)
+        else:  # the process may have been killed between a checkpoint and its mark
+            self.session.directory.mark_best(best["step"])
+
+    def evaluate_dev(self, done: int) -> None:
+        """Evaluate on dev; a new best is checkpointed and marked."""
+        config = self.recipe.evaluation
+        evaluation = self._evaluate("dev", self.policy, config.num_problems, config.num_samples, f"dev-step-{done:06d}")
+        estimate = evaluation.pass_at_1
+        best = self.session.facts.get("best")
+        is_best = best is None or estimate.value > best["pass_at_1"]
+        if is_best:
+            self.session.facts["best"] = {"step": done, "pass_at_1": estimate.value}
+        self._record_evaluation("dev", done, evaluation, {"best": is_best})
+        if is_best:
+            self.session.checkpoint(done)
+            self.session.directory.mark_best(done)
+        self.observer.on_dev(DevReport(done, estimate, is_best))
+
+    def evaluate_test(self) -> None:
+        """Open the test split once: the start and the best checkpoint, on the same random numbers."""
+        config = self.recipe.evaluation
+        paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
+        for name, path in paths.items():
+            policy = load_policy(self.recipe.model.model_copy(update={"path": path}))
+            evaluation = self._evaluate("test", policy, config.test_problems, config.test_samples, name)
+            self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})
+
+    def _evaluate(self, split: Split, policy: Policy, num_problems: int, num_samples: int, name: str) -> Evaluation:
+        problems = split_problems(self.task, split, num_problems)
+        evaluation = evaluate(
+            policy, self.task.template, problems, self.verifier, self.recipe.sampling,
+            num_samples=num_samples, seed=self.recipe.run.seed, purpose=split,
+        )  # fmt: skip
+        write_rollouts(self.session.directory.evaluations(name), evaluation.scored)
+        return evaluation
+
+    def _record_evaluation(self, kind: str, done: int, evaluation: Evaluation, more: dict[str, Any]) -> None:
+        facts = {
+            "evaluation": kind,
+            "step": done,
+            "pass_at_1": list(evaluation.pass_at_1),
+            "length": evaluation.mean_length,
+            "truncated": evaluation.truncated,
+            "tokens": hash_tokens(evaluation.scored),
+            **more,
+        }
+        self.session.record(facts, {"kind": kind, **{k: v for k, v in facts.items() if k != "tokens"}})

@@ -1,0 +1,130 @@
+"""One verdict from several judges: the task's verifier, second opinions, and style parts with weights and gates.
+
+    the task's verifier -> verifiers that decide with it (all, any) -> style parts -> verifiers that add a part -> cap
+
+A second verifier that fails makes the verdict that failure; it is never a zero.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from groupwise.types import Outcome, Verdict
+from groupwise.verifiers.base import Request, Verifier, VerifierConfig
+from groupwise.verifiers.parts import Part, VerifierPart, format_part
+from groupwise.verifiers.style import STYLES
+
+
+class ComposedVerifier(Verifier):
+    """Wraps a verifier; adds the parts of the configuration to its verdicts.
+
+    `others` holds the second verifiers by part name; their reward, 0 to 1, is their opinion. All that is earned stands
+    in `Verdict.parts`. What was measured stands in `Verdict.measures` under the part's name, a second verifier's own
+    measures under `NAME/...`, and under `disagreement/NAME` whether it disagreed with the first (0 or 1).
+    """
+
+    def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
+        super().__init__(config)
+        self._main, self._others = main, others
+        self._format = format_part(config.parts)
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+        first = self._main.verify_many(requests)
+        said = [verdict.outcome for verdict in first]
+        verdicts = self._ask(requests, first, said, decide=True)
+        verdicts = [self._styled(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
+        verdicts = self._ask(requests, verdicts, said, decide=False)
+        return [self._capped(verdict) for verdict in verdicts]
+
+    def close(self) -> None:
+        """Close every verifier."""
+        with ExitStack() as stack:
+            for verifier in (self._main, *self._others.values()):
+                stack.callback(verifier.close)
+
+    def _ask(
+        self, requests: Sequence[Request], verdicts: Sequence[Verdict], said: Sequence[Outcome], *, decide: bool
+    ) -> list[Verdict]:
+        """Hear the second verifiers that decide with the first, or those that add a part. Closed gates cost nothing."""
+        heard = list(verdicts)
+        for name, part in self._second(decide):
+            open_ = [i for i, verdict in enumerate(heard) if verdict.outcome.judged and self._is_open(part, verdict)]
+            opinions = self._others[name].verify_many([requests[i] for i in open_]) if open_ else []
+            by_place = dict(zip(open_, opinions, strict=True))
+            heard = [self._heard(name, part, verdict, said[i], by_place.get(i)) for i, verdict in enumerate(heard)]
+        return heard
+
+    def _second(self, decide: bool) -> Iterator[tuple[str, VerifierPart]]:
+        for name, part in self.config.parts.items():
+            if isinstance(part, VerifierPart) and (part.combine != "add") == decide:
+                yield name, part
+
+    def _heard(
+        self, name: str, part: VerifierPart, verdict: Verdict, said: Outcome, opinion: Verdict | None
+    ) -> Verdict:
+        """The verdict after a second verifier's opinion; without one its part earns nothing."""
+        if not verdict.outcome.judged:
+            return verdict
+        if opinion is None:
+            return _with(verdict, parts={name: 0.0})
+        measures = {f"{name}/{key}": value for key, value in opinion.measures.items()}
+        if opinion.reward is None:
+            return Verdict(opinion.outcome, {}, f"{name}: {opinion.evidence}", measures=measures)
+        agrees = opinion.outcome is Outcome.CORRECT
+        measures |= {name: opinion.reward, f"disagreement/{name}": float(agrees != (said is Outcome.CORRECT))}
+        if part.combine == "add":
+            return _with(verdict, parts={name: part.weight * opinion.reward}, measures=measures)
+        return self._decided(_with(verdict, measures=measures), part, agrees, f"{name}: {opinion.evidence}")
+
+    def _decided(self, verdict: Verdict, part: VerifierPart, agrees: bool, evidence: str) -> Verdict:
+        was_correct = verdict.outcome is Outcome.CORRECT
+        is_correct = (was_correct and agrees) if part.combine == "all" else (was_correct or agrees)
+        if is_correct == was_correct:
+            return verdict
+        outcome = Outcome.CORRECT if is_correct else Outcome.WRONG
+        unpaid = {name: 0.0 for name in verdict.parts if name != "format"}  # a rubric, for example
+        paid = {"accuracy": self.config.correct_reward if is_correct else 0.0}
+        changed = replace(verdict, outcome=outcome, evidence=f"{verdict.evidence}; {evidence}")
+        return _with(changed, parts=unpaid | paid)
+
+    def _styled(self, request: Request, verdict: Verdict) -> Verdict:
+        if not verdict.outcome.judged:
+            return verdict
+        styles = {name: part for name, part in self.config.parts.items() if part.kind in STYLES}
+        found = {name: STYLES[part.kind](request, verdict, part) for name, part in styles.items()}
+        measures = {name: measure for name, measure in found.items() if measure is not None}
+        verdict = _with(verdict, measures=measures)
+        return _with(
+            verdict,
+            parts={
+                name: styles[name].weight * measure if self._is_open(styles[name], verdict) else 0.0
+                for name, measure in measures.items()
+            },
+        )
+
+    def _is_open(self, part: Part, verdict: Verdict) -> bool:
+        match part.gate:
+            case "always":
+                return True
+            case "correct":
+                return verdict.outcome is Outcome.CORRECT
+            case "format":
+                assert self._format is not None  # the configuration was checked
+                return verdict.measures[self._format] == 1
+
+    def _capped(self, verdict: Verdict) -> Verdict:
+        """Take from a completion without a correct answer what it earned above `cap_wrong`, as a part of its own."""
+        cap = self.config.cap_wrong
+        if cap is None or not verdict.outcome.judged:
+            return verdict
+        earned = sum(verdict.parts.values())
+        above = 0.0 if verdict.outcome is Outcome.CORRECT else max(0.0, earned - cap)
+        return _with(verdict, parts={"cap": 0.0 - above})
+
+
+def _with(
+    verdict: Verdict, parts: Mapping[str, float] | None = None, measures: Mapping[str, float] | None = None
+) -> Verdict:
+    """The verdict with more parts and measures."""
+    return replace(verdict, parts={**verdict.parts, **(parts or {})}, measures={**verdict.measures, **(measures or {})})

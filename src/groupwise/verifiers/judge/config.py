@@ -1,0 +1,122 @@
+"""What can be set about the judge. The API key itself never is: only where it is found."""
+
+import re
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, model_validator
+
+from groupwise.config import Section
+
+Mode = Literal["correctness", "rubric"]
+
+PROMPT = """\
+Question:
+{question}
+
+Reference answer, known to be right:
+{reference}
+
+Answer under test:
+{answer}
+
+The answer under test is right when its final answer says the same as the reference answer. How it is written or derived
+does not matter."""
+
+_URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/%-]*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD_IN_BRACES = re.compile(r"(?<![\w\\}^])\{([a-z_]+)\}")  # not LaTeX: \boxed{x}, \frac{a}{b}, x^{n}
+_PLACEHOLDERS = {"question", "reference", "answer"}
+
+
+class JudgeConfig(Section):
+    """A model that gives its opinion on answers which no rule can judge; used by the verifier `judge`."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # a key put into the wrong field must not be shown
+
+    url: str = ""
+    """Base address of an OpenAI-compatible endpoint, for example `http://localhost:8000/v1`; it must be set to use the
+    judge. Redirects are not followed and no proxy is used."""
+    model: str = ""
+    """Name of the model, as the endpoint calls it; must be set to use the judge."""
+    api_key_variable: str = ""
+    """Name of the environment variable that holds the API key; empty: none."""
+    api_key_file: str = ""
+    """Path of a file that holds the API key and nothing else; empty: none."""
+    mode: Mode = "correctness"
+    """`correctness`: CORRECT or WRONG, paid like any verifier's. `rubric`: a score of 0 to 10; the reward part `rubric`
+    is `correct_reward` times a tenth of it."""
+    accept_score: int = Field(default=5, ge=1, le=10)
+    """Least rubric score whose outcome is `correct`. For statistics: the reward is the score's share either way."""
+    see: Literal["answer", "completion"] = "answer"
+    """What the judge sees: `answer` (what follows the last `</think>`) or the whole `completion`."""
+    prompt: str = PROMPT
+    """What is asked. `{question}`, `{reference}` and `{answer}` become fenced blocks; that they are data, and how the
+    verdict must be written, is said around it. With `rubric`, say here what earns points."""
+    max_chars: int = Field(default=20_000, ge=2)
+    """Characters of an answer that are shown; a longer one loses its middle, and the judge is told how much."""
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Sampling temperature of the judge; 0: greedy."""
+    seed: int = 0
+    """Seed sent with every request, for endpoints that heed it."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Most tokens of a reply; one that is cut off there gives no verdict."""
+    reasoning_model: bool = False
+    """Send the limit as `max_completion_tokens` and no temperature, as endpoints of reasoning models may demand."""
+    max_concurrency: int = Field(default=8, ge=1)
+    """Requests under way at one time."""
+    request_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Seconds one request may take, from the first byte sent to the last received."""
+    total_timeout_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    """Seconds the judgement of one completion may take, retries and waiting included; then the outcome is `timeout`."""
+    max_attempts: int = Field(default=5, ge=1)
+    """Requests for one judgement. Tried again are timeouts, lost connections, HTTP 429 and 5xx; nothing else."""
+    backoff_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Seconds before the second attempt; doubles with every further one, times 0.5 to 1.5 by a hash of the request."""
+    max_requests: int = Field(default=100_000, ge=1)
+    """Requests that may be sent in all, retries included; then the run stops. A resumed run begins anew."""
+    max_total_tokens: int = Field(default=100_000_000, ge=1)
+    """Tokens (prompts and replies, as the endpoint counts them) that may be spent in all; then the run stops.
+    Requests already under way still end."""
+    cache_dir: str = ""
+    """Directory of earlier replies, shared by runs: an equal request is not sent again. Empty: none is kept, and a
+    repeated or resumed run may get other verdicts."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> "JudgeConfig":
+        """Faults are named without their values: a mistaken one may hold a secret."""
+        for fault in (_url_fault(self.url), _key_fault(self), _prompt_fault(self.prompt, self.mode)):
+            if fault:
+                raise ValueError(fault)
+        return self
+
+
+def _url_fault(url: str) -> str | None:
+    if url and not (_URL.fullmatch(url) and _has_port(url)):
+        return "url must look like http://host:port/path or https://..., without user name, query or fragment"
+    return None
+
+
+def _has_port(url: str) -> bool:
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
+
+
+def _key_fault(config: JudgeConfig) -> str | None:
+    if config.api_key_variable and config.api_key_file:
+        return "api_key_variable and api_key_file are both set: only one of them is allowed"
+    if config.api_key_variable and not _VARIABLE.fullmatch(config.api_key_variable):
+        return "api_key_variable must be the name of an environment variable (letters, digits and _), never the key"
+    return None
+
+
+def _prompt_fault(prompt: str, mode: Mode) -> str | None:
+    found = set(_WORD_IN_BRACES.findall(prompt))
+    if found - _PLACEHOLDERS:
+        return f"prompt holds {{{min(found - _PLACEHOLDERS)}}}: allowed are {{question}}, {{reference}} and {{answer}}"
+    needed = {"answer", "reference"} if mode == "correctness" else {"answer"}
+    if needed - found:
+        return f"prompt must hold {{{min(needed - found)}}} when mode is {mode!r}"
+    return None

@@ -1,0 +1,76 @@
+"""Instructions on the form of a text: counts, letter case, first and last word, keywords; correct only if all hold.
+
+Needs `problem.data["constraints"]`, a list of mappings: `{"kind": "count", "unit": ..., "least": n, "most": n}`,
+`{"kind": "keyword", "word": ..., "least": n, "most": n}`, `{"kind": "case", "case": "lower" | "upper"}`,
+`{"kind": "first_word" | "last_word", "word": ...}`. A bound that is absent does not bind.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.logic.base import ExactVerifier, Measured, UnreadableError
+
+Constraint = Mapping[str, Any]
+
+_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)")
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters and digits; an apostrophe or hyphen within a word does not split it."""
+    return _WORD.findall(text)
+
+
+COUNTS: Mapping[str, Callable[[str], int]] = MappingProxyType({
+    "words": lambda text: len(words(text)),
+    "sentences": lambda text: len(_SENTENCE_END.findall(text)),
+    "lines": lambda text: sum(bool(line.strip()) for line in text.split("\n")),
+    "paragraphs": lambda text: len(_BLANK_LINES.split(text)),
+    "bullets": lambda text: sum(line.startswith("- ") for line in text.split("\n")),
+    "commas": lambda text: text.count(","),
+})  # fmt: skip
+"""What can be counted in a text without outer white space; blank lines are no lines, they part paragraphs."""
+
+
+def _count(constraint: Constraint, text: str) -> bool:
+    return _within(constraint, COUNTS[constraint["unit"]](text))
+
+
+def _keyword(constraint: Constraint, text: str) -> bool:
+    return _within(constraint, [word.casefold() for word in words(text)].count(constraint["word"].casefold()))
+
+
+def _within(constraint: Constraint, number: int) -> bool:
+    return bool(constraint.get("least", number) <= number <= constraint.get("most", number))
+
+
+def _case(constraint: Constraint, text: str) -> bool:
+    return bool({"lower": text.islower, "upper": text.isupper}[constraint["case"]]())
+
+
+CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
+    "count": _count,
+    "keyword": _keyword,
+    "case": _case,
+    "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
+    "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
+})  # fmt: skip
+"""Whether a text meets a constraint, by kind."""
+
+
+class InstructionsVerifier(ExactVerifier):
+    """The measure `constraints` is the share (0 to 1) of the constraints met; only all of them are correct."""
+
+    def find(self, problem: Problem, answer: str) -> Measured:
+        constraints = list(problem.data["constraints"])
+        if invisible := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
+            raise UnreadableError(f"the text has the invisible character U+{ord(invisible):04X}")
+        broken = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
+        outcome = Outcome.WRONG if broken else Outcome.CORRECT
+        evidence = f"not met: {dict(broken[0])}" if broken else f"all {len(constraints)} constraints are met"
+        return Measured(outcome, evidence, answer, {"constraints": 1 - len(broken) / len(constraints)})

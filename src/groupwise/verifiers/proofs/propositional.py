@@ -1,0 +1,126 @@
+"""Proofs in propositional logic, line by line, each line a formula and its reason:
+
+    1. P & Q by premise
+    2. P by assume
+    3. Q by &E 1
+    4. P -> Q by ->I 2 3
+
+Numbers rise; a reason cites lines above it. The last line must be the goal and depend on premises only.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.base import Finding
+from groupwise.verifiers.proofs.base import KernelVerifier
+from groupwise.verifiers.proofs.expressions import FORMULAS, Expression, UnreadableError, parse_stated
+from groupwise.verifiers.proofs.natural_deduction import RuleError, Theorem, infer
+
+MAX_LINES = 200
+_NUMBER = re.compile(r"([0-9]{1,4})[.):]\s+")
+_CITED = re.compile(r"[0-9]{1,4}")
+
+
+class Line(NamedTuple):
+    """One line of a proof."""
+
+    number: int
+    formula: Expression
+    rule: str
+    cited: tuple[int, ...]
+
+    def __str__(self) -> str:
+        reason = " ".join([self.rule, *map(str, self.cited)])
+        return f"{self.number}. {FORMULAS.write(self.formula)} by {reason}"
+
+
+class PropositionalVerifier(KernelVerifier):
+    """Needs `problem.data["premises"]` (a list of formulas) and `problem.data["goal"]` (a formula)."""
+
+    def find(self, problem: Problem, proof: str) -> Finding:
+        """What is found out about a proof; see `KernelVerifier.find`."""
+        premises, goal = _stated(problem)
+        lines = list(read(proof))
+        if not lines:
+            raise UnreadableError("the proof has no line")
+        fault = _fault(prove(lines, premises), premises, goal)
+        text = "\n".join(map(str, lines))
+        return Finding(
+            Outcome.WRONG if fault else Outcome.CORRECT, fault or f"proved in {len(lines)} lines by the rules", text
+        )
+
+
+def _stated(problem: Problem) -> tuple[frozenset[Expression], Expression]:
+    try:
+        premises = frozenset(parse_stated(FORMULAS, text) for text in problem.data["premises"])
+        return premises, parse_stated(FORMULAS, problem.data["goal"])
+    except UnreadableError as error:
+        raise ValueError(str(error)) from None
+
+
+def read(proof: str) -> Iterator[Line]:
+    """The lines of a proof; blank ones are skipped.
+
+    Raises:
+        UnreadableError: names the line, counted from 1 with the blank ones.
+    """
+    texts = FORMULAS.normalise(proof).split("\n")
+    if len(texts) > MAX_LINES:
+        raise UnreadableError(f"the proof has {len(texts)} lines, at most {MAX_LINES} are read")
+    last = 0
+    for place, text in enumerate(texts, start=1):
+        if text.strip():
+            line = _read_line(place, " ".join(text.split()))
+            if line.number <= last:
+                raise UnreadableError(f"line {place}: the number {line.number} must be above {last}")
+            last = line.number
+            yield line
+
+
+def _read_line(place: int, text: str) -> Line:
+    number = _NUMBER.match(text)
+    formula, by, reason = text[number.end() if number else 0 :].rpartition(" by ")
+    if not (number and by and reason.strip()):
+        raise UnreadableError(f"line {place}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
+    rule, *cited = reason.replace(",", " ").split()
+    if not all(_CITED.fullmatch(each) for each in cited):
+        raise UnreadableError(f"line {place}: after the rule stands {' '.join(cited)[:40]!r}, not line numbers")
+    try:
+        return Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, cited)))
+    except UnreadableError as error:
+        raise UnreadableError(f"line {place}: {error}") from None
+
+
+def prove(lines: Sequence[Line], premises: frozenset[Expression]) -> Theorem:
+    """The theorem of the last line.
+
+    Raises:
+        RuleError: names the line that does not follow.
+    """
+    proved: dict[int, Theorem] = {}
+    for line in lines:
+        try:
+            proved[line.number] = _step(line, proved, premises)
+        except RuleError as error:
+            raise RuleError(f"line {line.number}: {error}") from None
+    return proved[lines[-1].number]
+
+
+def _step(line: Line, proved: Mapping[int, Theorem], premises: frozenset[Expression]) -> Theorem:
+    unknown = [number for number in line.cited if number not in proved]
+    if unknown:
+        raise RuleError(f"there is no line {unknown[0]} above it")
+    if line.rule != "premise":
+        return infer(line.rule, line.formula, [proved[number] for number in line.cited])
+    if line.formula not in premises:
+        raise RuleError(f"{FORMULAS.write(line.formula)} is no premise of this problem")
+    return infer("assume", line.formula, [proved[number] for number in line.cited])
+
+
+def _fault(theorem: Theorem, premises: frozenset[Expression], goal: Expression) -> str:
+    if theorem.conclusion != goal:
+        return f"the last line is {FORMULAS.write(theorem.conclusion)}, not the goal {FORMULAS.write(goal)}"
+    still_open = sorted(map(FORMULAS.write, theorem.hypotheses - premises))
+    return f"the last line still depends on the assumption {still_open[0]}" if still_open else ""

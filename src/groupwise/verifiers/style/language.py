@@ -1,0 +1,117 @@
+"""Language consistency: which share of a completion's words is in the language that was asked for.
+
+Script tells Chinese, Japanese, Russian, ... apart; the languages written in Latin letters are told apart by the
+detector py3langid (extra `languages`), a few sentences' words at a time.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from groupwise.errors import ConfigError
+from groupwise.types import Verdict
+from groupwise.verifiers.base import Request
+from groupwise.verifiers.parts import LanguagePart
+from groupwise.verifiers.style.words import script, words
+
+SCRIPTS = {
+    "ar": "ARABIC", "el": "GREEK", "he": "HEBREW", "hi": "DEVANAGARI", "ko": "HANGUL", "ru": "CYRILLIC", "th": "THAI",
+}  # fmt: skip
+"""Languages that their script tells, where only the languages of this file are in question."""
+LATIN = ("cs", "de", "en", "es", "fr", "id", "it", "nl", "pl", "pt", "sv", "tr", "vi")
+"""Languages that the detector tells apart."""
+MIN_WORDS = 4
+"""With fewer words a text is in no language, and a sentence is read together with the next: on sentences of English
+working (GSM8K) the detector errs in 37 % below four words, in 0.2 % from four on."""
+
+_KANA = ("HIRAGANA", "KATAKANA")
+_HAN = ("CJK", "IDEOGRAPHIC")
+_SENTENCE_END = re.compile(r"[.!?:;。！？：；\n]+")
+_FORMULA = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`"  # code
+    r"|\$\$[^$]*\$\$|\$(?! )[^$\n]*(?<! )\$(?!\d)"  # mathematics; `$5 and $6` is money
+    r"|\\[(\[].*?(?:\\[)\]]|\n\n|\Z)"
+    r"|\\[A-Za-z]+(?:\{[^{}]*\})*"  # a LaTeX command with its plain arguments
+    r"|</?[A-Za-z_]{1,20}>"  # tags
+    r"|(?<![A-Za-z0-9_])[A-Za-z]*[0-9_][A-Za-z0-9_]*"  # names with digits, numbers with units
+    r"|(?<![A-Za-z])[A-Za-z]+(?=\s{0,3}[=+*/^×÷])|[=+*/^×÷]\s{0,3}[A-Za-z]+",  # names beside an operator
+    re.DOTALL,
+)
+_NAME = re.compile("[A-Za-z\u0370-\u03ff]")
+
+
+def language_consistency(request: Request, verdict: Verdict, part: LanguagePart) -> float:
+    """Share of the completion's words (prefill left out) in the problem's language, in [0, 1].
+
+    Mathematics, code, tags and single Latin letters are in no language, and what holds nothing else earns 0.
+
+    Raises:
+        ConfigError: a language that nothing here tells, or the detector is not installed.
+    """
+    asked = request.problem.language
+    sentences = [_words(sentence) for sentence in _SENTENCE_END.split(prose(request.text[len(request.prefill) :]))]
+    total = sum(map(len, sentences))
+    matched = _words_in(asked, sentences)
+    return matched / total if total >= MIN_WORDS else 0.0
+
+
+def prose(text: str) -> str:
+    """The text without the Latin and Greek letters of formulas, code and tags; other letters count anywhere."""
+    return _FORMULA.sub(lambda found: _NAME.sub(" ", found[0]), unicodedata.normalize("NFKC", text))
+
+
+def _words(sentence: str) -> list[str]:
+    return [word for word in words(sentence) if len(word) > 1 or script(word) != "LATIN"]
+
+
+def _words_in(asked: str, sentences: Sequence[Sequence[str]]) -> int:
+    scripts = [script(word[0]) for sentence in sentences for word in sentence]
+    if asked in SCRIPTS:
+        return scripts.count(SCRIPTS[asked])
+    if asked in ("zh", "ja"):
+        return _han_words(asked, scripts)
+    if asked not in LATIN:
+        known = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
+        raise ConfigError(f"language consistency cannot tell the language {asked!r}; known are {known}")
+    return sum(len(passage) for passage in _passages(sentences) if _detect(" ".join(passage)) == asked)
+
+
+def _han_words(asked: str, scripts: Sequence[str]) -> int:
+    """Japanese mixes kana with Chinese characters: each kana vouches for two of them."""
+    kana, han = (sum(scripts.count(one) for one in group) for group in (_KANA, _HAN))
+    japanese = min(han, 2 * kana)
+    return kana + japanese if asked == "ja" else han - japanese
+
+
+def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Latin words of successive sentences, MIN_WORDS or more at a time; fewer in all can not be told."""
+    passages: list[list[str]] = []
+    waiting: list[str] = []
+    for sentence in sentences:
+        waiting += [word for word in sentence if script(word[0]) == "LATIN"]
+        if len(waiting) >= MIN_WORDS:
+            passages.append(waiting)
+            waiting = []
+    if passages:
+        passages[-1] += waiting
+    return passages
+
+
+def _detect(text: str) -> str:
+    return str(_detector().classify(text)[0])
+
+
+@lru_cache(maxsize=1)
+def _detector() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise ConfigError(
+            "to tell languages of Latin script apart, a part of kind 'language' needs the detector py3langid: "
+            "pip install 'groupwise[languages]'"
+        ) from None
+    detector = LanguageIdentifier.from_model_file(MODEL_FILE)
+    detector.set_languages(LATIN)
+    return detector

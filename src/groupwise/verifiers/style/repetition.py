@@ -1,0 +1,45 @@
+"""Text that says the same again."""
+
+from collections.abc import Sequence
+
+from groupwise.types import Verdict
+from groupwise.verifiers.base import Request
+from groupwise.verifiers.parts import RepetitionPart
+from groupwise.verifiers.style.words import units
+
+MAX_PERIOD = 400
+"""Longest block, in units, whose repetition is seen as a loop."""
+LOOP_TIMES = 4
+"""How often a block must stand at the end of the text to be a loop."""
+MIN_LOOP = 24
+"""Units that a loop must cover at least, so that `1000000` or a row of dashes is none."""
+
+
+def repetition(request: Request, verdict: Verdict, part: RepetitionPart) -> float:
+    """Minus the share of n-grams that stood before, in [-1, 0]; -1 if the text ends in a loop.
+
+    A completion in a loop never comes to an answer, however much good text stands before the loop.
+    """
+    found = units(request.text[len(request.prefill) :])
+    if request.truncated:  # the last word may have been cut
+        found = found[:-1]
+    if loop_period(found) is not None:
+        return -1.0
+    ngrams = list(zip(*(found[i:] for i in range(part.ngram)), strict=False))
+    return len(set(ngrams)) / len(ngrams) - 1.0 if ngrams else 0.0
+
+
+def loop_period(found: Sequence[str]) -> int | None:
+    """Length of the shortest block that stands LOOP_TIMES or more in a row at the end; None without a loop.
+
+    >>> loop_period(["so"] + 12 * ["wait", ","])
+    2
+    """
+    for period in range(1, min(MAX_PERIOD, len(found) // LOOP_TIMES) + 1):
+        covered = max(MIN_LOOP, LOOP_TIMES * period)
+        if len(found) < covered or found[-1] != found[-1 - period]:
+            continue
+        tail = found[-covered:]
+        if tail[period:] == tail[:-period]:
+            return period
+    return None

@@ -1,0 +1,361 @@
+"""Endpoints that are slow, fail, lie or flood, and what is done about it: deadlines, retries, budget, cache."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import VerifierError
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers import Request
+from groupwise.verifiers.judge import post as post_module
+from groupwise.verifiers.judge.endpoint import backoff_s, retry_after_s
+
+YES = "VERDICT: CORRECT"
+PREFIX = b"HTTP/1.1 200 OK\r\n"
+
+
+def raw(data: bytes) -> Callable[[Any, int], None]:
+    return lambda exchange, _: exchange.wfile.write(data)
+
+
+def chat(content: str) -> bytes:
+    return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+
+
+# deadlines
+
+
+def silent(exchange: Any, _: int) -> None:
+    exchange.server.over.wait(20)
+
+
+def dripping(exchange: Any, _: int) -> None:
+    exchange.wfile.write(PREFIX + b"\r\n")
+    while not exchange.server.over.wait(0.02):
+        exchange.wfile.write(b" ")
+
+
+def dripping_headers(exchange: Any, _: int) -> None:
+    exchange.wfile.write(PREFIX)
+    while not exchange.server.over.wait(0.02):
+        exchange.wfile.write(b"x")
+
+
+@pytest.mark.parametrize("behaviour", [silent, dripping, dripping_headers])
+def test_the_deadline_of_a_request_holds(endpoint: Any, make_judge: Any, problem: Problem, behaviour: Any) -> None:
+    endpoint.behaviour = behaviour
+    began = time.monotonic()
+    verdict = make_judge(request_timeout_s=0.2, max_attempts=2).verify(problem, "Paris")
+    assert 0.4 <= time.monotonic() - began < 2
+    assert (verdict.outcome, verdict.reward, verdict.measures) == (Outcome.TIMEOUT, None, {})
+    assert "0.2 s" in verdict.evidence
+    assert len(endpoint.bodies) == 2
+
+
+def test_the_total_deadline_holds(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = silent
+    began = time.monotonic()
+    verdict = make_judge(request_timeout_s=0.2, total_timeout_s=0.5, max_attempts=100).verify(problem, "Paris")
+    assert time.monotonic() - began < 1.5
+    assert verdict.outcome is Outcome.TIMEOUT
+    assert 2 <= len(endpoint.bodies) <= 3
+
+
+# retries
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 529, 429])
+def test_a_passing_failure_is_tried_again(endpoint: Any, make_judge: Any, problem: Problem, status: int) -> None:
+    endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n == 3 else exchange.send({"error": "busy"}, status)
+    assert make_judge().verify(problem, "Paris").outcome is Outcome.CORRECT
+    assert endpoint.bodies == [endpoint.bodies[0]] * 3
+
+
+def test_a_lasting_failure_is_given_up(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.send({"error": "out of memory"}, 500)
+    verdict = make_judge(max_attempts=3).verify(problem, "Paris")
+    assert (verdict.outcome, verdict.reward, len(endpoint.bodies)) == (Outcome.CRASHED, None, 3)
+    assert all(text in verdict.evidence for text in ("HTTP 500", "out of memory", "attempt 3, the last"))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refusal_is_not_tried_again(endpoint: Any, make_judge: Any, problem: Problem, status: int) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.send({"error": "no such model"}, status, Retry_After="0")
+    verdict = make_judge().verify(problem, "Paris")
+    assert (verdict.outcome, len(endpoint.bodies)) == (Outcome.CRASHED, 1)
+    assert f"HTTP {status}" in verdict.evidence
+    assert "no such model" in verdict.evidence
+
+
+def test_a_connection_that_breaks_is_tried_again(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n > 1 else None
+    assert make_judge().verify(problem, "Paris").outcome is Outcome.CORRECT
+
+
+def test_nobody_there_is_the_verifiers_failure(make_judge: Any, start_endpoint: Any, problem: Problem) -> None:
+    gone = start_endpoint()
+    gone.shutdown()
+    gone.server_close()
+    verdict = make_judge(url=gone.url, max_attempts=2).verify(problem, "Paris")
+    assert verdict.outcome is Outcome.CRASHED
+    assert "refused" in verdict.evidence
+
+
+def test_retry_after_is_waited_for(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n > 1 else exchange.send({}, 429, Retry_After="1")
+    began = time.monotonic()
+    assert make_judge().verify(problem, "Paris").outcome is Outcome.CORRECT
+    assert 1 <= time.monotonic() - began < 3
+
+
+def test_a_wait_beyond_the_deadline_is_not_begun(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.send({}, 429, Retry_After="3600")
+    began = time.monotonic()
+    verdict = make_judge().verify(problem, "Paris")
+    assert time.monotonic() - began < 1
+    assert (verdict.outcome, len(endpoint.bodies)) == (Outcome.TIMEOUT, 1)
+    assert "3.6e+03 s" in verdict.evidence
+
+
+def test_retry_after_is_read_as_seconds_or_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 784111770.0)  # 1994-11-06 08:49:30 UTC
+    values = ["17", "0.5", "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:00 GMT"]
+    assert [retry_after_s(value) for value in values] == [17, 0.5, 7, 0]
+    odd = ["", "-3", "inf", "nan", "1e9", "soon", "9" * 400, "Sun, 99 Nov 1994", "\x00"]
+    assert {retry_after_s(value) for value in odd} == {0}
+
+
+def test_backoff_doubles_with_a_jitter_of_its_own_for_every_request() -> None:
+    for attempt in range(1, 8):
+        waits = {backoff_s(3.0, f"{request:064x}", attempt) / (3.0 * 2 ** (attempt - 1)) for request in range(200)}
+        assert len(waits) == 200
+        assert 0.5 <= min(waits) < 0.55
+        assert 1.45 < max(waits) < 1.5
+    assert backoff_s(3.0, "a", 1) == backoff_s(3.0, "a", 1)
+
+
+# lies
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PREFIX + b"\r\nnot JSON",
+        PREFIX + b"\r\n" + chat(YES)[:-3],
+        PREFIX + b"\r\n{}",
+        PREFIX + b"Content-Length: 20\r\n\r\n" + chat(YES),  # shorter than the body
+        PREFIX + b"Content-Length: 0\r\n\r\n" + chat(YES),
+    ],
+)
+def test_a_lying_reply_is_no_verdict_and_not_tried_again(
+    endpoint: Any, make_judge: Any, problem: Problem, data: bytes
+) -> None:
+    endpoint.behaviour = raw(data)
+    verdict = make_judge().verify(problem, "Paris")
+    assert (verdict.outcome, len(endpoint.bodies)) == (Outcome.CRASHED, 1)
+    assert "not a chat completion" in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 99999999999 what\r\n\r\n",
+        PREFIX + b"Content-Length: 9999\r\n\r\n" + chat(YES),
+        PREFIX + b"Content-Length: 99999999999999999\r\n\r\n" + chat(YES),
+        PREFIX + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFF\r\n" + chat(YES),
+        PREFIX + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n" + chat(YES),
+        PREFIX + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + chat(YES),
+        PREFIX + b"A: b\r\n" * 200 + b"\r\n" + chat(YES),
+        PREFIX + b"A: " + b"b" * 70_000 + b"\r\n\r\n" + chat(YES),
+    ],
+)
+def test_what_is_not_a_whole_response_is_tried_again(
+    endpoint: Any, make_judge: Any, problem: Problem, data: bytes
+) -> None:
+    endpoint.behaviour = raw(data)
+    verdict = make_judge(max_attempts=2).verify(problem, "Paris")
+    assert (verdict.outcome, len(endpoint.bodies)) == (Outcome.CRASHED, 2)
+    assert "it broke" in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    "start", [b"\r\n", b"Transfer-Encoding: chunked\r\n\r\n", b"", b"Content-Length: 999999999\r\n\r\n"]
+)
+def test_an_endless_reply_is_not_read_to_its_end(
+    endpoint: Any, make_judge: Any, problem: Problem, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(post_module, "MAX_BYTES", 1 << 18)
+    piece = {b"": b"A: b\r\n" * 5, b"\r\n": b" " * 65536}.get(start, b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+    def flood(exchange: Any, _: int) -> None:
+        exchange.wfile.write(PREFIX + start)
+        while not exchange.server.over.is_set():
+            exchange.wfile.write(piece)
+
+    endpoint.behaviour = flood
+    verdict = make_judge(max_attempts=1).verify(problem, "Paris")
+    assert verdict.outcome is Outcome.CRASHED
+    assert "longer than" in verdict.evidence or (start == b"" and "more than 100 headers" in verdict.evidence)
+
+
+def test_endless_continues_are_not_read_to_their_end(
+    endpoint: Any, make_judge: Any, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(post_module, "MAX_BYTES", 1 << 14)
+    endpoint.behaviour = raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000)
+    assert "longer than" in make_judge(max_attempts=1).verify(problem, "Paris").evidence
+
+
+def test_a_reply_without_verdict_is_counted_and_not_tried_again(
+    endpoint: Any, make_judge: Any, problem: Problem
+) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.say("VERDICT: CORRECT\nI think \ud800.")
+    verdict = make_judge().verify(problem, "Paris")
+    assert (verdict.outcome, verdict.measures, len(endpoint.bodies)) == (Outcome.CRASHED, {"cannot_judge": 1.0}, 1)
+    verdict.evidence.encode()
+
+
+def test_the_next_request_is_judged_after_a_failure(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n > 1 else exchange.send({}, 400)
+    judge = make_judge()
+    assert [judge.verify(problem, "Paris").outcome.value for _ in range(2)] == ["crashed", "correct"]
+
+
+# concurrency
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_no_more_than_so_many_at_one_time(endpoint: Any, make_judge: Any, problem: Problem, limit: int) -> None:
+    def slow(exchange: Any, _: int) -> None:
+        time.sleep(0.05)
+        exchange.say(YES)
+
+    endpoint.behaviour = slow
+    judge = make_judge(max_concurrency=limit)
+    verdicts = judge.verify_many([Request(problem, f"Paris {n}") for n in range(9)])
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.CORRECT}
+    assert (endpoint.most_at_once, len(endpoint.bodies)) == (limit, 9)
+
+
+# budget
+
+
+def test_spent_requests_stop_the_run(endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path) -> None:
+    judge = make_judge(max_requests=3, max_concurrency=2, cache_dir=str(tmp_path))
+    requests = [Request(problem, f"Paris {n}") for n in range(9)]
+    with pytest.raises(VerifierError, match=r"3 of verifier\.judge\.max_requests = 3"):
+        judge.verify_many(requests)
+    assert len(endpoint.bodies) == 3
+    assert [v.outcome.value for v in judge.verify_many(requests[:3])] == ["correct"] * 3  # what was paid for is kept
+
+
+def test_retries_are_paid_from_the_budget(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.send({}, 503)
+    with pytest.raises(VerifierError, match="max_requests = 2"):
+        make_judge(max_requests=2).verify(problem, "Paris")
+    assert len(endpoint.bodies) == 2
+
+
+def test_spent_tokens_stop_the_run(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+    judge = make_judge(max_total_tokens=250)  # the endpoint says 100 each
+    assert [judge.verify(problem, f"Paris {n}").outcome.value for n in range(3)] == ["correct"] * 3
+    with pytest.raises(VerifierError, match=r"300 of verifier\.judge\.max_total_tokens = 250"):
+        judge.verify(problem, "Paris 4")
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"total_tokens": -5}, {"total_tokens": "3"}, {"total_tokens": 1.5}])
+def test_tokens_that_nobody_counted_are_counted_too_many(
+    endpoint: Any, make_judge: Any, problem: Problem, usage: Any
+) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.say(YES, usage=usage)
+    judge = make_judge(max_total_tokens=1000, max_tokens=999)
+    assert judge.verify(problem, "Paris").outcome is Outcome.CORRECT
+    with pytest.raises(VerifierError, match="max_total_tokens"):
+        judge.verify(problem, "Lyon")
+
+
+# cache
+
+
+def test_an_equal_request_is_not_sent_again_even_after_a_restart(
+    endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path
+) -> None:
+    first = make_judge(cache_dir=str(tmp_path / "new")).verify(problem, "Paris")
+    again = make_judge(cache_dir=str(tmp_path / "new"), max_requests=1, max_attempts=9).verify(problem, "Paris")
+    assert first == again
+    assert len(endpoint.bodies) == 1
+    assert make_judge().verify(problem, "Paris") == first
+    assert len(endpoint.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "b"}, {"seed": 1}, {"temperature": 0.5}, {"max_tokens": 7}, {"see": "completion"},
+               {"prompt": "{reference} {answer}"}, {"mode": "rubric"}, {"reasoning_model": True}]
+)  # fmt: skip
+def test_what_matters_is_part_of_the_key(
+    endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    for settings in ({}, change):
+        make_judge(cache_dir=str(tmp_path), **settings).verify(problem, "<think>x</think>Paris")
+    assert len(endpoint.bodies) == 2
+
+
+def test_another_address_is_another_judge(
+    endpoint: Any, make_judge: Any, start_endpoint: Any, problem: Problem, tmp_path: Path
+) -> None:
+    other = start_endpoint()
+    other.behaviour = lambda exchange, _: exchange.say("VERDICT: WRONG")
+    outcomes = [make_judge(cache_dir=str(tmp_path), url=e.url).verify(problem, "P").outcome for e in (endpoint, other)]
+    assert outcomes == [Outcome.CORRECT, Outcome.WRONG]
+
+
+def test_failures_are_not_kept_and_unclear_replies_are(
+    endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path
+) -> None:
+    endpoint.behaviour = lambda exchange, n: exchange.send({}, 400) if n == 1 else exchange.say("Hm.")
+    judge = make_judge(cache_dir=str(tmp_path))
+    evidence = [judge.verify(problem, "Paris").evidence for _ in range(3)]
+    assert "HTTP 400" in evidence[0]
+    assert evidence[1] == evidence[2]
+    assert len(endpoint.bodies) == 2
+
+
+def damage(entry: Path, how: str, other: Path) -> None:
+    content = entry.read_bytes()
+    changed = {
+        "empty": b"", "torn": content[: len(content) // 2], "bytes": b"\xff\x00", "list": b"[]", "deep": b"[" * 100_000,
+        "flipped": content.replace(b"CORRECT", b"WRONG"), "foreign": other.read_bytes(),
+    }[how]  # fmt: skip
+    assert changed != content
+    entry.write_bytes(changed)
+
+
+@pytest.mark.parametrize("how", ["empty", "torn", "bytes", "list", "deep", "flipped", "foreign"])
+def test_a_damaged_entry_is_replaced_and_never_believed(
+    endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path, how: str
+) -> None:
+    judge = make_judge(cache_dir=str(tmp_path))
+    judge.verify(problem, "Paris")
+    (entry,) = tmp_path.rglob("*.json")
+    truthful, endpoint.behaviour = endpoint.behaviour, lambda exchange, _: exchange.say("No.\nVERDICT: WRONG")
+    judge.verify(problem, "Lyon")
+    (other,) = set(tmp_path.rglob("*.json")) - {entry}
+    endpoint.behaviour = truthful
+    good = entry.read_bytes()
+    damage(entry, how, other)
+    assert judge.verify(problem, "Paris").outcome is Outcome.CORRECT
+    assert len(endpoint.bodies) == 3
+    assert entry.read_bytes() == good
+    assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_a_cache_that_cannot_be_used_is_an_error(make_judge: Any, problem: Problem, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VerifierError, match=r"cache .*file cannot be"):
+        make_judge(cache_dir=str(tmp_path / "file")).verify(problem, "Paris")
