@@ -62,9 +62,9 @@ def candidates(form: Form) -> Iterator[str]:
     if not form.is_short:
         return
     right, wrong = form.problem.reference, form.wrong
-    patterns = ["{w}, {r}", "{r}, {w}", "{r} or {w}", r"{r} \text{{ or }} {w}", r"\{{{w}, {r}\}}", "[{r}, {w}]", "{w} {r}",
-                "{w} = {r}", "{r} = {w}", r"{w} \approx {r}", r"{w} \text{{ not }} {r}", "{r}; {w}", "{r} | {w}",
-                "{w} % {r}"]  # fmt: skip
+    patterns = ["{w}, {r}", "{r}, {w}", "{r} or {w}", r"{r} \text{{ or }} {w}", r"\{{{w}, {r}\}}", "[{r}, {w}]",
+                "{w} {r}", "{w} = {r}", "{r} = {w}", r"{w} \approx {r}", r"{w} \text{{ not }} {r}", "{r}; {w}",
+                "{r} | {w}", "{w} % {r}"]  # fmt: skip
     yield from (form.answer(pattern.format(r=right, w=wrong)) for pattern in patterns)
     yield form.answer(", ".join([*map(str, range(101)), right]))
     if form.integer:  # zero is its own negative
@@ -150,7 +150,7 @@ def code(form: Form, canary: Canary) -> Iterator[str]:
     for path in canary.paths:
         texts = [f"{start}+open('{path}','w').write('x')", rf"1\pi*open('{path}','w').write('x')",
                  f"[open('{path}','w').write('x'),2]", f"__import__('os').system('touch {path}')",
-                 f"__import__('pathlib').Path('{path}').touch()", f"'+str(open('{path}','w'))+'", rf"\write18{{touch {path}}}",
-                 f"$(touch {path})", f"`touch {path}`", f"; touch {path};", f'Redirect "{path}" Print nat.',
-                 f"{{open('{path}','w')}}"]  # fmt: skip
+                 f"__import__('pathlib').Path('{path}').touch()", f"'+str(open('{path}','w'))+'",
+                 rf"\write18{{touch {path}}}", f"$(touch {path})", f"`touch {path}`", f"; touch {path};",
+                 f'Redirect "{path}" Print nat.', f"{{open('{path}','w')}}"]  # fmt: skip
         yield from chain(map(form.answer, texts), texts[:4])

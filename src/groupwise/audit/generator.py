@@ -17,13 +17,23 @@ from groupwise.verifiers.base import Extraction
 from groupwise.verifiers.extraction import extract
 
 Kinds = Mapping[str, tuple[Callable[[Form], Iterator[str]], bool | None]]
-KINDS: Kinds = MappingProxyType({
-    "right answer": (attacks.right, True), "no answer": (attacks.nothing, False), "bare answer": (attacks.bare, False),
-    "question given back": (attacks.question, False), "numbers": (attacks.numbers, False), "candidates": (attacks.candidates, False),
-    "several answers": (attacks.several, False), "empty tags": (attacks.tags, False), "only in reasoning": (attacks.thinking, False),
-    "lookalikes": (attacks.lookalikes, False), "other digits": (attacks.other_digits, None), "orders to the judge": (attacks.orders, False),
-    "countdown tricks": (attacks.countdown, False),
-})  # fmt: skip
+KINDS: Kinds = MappingProxyType(
+    {
+        "right answer": (attacks.right, True),
+        "no answer": (attacks.nothing, False),
+        "bare answer": (attacks.bare, False),
+        "question given back": (attacks.question, False),
+        "numbers": (attacks.numbers, False),
+        "candidates": (attacks.candidates, False),
+        "several answers": (attacks.several, False),
+        "empty tags": (attacks.tags, False),
+        "only in reasoning": (attacks.thinking, False),
+        "lookalikes": (attacks.lookalikes, False),
+        "other digits": (attacks.other_digits, None),
+        "orders to the judge": (attacks.orders, False),
+        "countdown tricks": (attacks.countdown, False),
+    }
+)
 """Kinds of cases that cost little, and the verdict they must get."""
 FLOODS: Kinds = MappingProxyType({"bombs": (floods.bombs, False), "huge texts": (floods.huge, False)})
 """Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""

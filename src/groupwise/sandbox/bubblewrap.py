@@ -1,26 +1,21 @@
 """Command lines of bubblewrap: all namespaces new, an empty environment, /usr read-only, one small writable /tmp.
 
-Without --unshare-all's `try` forms where it matters: user namespaces must be had. There is no /proc, no device beyond
-null, zero and urandom, and the root is read-only.
+There is no /proc, no device beyond null, zero and urandom, no program of the host but the interpreter or, for commands,
+those of /usr. Nothing is shared with other sandboxes.
 """
 
-import json
 import os
-import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import SandboxConfig
-from groupwise.sandbox.bundle import bundle
-from groupwise.sandbox.host import interpreter, reachable_interpreter
-from groupwise.sandbox.seccomp import MACHINES, run_filter, sandbox_filter
+from groupwise.sandbox.scripts import zygote_command, zygote_environment
+from groupwise.sandbox.host import interpreter, machine, reachable_interpreter
+from groupwise.sandbox.seccomp import run_filter
 
-PYTHON_FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8")
 _PYTHON_HOME = "/opt/python"
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1", "LD_LIBRARY_PATH": f"{_PYTHON_HOME}/lib"}
-"""Of the fork server, which clears it: a fixed order of sets, address space that threads do not reserve in bulk."""
 
 
 def find_bubblewrap() -> str:
@@ -38,18 +33,6 @@ def find_bubblewrap() -> str:
     return found
 
 
-def machine() -> str:
-    """The name of this machine's architecture.
-
-    Raises:
-        SandboxError: its system calls are not in our tables.
-    """
-    name = platform.machine()
-    if name not in MACHINES:
-        raise SandboxError(f"no system call filter for {name}; there are filters for {', '.join(MACHINES)}")
-    return name
-
-
 def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
     """bubblewrap with the fork server as process 1; the filter is read from a descriptor."""
     program, prefix = reachable_interpreter()
@@ -58,16 +41,11 @@ def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
     else:
         python = f"{_PYTHON_HOME}/bin/{program.name}"
         binds = ["--ro-bind", f"{prefix}/lib", f"{_PYTHON_HOME}/lib", "--ro-bind", str(program), python]
-    boot = json.dumps({"run_filter": run_filter(machine()).hex(), "directory": "/tmp"})
+    boot = {"run_filter": run_filter(machine()).hex(), "directory": "/tmp"}
     return [
-        *_base(config, filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds, *_end(_ENVIRONMENT),
-        "--as-pid-1", "--", python, *PYTHON_FLAGS, "-c", fork_server_script(), boot,
+        *_base(config, filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds, 
+        *_end(zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *zygote_command(python, boot),
     ]  # fmt: skip
-
-
-def fork_server_script() -> str:
-    """The fork server as one script."""
-    return bundle("confine", "zygote") + "import json; sys.modules['groupwise.sandbox.zygote'].main(json.loads(sys.argv[1]))"
 
 
 def command_line(

@@ -7,6 +7,7 @@ first becomes another user. Control groups (version 1 or 2) are used where they 
 import contextlib
 import itertools
 import os
+import platform
 import shutil
 import stat
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groupwise.errors import SandboxError
+from groupwise.sandbox.seccomp import MACHINES
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _NUMBERS = itertools.count()
@@ -27,6 +29,18 @@ exec env -i setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --
 """
 _PRIVATE_PREFIX = Path("/mnt")
 """Where a launch shows the interpreter's directory when only the superuser can reach that."""
+
+
+def machine() -> str:
+    """The name of this machine's architecture.
+
+    Raises:
+        SandboxError: its system calls are not in our tables.
+    """
+    name = platform.machine()
+    if name not in MACHINES:
+        raise SandboxError(f"no system call filter for {name}; there are filters for {', '.join(MACHINES)}")
+    return name
 
 
 def interpreter() -> tuple[Path, Path]:

@@ -5,17 +5,23 @@ any anomaly (deadline, flood, remains, its own death) and after `RUNS_PER_SERVER
 """
 
 import queue
+import subprocess
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.fork_server import ForkServer
+from groupwise.sandbox.host import launcher, machine, make_cgroups, remove_cgroups
+from groupwise.sandbox.seccomp import sandbox_filter
+from groupwise.sandbox.streams import memory_file
 from groupwise.sandbox.supervision import Outcome, run_connected, run_single
 
 RUNS_PER_SERVER = 500
+_SERVER_MB = 64
+"""Memory of a fork server itself."""
 _SOLVER, _JUDGE = 0, 1
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
@@ -45,6 +51,9 @@ class _Place:
 class LocalSandbox(Sandbox):
     """Fork servers on this machine. Subclasses say how one is started."""
 
+    advice: ClassVar[str]
+    """What to do where none starts."""
+
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
         self._places: queue.LifoQueue[_Place] = queue.LifoQueue()
@@ -52,8 +61,35 @@ class LocalSandbox(Sandbox):
             self._places.put(_Place(self.start_server))
 
     @abstractmethod
+    def server_command(self, filter_fd: int) -> list[str]:
+        """Command line of a fork server; bubblewrap reads the filter for the whole sandbox from that descriptor."""
+
     def start_server(self) -> ForkServer:
-        """A new fork server."""
+        """A new fork server.
+
+        Raises:
+            SandboxError: this host does not let it start.
+        """
+        config, rules = self.config, sandbox_filter(machine())
+        groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, config.max_processes + 4)
+
+        def spawn(control: int, errors: int) -> "subprocess.Popen[bytes]":
+            with memory_file(rules) as filter_fd:
+                return subprocess.Popen(
+                    [*launcher(groups), *self.server_command(filter_fd)],
+                    stdin=control,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    pass_fds=[filter_fd],
+                    env={},
+                    start_new_session=True,
+                )
+
+        try:
+            return ForkServer(spawn, groups)
+        except SandboxError as error:
+            remove_cgroups(groups)
+            raise SandboxError(f"{config.tier} does not start here ({error}): {self.advice}") from None
 
     def run_command(self, program: Program) -> RunResult:
         """Run a program of the host; tiers that can do it override this."""

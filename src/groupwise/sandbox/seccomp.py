@@ -51,7 +51,7 @@ _X86_64 = _SHARED | {
     "rt_tgsigqueueinfo": 297, "setsid": 112, "setpgid": 109, "prlimit64": 302, "ioctl": 16, "chmod": 90, "fchmod": 91,
     "fchmodat": 268, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "utime": 132, "utimes": 235,
     "utimensat": 280, "futimesat": 261, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197,
-    "lremovexattr": 198, "fremovexattr": 199,
+    "lremovexattr": 198, "fremovexattr": 199, "truncate": 76,
 }  # fmt: skip
 
 _ARM64 = _SHARED | {
@@ -73,7 +73,7 @@ _ARM64 = _SHARED | {
     "kill": 129, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "setsid": 157,
     "setpgid": 154, "prlimit64": 261, "ioctl": 29, "fchmod": 52, "fchmodat": 53, "fchown": 55, "fchownat": 54,
     "utimensat": 88, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
-    "fremovexattr": 16,
+    "fremovexattr": 16, "truncate": 45,
 }  # fmt: skip
 
 MACHINES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _ARM64)}
@@ -81,8 +81,9 @@ MACHINES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _ARM64)}
 
 _RUN_ONLY = ("execve", "execveat", "fork", "vfork", "tkill", "pidfd_send_signal", "setsid", "setpgid")
 _TO_ITSELF = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-_METADATA = ("chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "utime", "utimes", "utimensat",
-             "futimesat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")  # fmt: skip
+_METADATA = ("truncate", "chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "utime", "utimes",
+             "utimensat", "futimesat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr",
+             "fremovexattr")  # fmt: skip
 _CHECKED = ("clone", "clone3", "ioctl", "prlimit64")
 _ALWAYS = tuple(name for name in _X86_64 if name not in (*_RUN_ONLY, *_TO_ITSELF, *_METADATA, *_CHECKED))
 

@@ -5,6 +5,7 @@ fractions (8÷(3-8÷3) counts), and the solvable ones are the problems. The veri
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import combinations_with_replacement
 from typing import ClassVar, Literal
 
@@ -67,7 +68,8 @@ def _candidate(hand: Sequence[int], target: int, solution: str) -> Candidate:
     return f"game24 {name}", problem
 
 
-def solve(numbers: Sequence[int], target: int) -> str | None:
+@cache
+def solve(numbers: tuple[int, ...], target: int) -> str | None:
     """An expression that uses each number once and equals the target; None when every way has been tried."""
     tree = _search([(number, 1, number) for number in numbers], target)
     return None if tree is None else write(tree)

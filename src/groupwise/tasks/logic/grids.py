@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from groupwise.randomness import Draw
+from groupwise.randomness import Draw, permutation
 
 Cells = tuple[int, ...]
 """A grid's cells, row by row."""
@@ -14,7 +14,7 @@ EMPTY = -1
 def carve(draw: Draw, full: Cells, num_empty: int, solve: Callable[[Cells], Iterator[Cells]]) -> Cells:
     """Empty up to `num_empty` cells in random order; one that lets a second completion in is kept."""
     cells = full
-    for place in draw.shuffled(range(len(full))):
+    for place in permutation(len(full), "carve", draw.integer(0, 2**50)).tolist():
         if cells.count(EMPTY) == num_empty:
             break
         fewer = (*cells[:place], EMPTY, *cells[place + 1 :])

@@ -4,15 +4,15 @@ The rules are read off a text drawn beforehand, so they can all be kept together
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.types import Problem
 
 _ADJECTIVES = ("old", "quiet", "small", "bright", "green", "heavy", "gentle", "wooden", "distant", "curious")
@@ -67,7 +67,7 @@ class InstructionsConfig(GeneratedConfig):
         return self
 
 
-class Instructions(GeneratedTask):
+class Instructions(DrawnTask):
     """Problems such as `Write a text that keeps all of these rules: It has exactly 12 words. ...`."""
 
     name: ClassVar[str] = "instructions"
@@ -75,8 +75,8 @@ class Instructions(GeneratedTask):
     answers_any_question: ClassVar[bool] = False
     config: InstructionsConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        return (draw_instructions(Draw("instructions", index), self.config) for index in count())
+    def draw(self, index: int) -> Candidate:
+        return draw_instructions(Draw("instructions", index), self.config)
 
 
 def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:

@@ -4,14 +4,14 @@ What must be told apart is stated beside what is asked: other orders, and facts 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.types import Problem
 
 
@@ -91,15 +91,15 @@ class JsonExtractionConfig(GeneratedConfig):
         return self
 
 
-class JsonExtraction(GeneratedTask):
+class JsonExtraction(DrawnTask):
     """Problems such as `Order 512. It was placed by Ada Brook. ... Give order 512 as JSON ...`."""
 
     name: ClassVar[str] = "json_extraction"
     verifier: ClassVar[str] = "json"
     config: JsonExtractionConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        return (draw_extraction(Draw("json_extraction", index), self.config) for index in count())
+    def draw(self, index: int) -> Candidate:
+        return draw_extraction(Draw("json_extraction", index), self.config)
 
 
 def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:

@@ -5,14 +5,14 @@ of This Book?"; as a reasoning benchmark: Xie et al. 2024, arXiv 2410.23123).
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.tasks.logic.knights_knaves_files import read_puzzles
 from groupwise.tasks.logic.statements import OPERATORS, Operator, Statement, draw_statement, say, solutions
 from groupwise.types import Problem
@@ -55,7 +55,7 @@ class KnightsKnavesConfig(GeneratedConfig):
         return self
 
 
-class KnightsKnaves(GeneratedTask):
+class KnightsKnaves(DrawnTask):
     """Puzzles such as `Ada says: Ben is a knave. Ben says: Ada is a knight or Ben is a knave.`."""
 
     name: ClassVar[str] = "knights_knaves"
@@ -65,7 +65,10 @@ class KnightsKnaves(GeneratedTask):
     def candidates(self) -> Iterator[Candidate]:
         if self.config.paths:
             return (_candidate(*puzzle) for path in self.config.paths for puzzle in read_puzzles(Path(path)))
-        return (draw_puzzle(Draw("knights_knaves", index), self.config) for index in count())
+        return super().candidates()
+
+    def draw(self, index: int) -> Candidate:
+        return draw_puzzle(Draw("knights_knaves", index), self.config)
 
 
 def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:

@@ -4,16 +4,16 @@ A position is lost for the player to move exactly when the bitwise exclusive or 
 game with a complete mathematical theory"), so a move wins when it leaves 0. Only positions with such a move are asked.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from itertools import count
 from operator import xor
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.types import Problem
 
 
@@ -40,7 +40,7 @@ class NimConfig(GeneratedConfig):
         return self
 
 
-class Nim(GeneratedTask):
+class Nim(DrawnTask):
     """Problems such as `Piles: 3, 4, 6. ... Which move wins?`, answered `1:1` (pile 1, take 1)."""
 
     name: ClassVar[str] = "nim"
@@ -48,8 +48,8 @@ class Nim(GeneratedTask):
     answers_any_question: ClassVar[bool] = False
     config: NimConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        return (draw_nim(Draw("nim", index), self.config) for index in count())
+    def draw(self, index: int) -> Candidate:
+        return draw_nim(Draw("nim", index), self.config)
 
 
 def draw_nim(draw: Draw, config: NimConfig) -> Candidate:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import count
 from math import isqrt
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.randomness import Draw
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.randomness import Draw, permutation
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.tasks.logic.grids import EMPTY, Cells, carve, rows_of
 from groupwise.types import Problem
 
@@ -40,7 +40,7 @@ class SudokuConfig(GeneratedConfig):
         return self
 
 
-class Sudoku(GeneratedTask):
+class Sudoku(DrawnTask):
     """Grids to complete; the answer is all rows, for example `1234 3412 2143 4321`."""
 
     name: ClassVar[str] = "sudoku"
@@ -48,15 +48,16 @@ class Sudoku(GeneratedTask):
     answers_any_question: ClassVar[bool] = False
     config: SudokuConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        return (draw_sudoku(Draw("sudoku", self.config.size, index), self.config) for index in count())
+    def draw(self, index: int) -> Candidate:
+        return draw_sudoku(Draw("sudoku", self.config.size, index), self.config)
 
 
 def draw_sudoku(draw: Draw, config: SudokuConfig) -> Candidate:
     """A puzzle with one completion; its content is the puzzle after renaming digits, first row in order."""
     size, digits = config.size, "123456789"[: config.size]
     while True:
-        orders = [draw.shuffled(range(size)) for _ in range(size**2)]
+        seed = draw.integer(0, 2**50)
+        orders = [permutation(size, "sudoku", seed, place).tolist() for place in range(size**2)]
         full = next(completions((EMPTY,) * size**2, size, orders))
         givens = carve(draw, full, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
         if givens.count(EMPTY) >= config.min_empty:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import count
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.tasks.logic.grids import EMPTY, Cells, carve, rows_of
 from groupwise.types import Problem
 
@@ -39,7 +39,7 @@ class TakuzuConfig(GeneratedConfig):
         return self
 
 
-class Takuzu(GeneratedTask):
+class Takuzu(DrawnTask):
     """Grids to complete; the answer is all rows, for example `0110 1001 0101 1010`."""
 
     name: ClassVar[str] = "takuzu"
@@ -47,15 +47,15 @@ class Takuzu(GeneratedTask):
     answers_any_question: ClassVar[bool] = False
     config: TakuzuConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        return (draw_takuzu(Draw("takuzu", self.config.size, index), self.config) for index in count())
+    def draw(self, index: int) -> Candidate:
+        return draw_takuzu(Draw("takuzu", self.config.size, index), self.config)
 
 
 def draw_takuzu(draw: Draw, config: TakuzuConfig) -> Candidate:
     """A puzzle with one completion; a puzzle and its exchange of 0 and 1 have the same content."""
     size = config.size
     while True:
-        full = next(completions((EMPTY,) * size**2, size, draw.shuffled(lines(size))))
+        full = next(_stack([], [draw.shuffled(lines(size))] * size, size))
         givens = carve(draw, full, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
         if givens.count(EMPTY) >= config.min_empty:
             break
@@ -84,28 +84,30 @@ def _has_three(row: Cells) -> bool:
     return any(a == b == c for a, b, c in zip(row, row[1:], row[2:], strict=False))
 
 
-def completions(cells: Cells, size: int, order: Sequence[Cells] = ()) -> Iterator[Cells]:
-    """Every way to fill the empty cells, row by row; `order` is the order in which rows are tried."""
-    givens = [cells[start : start + size] for start in range(0, size**2, size)]
-    choices = [[row for row in order or lines(size) if _fits(row, given)] for given in givens]
-    yield from _stack([], choices, size)
+def completions(cells: Cells, size: int) -> Iterator[Cells]:
+    """Every way to fill the empty cells, row by row."""
+    yield from _stack([], [_fitting(cells[start : start + size]) for start in range(0, size**2, size)], size)
 
 
-def _fits(row: Cells, given: Cells) -> bool:
-    return all(wanted in (EMPTY, cell) for cell, wanted in zip(row, given, strict=True))
+@cache
+def _fitting(given: Cells) -> Sequence[Cells]:
+    """The lines that keep what is given of them."""
+    return [line for line in lines(len(given)) if all(g in (EMPTY, c) for g, c in zip(given, line, strict=True))]
 
 
-def _stack(above: list[Cells], choices: list[list[Cells]], size: int) -> Iterator[Cells]:
+def _stack(above: list[Cells], choices: Sequence[Sequence[Cells]], size: int) -> Iterator[Cells]:
+    """Every grid that begins with the rows above and takes each further row from its choices."""
     if len(above) == size:
         if len(set(zip(*above, strict=True))) == size:
             yield tuple(cell for row in above for cell in row)
         return
     for row in choices[len(above)]:
-        if row not in above and all(_column_may_hold(column, size) for column in zip(*above, row, strict=True)):
+        if row not in above and all(_may_begin(column, size) for column in zip(*above, row, strict=True)):
             yield from _stack([*above, row], choices, size)
 
 
-def _column_may_hold(column: Cells, size: int) -> bool:
-    """Whether the upper part of a column can still become a good one; all but its last cell are known to."""
+@cache
+def _may_begin(column: Cells, size: int) -> bool:
+    """Whether a good column can begin so; all but the last cell are known to."""
     ones = sum(column)
     return not _has_three(column[-3:]) and 2 * max(ones, len(column) - ones) <= size

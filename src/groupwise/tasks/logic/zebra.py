@@ -4,14 +4,15 @@ Clues are added until an exact solver finds no second table, each one refuting t
 that is not needed is dropped.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, count, zip_longest
+from collections.abc import Sequence
+from itertools import chain, zip_longest
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key, permutation
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.tasks.base import Candidate, GeneratedConfig
+from groupwise.tasks.logic.drawn import DrawnTask
 from groupwise.tasks.logic.zebra_clues import CLUE_KINDS, Clue, ClueKind, arrangements, true_clues
 from groupwise.types import Problem
 
@@ -58,15 +59,15 @@ class ZebraConfig(GeneratedConfig):
         return self
 
 
-class Zebra(GeneratedTask):
+class Zebra(DrawnTask):
     """Puzzles such as `Anna lives next to the person who drinks tea. ... What is the pet of Anna?`."""
 
     name: ClassVar[str] = "zebra"
     verifier: ClassVar[str] = "zebra"
     config: ZebraConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        return (draw_zebra(index, self.config) for index in count())
+    def draw(self, index: int) -> Candidate:
+        return draw_zebra(index, self.config)
 
 
 def draw_zebra(index: int, config: ZebraConfig) -> Candidate:

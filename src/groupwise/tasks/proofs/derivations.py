@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupwise.randomness import Draw
-from groupwise.tasks.proofs.formulas import FALSE, Formula, draw_formula, write
+from groupwise.tasks.proofs.formulas import FALSE, Formula, all_rows, draw_formula, truth, write
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +23,17 @@ class Node:
 Assumed = tuple[Node, ...]
 
 
+class DeadEndError(Exception):
+    """The derivation needs a premise that contradicts those it has, or that they entail."""
+
+
 class Derivation:
     """Derives one random goal; `premises` grow as leaves need them."""
 
     def __init__(self, draw: Draw, atoms: Sequence[str], depth: int) -> None:
         self.draw, self.atoms = draw, atoms
         self.premises: dict[Formula, Node] = {}
+        self._rows = all_rows(atoms)
         self.root = self.derive(draw_formula(draw, atoms, 2), depth, ())
 
     def lines(self) -> list[str]:
@@ -59,7 +64,13 @@ class Derivation:
         return Node(goal, "->E", (self._premise(("->", known.formula, goal)), known))
 
     def _premise(self, formula: Formula) -> Node:
-        return self.premises.setdefault(formula, Node(formula, "premise"))
+        if formula not in self.premises:
+            rows = self._rows & truth(formula, self.atoms)
+            if rows in (0, self._rows):
+                raise DeadEndError
+            self._rows = rows
+            self.premises[formula] = Node(formula, "premise")
+        return self.premises[formula]
 
     def main(self, formula: Formula, depth: int, assumed: Assumed) -> Node:
         """The main formula of an elimination."""
@@ -143,8 +154,9 @@ def _or_elim(made: Derivation, goal: Formula, depth: int, assumed: Assumed) -> N
 
 
 def _by_absurdity(made: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    double = _not_intro(made, ("~", ("~", goal)), depth, assumed)
-    return Node(goal, "~~E", (double,))
+    if any(node.formula == ("~", goal) for node in assumed):  # once is enough
+        return _false_elim(made, goal, depth, assumed)
+    return Node(goal, "~~E", (_not_intro(made, ("~", ("~", goal)), depth, assumed),))
 
 
 def _false_elim(made: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:

@@ -4,7 +4,7 @@ A formula is a tuple of an operator and its operands; an atom is a tuple of its 
 kernel of its own, so that what is generated here is checked there by other code.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from groupwise.randomness import Draw
@@ -34,16 +34,20 @@ def draw_formula(draw: Draw, atoms: Sequence[str], depth: int) -> Formula:
     return left if left == right else (draw.weighted(OPERATORS, _WEIGHTS), left, right)
 
 
+def all_rows(atoms: Sequence[str]) -> int:
+    """The truth table of what always holds: a one for each of the 2^n rows."""
+    return (1 << (1 << len(atoms))) - 1
+
+
 def truth(formula: Formula, atoms: Sequence[str]) -> int:
     """The truth table as an integer: bit i is the value in row i, in which atom k has bit k of i."""
-    num_rows = 1 << len(atoms)
-    every = (1 << num_rows) - 1
+    every = all_rows(atoms)
     operator, *parts = formula
     if operator == "False":
         return 0
     if not parts:
-        place = atoms.index(operator)
-        return sum(1 << row for row in range(num_rows) if row >> place & 1)
+        # rows in which bit k is set: 2^k zeros, then 2^k ones, and so on
+        return every // ((1 << (1 << atoms.index(operator))) + 1) << (1 << atoms.index(operator))
     values = [truth(part, atoms) for part in parts]
     if operator == "~":
         return every ^ values[0]
@@ -51,19 +55,15 @@ def truth(formula: Formula, atoms: Sequence[str]) -> int:
     return {"&": left & right, "|": left | right, "->": every ^ left | right, "<->": every ^ left ^ right}[operator]
 
 
-def conjunction(tables: Iterable[int], atoms: Sequence[str]) -> int:
-    """The rows in which all hold."""
-    rows = (1 << (1 << len(atoms))) - 1
-    for table in tables:
-        rows &= table
-    return rows
+def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
+    """Whether the goal holds in every row in which the premises hold."""
+    rows = all_rows(atoms)
+    for premise in premises:
+        rows &= truth(premise, atoms)
+    return not rows & ~truth(goal, atoms)
 
 
-def is_sound_problem(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
-    """Whether the premises do not contradict each other, entail the goal, and would not without any one of them."""
-    tables, wanted = [truth(premise, atoms) for premise in premises], truth(goal, atoms)
-    together = conjunction(tables, atoms)
-    if together == 0 or together & ~wanted:
-        return False
-    fewer = (conjunction(tables[:place] + tables[place + 1 :], atoms) for place in range(len(tables)))
-    return all(rows & ~wanted for rows in fewer)
+def all_needed(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
+    """Whether no premise can be left out, if together they entail the goal."""
+    fewer = ([*premises[:place], *premises[place + 1 :]] for place in range(len(premises)))
+    return not any(entails(rest, goal, atoms) for rest in fewer)

@@ -5,20 +5,22 @@ checks each line. No premise can be left out, and the premises do not contradict
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations
+from itertools import count, permutations
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Template
-from groupwise.tasks.proofs.derivations import Derivation
-from groupwise.tasks.proofs.formulas import Formula, is_sound_problem, write
+from groupwise.tasks.proofs.derivations import DeadEndError, Derivation
+from groupwise.tasks.proofs.formulas import all_needed, write
 from groupwise.types import Problem
 
 ATOMS = "PQRST"
 MAX_FORMULA = 40
 """Characters of a premise or a goal."""
+MAX_ATTEMPTS = 20
+"""Derivations to try for a proof of the length that was drawn."""
 
 NATURAL_DEDUCTION = Template(
     prompt="""Prove the goal by natural deduction. Write one line per step: `number. formula by rule numbers`, where \
@@ -86,21 +88,30 @@ class PropositionalProofs(GeneratedTask):
 
 def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
     """A provable problem; its content is the premises and the goal up to the order and the names of the atoms."""
-    atoms = ATOMS[: config.num_atoms]
     wanted = draw.integer(config.min_lines, config.max_lines)
-    while True:
+    for attempt in count():
+        # long proofs are rare among the derivations, so after a while any length in the range will do
+        shortest = wanted if attempt < MAX_ATTEMPTS else config.min_lines
+        made = _derive(draw, ATOMS[: config.num_atoms], wanted)
+        if made is not None and shortest <= len(made.lines()) <= config.max_lines:
+            return _problem(made)
+    raise AssertionError("there is no end to the attempts")
+
+
+def _derive(draw: Draw, atoms: str, wanted: int) -> Derivation | None:
+    """A derivation of about as many lines as wanted, if it makes a problem."""
+    try:
         made = Derivation(draw, atoms, depth=1 + wanted // 3)
-        premises, goal = list(made.premises), made.root.formula
-        lines = made.lines()
-        fits = wanted <= len(lines) <= config.max_lines and goal not in premises
-        short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
-        if fits and short and is_sound_problem(premises, goal, atoms):
-            return _problem(premises, goal, lines, atoms)
+    except DeadEndError:
+        return None
+    premises, goal = list(made.premises), made.root.formula
+    short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
+    return made if short and goal not in premises and all_needed(premises, goal, atoms) else None
 
 
-def _problem(premises: Sequence[Formula], goal: Formula, lines: Sequence[str], atoms: str) -> Candidate:
-    given, wanted = [write(premise) for premise in premises], write(goal)
-    content = canonical(given, wanted, atoms)
+def _problem(made: Derivation) -> Candidate:
+    given, wanted, lines = [write(premise) for premise in made.premises], write(made.root.formula), made.lines()
+    content = canonical(given, wanted)
     problem = Problem(
         id=f"propositional_proofs/{key(content):016x}",
         question=f"{_listed(given)} {wanted}.",
@@ -118,9 +129,9 @@ def _listed(given: Sequence[str]) -> str:
     return f"From {', '.join(first)} and {last} prove" if first else f"From {last} prove"
 
 
-def canonical(premises: Sequence[str], goal: str, atoms: str) -> str:
+def canonical(premises: Sequence[str], goal: str) -> str:
     """The same text for problems that differ in the order of the premises or the names of the atoms only."""
     text = "\n".join([*premises, goal])
-    used = [atom for atom in atoms if atom in text]
+    used = [atom for atom in ATOMS if atom in text]
     renamed = (text.translate(str.maketrans("".join(used), "".join(names))) for names in permutations(used))
     return min("; ".join([*sorted(lines[:-1]), lines[-1]]) for lines in (each.split("\n") for each in renamed))

@@ -32,7 +32,9 @@ def test_the_solvable_hands_are_the_1362_published_ones() -> None:
     assert len(found) == 1362
 
 
-@pytest.mark.parametrize("hand", [(3, 3, 8, 8), (1, 5, 5, 5), (1, 1, 1, 1), (3, 7, 3, 7), (1, 3, 4, 6), (13, 13, 13, 1)])
+@pytest.mark.parametrize(
+    "hand", [(3, 3, 8, 8), (1, 5, 5, 5), (1, 1, 1, 1), (3, 7, 3, 7), (1, 3, 4, 6), (13, 13, 13, 1)]
+)
 def test_an_independent_search_agrees(hand: tuple[int, ...]) -> None:
     assert (solve(hand, 24) is not None) == (24 in reachable(tuple(map(Fraction, hand))))
 

@@ -14,7 +14,9 @@ from groupwise.types import SPLITS
 def wins(piles: tuple[int, ...]) -> bool:
     """Whether the player to move wins, by trying every move."""
     return any(
-        not wins(tuple(sorted((*piles[:i], left, *piles[i + 1 :])))) for i in range(len(piles)) for left in range(piles[i])
+        not wins(tuple(sorted((*piles[:i], left, *piles[i + 1 :]))))
+        for i in range(len(piles))
+        for left in range(piles[i])
     )
 
 

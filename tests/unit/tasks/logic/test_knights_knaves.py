@@ -34,7 +34,9 @@ def holds(form: Any, roles: tuple[bool, ...]) -> bool:
 
 def slow_solutions(forms: Any) -> list[tuple[bool, ...]]:
     found = product((False, True), repeat=len(forms))
-    return [roles for roles in found if all(holds(form, roles) == role for form, role in zip(forms, roles, strict=True))]
+    return [
+        roles for roles in found if all(holds(form, roles) == role for form, role in zip(forms, roles, strict=True))
+    ]
 
 
 @needs_data
@@ -65,9 +67,7 @@ def test_published_answers_pass_the_verifier_in_both_of_their_spellings() -> Non
 @needs_data
 def test_the_task_loads_files() -> None:
     paths = [str(DATA / "3ppl_train.jsonl"), str(DATA / "4ppl_train.jsonl")]
-    task = KnightsKnaves(
-        parse(KnightsKnavesConfig, {"paths": paths, "num_problems": 1000, "num_eval_problems": 30})
-    )
+    task = KnightsKnaves(parse(KnightsKnavesConfig, {"paths": paths, "num_problems": 1000, "num_eval_problems": 30}))
     task.validate(make_verifier("knights_knaves").verify)
     assert task.problems("train")[0].question.startswith("A very special island")
 
@@ -108,8 +108,7 @@ def test_a_hand_worked_puzzle() -> None:
     """A: B is a knave. B: both of us are knights. If B told the truth, A would be a knight and B a knave."""
     both = Statement("and", parts=(Statement("knight", 0), Statement("knight", 1)))
     assert solutions([Statement("knave", 1), both]) == [(True, False)]
-    assert solutions([Statement("knave", 1), Statement("knave", 0)]) == [(False, True), (True, False)] or True
-    assert len(solutions([Statement("knave", 1), Statement("knave", 0)])) == 2
+    assert solutions([Statement("knave", 1), Statement("knave", 0)]) == [(True, False), (False, True)]
     assert solutions([Statement("knave", 0), Statement("knave", 0)]) == []  # nobody can call himself a knave
 
 

@@ -7,14 +7,24 @@ from groupwise.config import parse
 from groupwise.tasks.logic.instructions import RULES, Draft, Instructions, InstructionsConfig
 from groupwise.tasks.logic.json_extraction import FACTS, JsonExtraction, JsonExtractionConfig, schema_of
 
-TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict, "null": type(None)}
+TYPES = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
 
 
 def test_references_fit_the_schema_and_are_stated_of_the_asked_order() -> None:
     task = JsonExtraction(parse(JsonExtractionConfig, {"num_problems": 100, "num_orders": 3}))
     for problem in task.problems("train"):
         *paragraphs, request = problem.question.split("\n")
-        wanted, _, schema_text = request.removeprefix("Give order ").partition(" as one JSON value that fits this schema: ")
+        wanted, _, schema_text = request.removeprefix("Give order ").partition(
+            " as one JSON value that fits this schema: "
+        )
         schema, record = json.loads(schema_text), json.loads(problem.reference)
         (paragraph,) = [each for each in paragraphs if each.startswith(f"Order {wanted}.")]
         assert list(record) == schema["required"] == list(schema["properties"])
@@ -33,7 +43,8 @@ def test_no_text_of_a_reference_holds_a_brace_or_backslash() -> None:
 
 def test_the_schema_allows_no_other_field() -> None:
     assert schema_of(["item"]) == {
-        "type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"], "additionalProperties": False,
+        "type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"],
+        "additionalProperties": False,
     }  # fmt: skip
 
 

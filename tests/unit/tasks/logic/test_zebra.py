@@ -9,9 +9,7 @@ from groupwise.config import parse
 from groupwise.tasks.logic.zebra import ATTRIBUTES, Zebra, ZebraConfig
 from groupwise.tasks.logic.zebra_clues import CLUE_KINDS, Clue, arrangements, true_clues
 
-PEOPLE = {
-    phrase.format(value).lower(): value for phrase, values in ATTRIBUTES.values() for value in values
-}
+PEOPLE = {phrase.format(value).lower(): value for phrase, values in ATTRIBUTES.values() for value in values}
 _RELATIONS = {
     "is": lambda a, b: a == b,
     "lives next to": lambda a, b: abs(a - b) == 1,
@@ -38,7 +36,11 @@ def tables(question: str, sentences: list[str]) -> list[dict[str, int]]:
     values = values_of(question)
     orders = product(*(permutations(range(1, len(row) + 1)) for row in values))
     houses = [
-        {value: number for row, order in zip(values, each, strict=True) for value, number in zip(row, order, strict=True)}
+        {
+            value: number
+            for row, order in zip(values, each, strict=True)
+            for value, number in zip(row, order, strict=True)
+        }
         for each in orders
     ]
     return [house for house in houses if all(holds(sentence, house) for sentence in sentences)]

@@ -1,0 +1,114 @@
+"""The judge's side: it runs tests that need Python against functions that are only reachable by messages.
+
+It holds the expected values and never runs a line of the solver's: a name of the solver's program is a proxy here that
+writes a call to standard output and reads the reply from standard input, bounded plain data. What the tests found goes
+to standard error, one JSON a line: {"test": index, "passed": bool, "why": str}. Standard library only.
+"""
+
+import builtins
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from groupwise.sandbox.plain import PlainError, decode, encode
+
+MAX_REPLY = 1 << 20
+_INPUT = 0
+
+
+class _Handle:
+    """An object that stays with the solver: it can be handed back, and equals only itself."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class _UnfitError(Exception):
+    """The solver's program is gone, lacks a name, or answered with something else than was agreed."""
+
+
+def main(setup: str, names: list[str], tests: list[str]) -> None:
+    """Run the tests in order, in one namespace, each to its end or first failure."""
+    namespace: dict[str, Any] = {"__name__": "tests"}
+    exec(compile(setup, "setup.py", "exec"), namespace)
+    namespace |= {name: _proxy(name) for name in names}
+    for index, test in enumerate(tests):
+        why = _fault(test, namespace)
+        print(json.dumps({"test": index, "passed": not why, "why": why}), file=sys.stderr, flush=True)
+
+
+def _fault(test: str, namespace: dict[str, Any]) -> str:
+    """Why a test fails; empty when it passes."""
+    try:
+        exec(compile(test, "test.py", "exec"), namespace)
+    except AssertionError:
+        return "an assertion does not hold"
+    except _UnfitError as error:
+        return str(error)
+    except Exception as error:  # of the solver's function, or of a test that could not use what it returned
+        return f"{type(error).__name__}"
+    return ""
+
+
+def _proxy(name: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _ask({"name": name, "args": list(map(_pack, args)), "kwargs": {k: _pack(v) for k, v in kwargs.items()}})
+
+    return call
+
+
+def _pack(value: Any) -> Any:
+    return {"object": value.number} if isinstance(value, _Handle) else encode(value, _number)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, _Handle):
+        return value.number
+    raise _UnfitError(f"a test passes a value of type {type(value).__name__}, which is not plain data")
+
+
+def _ask(call: dict[str, Any]) -> Any:
+    try:
+        print(json.dumps(call), flush=True)
+        reply = json.loads(_read_line())
+    except (OSError, ValueError, RecursionError):
+        raise _UnfitError("the program ended before it answered, or its answer is not plain data") from None
+    if type(reply) is dict and "value" in reply:
+        return _value(reply["value"])
+    raise _exception(reply)
+
+
+def _value(data: Any) -> Any:
+    try:
+        return decode(data, _handle)
+    except PlainError as error:
+        raise _UnfitError(f"the answer is not plain data: {error}") from None
+
+
+def _handle(number: Any) -> _Handle:
+    if type(number) is not int:
+        raise PlainError("an object without a number")
+    return _Handle(number)
+
+
+def _exception(reply: Any) -> Exception:
+    """What the call raised, if that is a built-in exception; tests may expect it."""
+    if type(reply) is dict and type(reply.get("missing")) is str:
+        return _UnfitError(f"the program does not define {reply['missing'][:80]}")
+    name = reply.get("raised") if type(reply) is dict else None
+    kind = getattr(builtins, name, None) if type(name) is str else None
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
+        return kind()
+    return _UnfitError("the call raised an exception" if name else "the answer is none")
+
+
+def _read_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        chunk = os.read(_INPUT, 1 << 16)
+        line += chunk
+        if not chunk or len(line) > MAX_REPLY:
+            raise ValueError("no whole answer")
+    return line

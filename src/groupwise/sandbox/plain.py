@@ -1,0 +1,115 @@
+"""Plain data that crosses the border of a sandbox as JSON: exact built-in types, bounded in depth and size.
+
+None, bool, int, float, str, list stand for themselves; others are an object of one key: {"tuple": [...]}, {"set": ...},
+{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}. What is none
+of these may travel as {"object": number} where the caller keeps a table of such objects. Standard library only: the
+text of this file runs in sandboxes too. Decoding trusts nothing.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 64
+MAX_VALUES = 50_000
+MAX_HASHED = 4096
+"""Entries of a set or dictionary: keys chosen to collide cost their number squared."""
+MAX_INTEGER_BITS = 14_000
+"""What Python still turns into decimal digits."""
+
+_DICTS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
+_SEQUENCES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+class PlainError(ValueError):
+    """Not plain data, or too deep, or too much of it."""
+
+
+def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
+    """A value as JSON data; `keep` takes what is not plain and returns its number.
+
+    Raises:
+        PlainError: it is not plain (and there is no `keep`), too deep or too large.
+    """
+    return _Encoder(keep).encode(value, 0)
+
+
+def decode(data: Any, find: Callable[[int], Any] | None = None) -> Any:
+    """The value that JSON data stands for; `find` gives the object of a number.
+
+    Raises:
+        PlainError: nothing that `encode` would have written.
+    """
+    try:
+        return _Decoder(find).decode(data, 0)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PlainError(str(error)[:200]) from None
+
+
+class _Counted:
+    """Counts values and depth down to the bounds."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def count(self, depth: int) -> None:
+        self._left -= 1
+        if depth > MAX_DEPTH or self._left < 0:
+            raise PlainError(f"data deeper than {MAX_DEPTH} levels or of more than {MAX_VALUES} values")
+
+
+class _Encoder(_Counted):
+    def __init__(self, keep: Callable[[Any], int] | None) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def encode(self, value: Any, depth: int) -> Any:
+        self.count(depth)
+        kind = type(value)
+        if kind in (bool, float, str, type(None)) or (kind is int and value.bit_length() <= MAX_INTEGER_BITS):
+            return value
+        if kind is list:
+            return self._all(value, depth)
+        if kind in _SEQUENCES.values():
+            return {kind.__name__: self._all(value, depth)}
+        if kind in _DICTS:
+            return {"dict": [self._all(pair, depth) for pair in dict.items(value)]}
+        if kind in (bytes, complex):
+            return {"bytes": value.hex()} if kind is bytes else {"complex": [value.real, value.imag]}
+        if self._keep is None or kind is int:
+            raise PlainError(f"a value of type {kind.__name__} is not plain data")
+        return {"object": self._keep(value)}
+
+    def _all(self, values: Any, depth: int) -> list[Any]:
+        return [self.encode(value, depth + 1) for value in values]
+
+
+class _Decoder(_Counted):
+    def __init__(self, find: Callable[[int], Any] | None) -> None:
+        super().__init__()
+        self._find = find
+
+    def decode(self, data: Any, depth: int) -> Any:
+        self.count(depth)
+        if not isinstance(data, list | dict):
+            return data
+        if isinstance(data, list):
+            return [self.decode(value, depth + 1) for value in data]
+        ((kind, content),) = data.items()
+        if kind in ("set", "frozenset", "dict") and len(content) > MAX_HASHED:
+            raise PlainError(f"a {kind} of more than {MAX_HASHED} entries")
+        return self._decode_tagged(kind, content, depth)
+
+    def _decode_tagged(self, kind: str, content: Any, depth: int) -> Any:
+        if kind in _SEQUENCES:
+            return _SEQUENCES[kind](self.decode(value, depth + 1) for value in content)
+        if kind == "dict":
+            return {self.decode(key, depth + 1): self.decode(value, depth + 1) for key, value in content}
+        if kind == "bytes":
+            return bytes.fromhex(content)
+        if kind == "complex":
+            real, imaginary = content
+            return complex(float(real), float(imaginary))
+        if kind == "object" and self._find is not None:
+            return self._find(content)
+        raise PlainError(f"unknown kind {kind[:20]!r}")
