@@ -22,9 +22,9 @@ from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoConfig, GrpoRecipe, grpo_step
+from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig
-from groupwise.training.loss_config import LossConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, Verifier
 
@@ -96,12 +96,12 @@ class _PlannedVerifier(Verifier):
 
     def __init__(self, plan: StepPlan) -> None:
         super().__init__()
-        self._rewards = plan.rewards.ravel().tolist()
+        self._rewards = [iter(rewards) for rewards in plan.rewards.tolist()]
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        assert len(requests) == len(self._rewards)
         outcomes = {True: Outcome.CORRECT, False: Outcome.WRONG}
-        return [Verdict(outcomes[reward > 0], {"accuracy": reward}, "planned") for reward in self._rewards]
+        rewards = [next(self._rewards[int(request.problem.id.split("-")[1])]) for request in requests]
+        return [Verdict(outcomes[reward > 0], {"accuracy": reward}, "planned") for reward in rewards]
 
 
 @contextlib.contextmanager

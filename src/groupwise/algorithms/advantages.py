@@ -73,15 +73,14 @@ def divided_by_mean(rewards: Tensor) -> Tensor:
     Weights hard prompts most: with one success of G its advantage is G - 1, the others' is -1.
 
     Raises:
-        ValueError: the mean is negative.
+        ValueError: a reward is negative, so that the mean may be 0 or nearly so although there is a signal.
 
     >>> divided_by_mean(torch.tensor([1.0, 0.0, 0.0, 0.0]))
     tensor([ 3., -1., -1., -1.])
     """
-    mean = rewards.mean()
-    if mean < 0:
-        raise ValueError(f"dividing by the mean reward needs rewards that are not negative, their mean is {mean:.4g}")
-    return group_mean(rewards) / mean if mean > 0 else torch.zeros_like(rewards)
+    if (rewards < 0).any():
+        raise ValueError(f"dividing by the mean reward needs rewards that are not negative, got {rewards.min():.4g}")
+    return group_mean(rewards) / rewards.mean() if rewards.any() else torch.zeros_like(rewards)
 
 
 def each_group(formula: Callable[[Tensor], Tensor]) -> Estimator:
@@ -129,8 +128,8 @@ def parts_normalised(groups: Sequence[GroupRewards]) -> list[Tensor]:
     Every part counts the same: normalising takes its weight away (but not the weight's sign).
     """
     sums = [sum((_or_zeros(group_normalised, part) for part in group.parts.T), group.total * 0) for group in groups]
-    every = torch.cat(sums)
-    return [(one - every.mean()) / (every.std(correction=0) + STD_EPS) for one in sums]
+    std = torch.cat(sums).std(correction=0)
+    return [one / (std + STD_EPS) for one in sums]  # their mean over the step is 0; rounding of it would spoil zeros
 
 
 def _all(groups: Sequence[GroupRewards]) -> Tensor:

@@ -103,7 +103,7 @@ def soft_gate(
     At ρ = 1 its gradient is that of the plain ratio; away from it the gate closes softly instead of at a bound.
     """
     ratio = (logprobs - old_logprobs).exp()
-    tau = torch.where(advantages > 0, bounds.tau_pos, bounds.tau_neg).to(ratio.dtype)
+    tau = torch.full_like(ratio, bounds.tau_neg).masked_fill(advantages > 0, bounds.tau_pos)
     gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
     return PolicyLoss(-gate * advantages, ratio.detach(), torch.zeros_like(ratio, dtype=torch.bool))
 

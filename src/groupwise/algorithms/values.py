@@ -21,5 +21,6 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:
     """1 - Var(R - V) / Var(R): 1 is a perfect critic, 0 knows only the mean; nan when all returns are equal."""
-    variance = returns.var(correction=0)
-    return float(1 - (returns - values).var(correction=0) / variance) if variance > 0 else float("nan")
+    if (returns == returns[:1]).all():  # the variance of equal numbers is not 0 but rounding, in fp32 often
+        return float("nan")
+    return float(1 - (returns - values).var(correction=0) / returns.var(correction=0))

@@ -232,6 +232,27 @@ def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> Non
 
 
 @app.command()
+def compare(
+    comparison: Annotated[Path, typer.Argument(help="A TOML file of variants, e.g. recipes/compare.toml.")],
+    overrides: Overrides = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Run variants of a recipe with the same seeds and set them side by side, with intervals over seeds.
+
+    Finished runs are kept, so an interrupted comparison goes on. No variant is called better unless the interval of its
+    difference, paired by seed, excludes zero.
+
+    Examples:
+        groupwise compare recipes/compare.toml
+
+        groupwise compare recipes/compare.toml --set seeds=2 --set directory=runs/try
+    """
+    from groupwise.cli.compare import run_comparison
+
+    run_comparison(comparison, overrides or [], console, json)
+
+
+@app.command()
 def runs(folder: Annotated[Path, typer.Argument(help="Where run directories lie.")] = Path("runs")) -> None:
     """List runs: what they trained, how far they are, their best dev result.
 

@@ -1,7 +1,7 @@
 """The expected gradient of an estimator, its bias, variance and direction, by going through every possible batch.
 
-What is measured is the code that trains: `algorithms.advantages`, `.objective`, `.aggregation` and `.importance` are called
-on the enumerated batches; only the sum over batches, weighted with their probability, is done here.
+What is measured is the code that trains: the functions of `algorithms` are called on the enumerated batches; only the
+sum over batches, weighted with their probability, is done here.
 """
 
 import math

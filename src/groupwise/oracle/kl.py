@@ -32,8 +32,11 @@ def divergences(world: World, theta: Tensor, reference: Tensor) -> Divergences:
     logprobs, ref = leaf.log_softmax(-1), reference.log_softmax(-1)
     token = (visits * (logprobs.exp() * (logprobs - ref)).sum(-1)).sum()
     forward = (visits * (ref.exp() * (ref - logprobs)).sum(-1)).sum()
-    gradients = [torch.autograd.grad(one, leaf, retain_graph=True)[0] for one in (sequence, token, forward)]
-    return Divergences(*gradients, sequence.item())
+
+    def gradient(divergence: Tensor) -> Tensor:
+        return torch.autograd.grad(divergence, leaf, retain_graph=True)[0]
+
+    return Divergences(gradient(sequence), gradient(token), gradient(forward), sequence.item())
 
 
 def _visits(world: World, theta: Tensor) -> Tensor:

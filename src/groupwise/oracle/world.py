@@ -1,7 +1,7 @@
 """A toy world: a few prompts, every sequence of a few tokens, any reward for each; nothing is sampled, all is summed.
 
-Token 0 stops. A sequence ends with it or at the length limit (then it is truncated). The policy is a table of logits, one
-row per state (prompt, tokens so far), so that any distribution over sequences can be written and every gradient is exact.
+Token 0 stops. A sequence ends with it or at the length limit (then it is truncated). The policy is a table of logits,
+one row per state (prompt, tokens so far): it can be any distribution over sequences, and every gradient is exact.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """From problems to groups: render prompts, sample, and name every completion by its key."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from groupwise.errors import ConfigError, ModelError
@@ -70,11 +70,12 @@ def collect(
     purpose: str,
     step: int,
     policy_version: int = 0,
+    on_group: Callable[[Group], None] = lambda group: None,
 ) -> list[Group]:
     """Sample a group of completions for every problem.
 
     `purpose` (`train`, `dev`, `test` or `sample`) keeps the draws of different uses apart; `policy_version` is the
-    number of updates behind the policy's weights.
+    number of updates behind the policy's weights; `on_group` is called with each group as soon as it is complete.
     """
     if len({problem.id for problem in problems}) < len(problems):
         raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
@@ -82,12 +83,16 @@ def collect(
     requests = [
         Request(prompt.token_ids, sample_keys(seed, purpose, step, prompt.problem.id, group_size)) for prompt in prompts
     ]
-    sampled = generate(policy, requests, sampling)
-    texts = iter(policy.tokenizer.batch_decode([_visible(policy, one) for group in sampled for one in group]))
-    return [
-        Group(prompt, tuple(_completion(i, one, next(texts)) for i, one in enumerate(group)), step, policy_version)
-        for prompt, group in zip(prompts, sampled, strict=True)
-    ]
+    groups: dict[int, Group] = {}
+
+    def finished(place: int, sampled: Sequence[Sampled]) -> None:
+        texts = policy.tokenizer.batch_decode([_visible(policy, one) for one in sampled])
+        completions = tuple(_completion(i, one, text) for i, (one, text) in enumerate(zip(sampled, texts, strict=True)))
+        groups[place] = Group(prompts[place], completions, step, policy_version)
+        on_group(groups[place])
+
+    generate(policy, requests, sampling, finished)
+    return [groups[place] for place in range(len(prompts))]
 
 
 def _visible(policy: Policy, sampled: Sampled) -> list[int]:

@@ -65,7 +65,8 @@ class Step:
 class Decoder(Protocol):
     """Runs decode steps on a cache."""
 
-    cache: KvCache
+    @property
+    def cache(self) -> KvCache: ...
 
     def hidden(self, policy: Policy, step: Step) -> Tensor:
         """(n, d) final hidden states of the step's tokens."""

@@ -105,6 +105,6 @@ def evaluate(
     comparison), whatever the step.
     """
     groups = collect(policy, template, problems, num_samples, sampling, seed=seed, purpose=purpose, step=step)
-    scored = tuple(score(groups, verifier))
+    scored = tuple(score(groups, verifier, sampling.max_tokens))
     check_failures(scored, verifier.config.max_failure_share)
     return Evaluation(scored)

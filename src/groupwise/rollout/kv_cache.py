@@ -114,7 +114,7 @@ class DecodeLayout:
         scores = scores if self.mask is None else scores + self.mask
         weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
         on_prompt, on_own = weights.split((self.shape.prompt, self.shape.suffix), -1)
-        out = self._by_row(self._by_prompt(on_prompt) @ prompt_values) + on_own @ values
+        out: Tensor = self._by_row(self._by_prompt(on_prompt) @ prompt_values) + on_own @ values
         return out.view_as(query)
 
     def _by_prompt(self, by_row: Tensor) -> Tensor:

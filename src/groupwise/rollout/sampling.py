@@ -22,6 +22,9 @@ class SamplingConfig(Section):
     """Keep the k likeliest tokens; 0 keeps all. Evaluation only."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Keep the smallest set of likeliest tokens with at least this mass; 1 keeps all. Evaluation only."""
+    cuda_graphs: bool = True
+    """On a CUDA device, record decode steps as CUDA graphs: faster, but keys, values and graphs stay allocated between
+    steps (rollout/cuda_graphs.py). Without effect elsewhere."""
 
 
 def refuse_for_training(config: SamplingConfig) -> SamplingConfig:

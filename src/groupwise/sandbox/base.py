@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import Section
 
@@ -17,7 +17,8 @@ class SandboxConfig(Section):
 
     tier: Literal["bubblewrap", "landlock", "remote"] = "bubblewrap"
     """`bubblewrap`: own namespaces, seccomp, limits (Debian package `bubblewrap`). `landlock`: weaker, shares process
-    and network namespaces with the host; for containers that forbid namespaces. `remote`: an HTTP executor at `url`."""
+    and network namespaces with the host, no threads, no files; for containers that forbid namespaces. `remote`: an
+    HTTP executor at `url`. Never chosen by itself: where a tier cannot be had, opening it is an error."""
     url: str = ""
     """Address of the remote executor; only with `tier = "remote"`."""
     num_workers: int = Field(default=2, ge=1)
@@ -26,14 +27,24 @@ class SandboxConfig(Section):
     """Seconds of wall-clock time a program may take; the parent keeps this deadline."""
     cpu_s: int = Field(default=2, ge=1)
     """Seconds of processor time a process may take."""
-    memory_mb: int = Field(default=512, ge=32)
-    """Memory of a program in MiB."""
-    max_processes: int = Field(default=16, ge=1)
-    """Processes and threads of a program at one time."""
+    memory_mb: int = Field(default=512, ge=128)
+    """Memory of a process in MiB (its address space, the interpreter included); of a command together, where control
+    groups can be made."""
+    max_processes: int = Field(default=16, ge=4)
+    """Threads of a Python program, or processes and threads of a command, at one time. A Python program cannot start
+    processes, so its memory is that of one process."""
     files_mb: int = Field(default=16, ge=1)
     """Writable temporary space in MiB."""
     output_kb: int = Field(default=256, ge=1)
     """Output that is read, per stream, in KiB; a program that writes more is ended."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if (self.tier == "remote") != bool(self.url):
+            raise ValueError('`url` is needed with tier = "remote" and allowed only there')
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url {self.url!r} must begin with http:// or https://")
+        return self
 
 
 class Status(StrEnum):
@@ -56,7 +67,7 @@ class Program:
     """One program to run: a Python source, or a command over files."""
 
     source: str = ""
-    """Python source run as `__main__` in a fresh process of this interpreter's version."""
+    """Python source run as `__main__` in a fresh process of this interpreter, with the standard library only."""
     command: tuple[str, ...] = ()
     """Instead of a source: a program of the host's /usr and its arguments, for example ("coqc", "proof.v")."""
     stdin: bytes = b""
@@ -67,7 +78,12 @@ class Program:
     cpu_s: int | None = None
     """Its own processor time in seconds; None: the configuration's."""
     memory_mb: int | None = None
-    """Its own memory in MiB; None: the configuration's."""
+    """Its own memory in MiB (a source: at most the configuration's); None: the configuration's."""
+
+    def __post_init__(self) -> None:
+        for name in self.files:
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise ValueError(f"a program's file is named {name!r}; a plain name without a slash is allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class RunResult:
 class Pair(NamedTuple):
     """Two programs that talk: each one's standard output is the other's standard input."""
 
-    judge: Program
+    tester: Program
     """Trusted: it holds what the solver must not see, and says on its standard error what it found."""
     solver: Program
 
@@ -96,13 +112,15 @@ class Pair(NamedTuple):
 class Sandbox(ABC):
     """Runs programs; made by `open_sandbox`, which first proves that the confinement holds."""
 
+    config: SandboxConfig
+
     @abstractmethod
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
         """One result per program, in the same order; each runs alone and leaves nothing behind."""
 
     @abstractmethod
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        """Results of judge and solver of every pair, in the same order; the two run apart, in a sandbox each."""
+        """Results of tester and solver of every pair, in the same order; the two run apart, in a sandbox each."""
 
     def run(self, program: Program) -> RunResult:
         """Run one program."""

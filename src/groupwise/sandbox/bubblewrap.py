@@ -11,8 +11,8 @@ from pathlib import Path
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import SandboxConfig
-from groupwise.sandbox.scripts import zygote_command, zygote_environment
 from groupwise.sandbox.host import interpreter, machine, reachable_interpreter
+from groupwise.sandbox.scripts import zygote_command, zygote_environment
 from groupwise.sandbox.seccomp import run_filter
 
 _PYTHON_HOME = "/opt/python"
@@ -43,7 +43,7 @@ def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
         binds = ["--ro-bind", f"{prefix}/lib", f"{_PYTHON_HOME}/lib", "--ro-bind", str(program), python]
     boot = {"run_filter": run_filter(machine()).hex(), "directory": "/tmp"}
     return [
-        *_base(config, filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds, 
+        *_base(config, filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds,
         *_end(zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *zygote_command(python, boot),
     ]  # fmt: skip
 

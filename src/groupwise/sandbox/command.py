@@ -13,8 +13,8 @@ from typing import Any
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Program, RunResult, SandboxConfig, Status
-from groupwise.sandbox.bubblewrap import command_line, machine
-from groupwise.sandbox.host import launcher, make_cgroups, remove_cgroups
+from groupwise.sandbox.bubblewrap import command_line
+from groupwise.sandbox.host import launcher, machine, make_cgroups, remove_cgroups
 from groupwise.sandbox.seccomp import sandbox_filter
 from groupwise.sandbox.streams import Outputs, memory_file, pipe, watch
 from groupwise.sandbox.supervision import read_exit_code
@@ -66,11 +66,11 @@ def _run(
     report = _read_report(told)
     if not in_time:
         _kill(process, report.get("child-pid"))
-    status, exit_code, evidence = _judge(outputs, report, in_time, wall_s)
+    status, exit_code, evidence = _describe_end(outputs, report, in_time, wall_s)
     return RunResult(status, exit_code, outputs.stdout, outputs.stderr, time.monotonic() - start, evidence)
 
 
-def _judge(
+def _describe_end(
     outputs: Outputs, report: dict[str, int], in_time: bool, wall_s: float
 ) -> tuple[Status, int | None, str]:
     if outputs.is_flooded:

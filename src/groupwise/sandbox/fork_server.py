@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Program, SandboxConfig
@@ -20,8 +20,6 @@ from groupwise.sandbox.zygote import REPORT
 
 START_S = 30.0
 _END_S = 2.0
-Spawn = Callable[[int, int], "subprocess.Popen[bytes]"]
-"""Starts a fork server on a control socket (as its standard input) and a file for its errors."""
 
 
 class Report(NamedTuple):
@@ -34,19 +32,29 @@ class Report(NamedTuple):
 
 
 class ForkServer:
-    """One sandboxed fork server. After `end` it must not be used again.
+    """One sandboxed fork server, started by a command that may read the system call filter from a descriptor.
+
+    Its standard input is the socket by which it is asked. After `end` it must not be used again.
 
     Raises:
         SandboxError: it does not start, or runs another interpreter than ours.
     """
 
-    def __init__(self, spawn: Spawn, groups: Sequence[Path] = ()) -> None:
+    def __init__(self, command: Sequence[str], filter_fd: int, groups: Sequence[Path] = ()) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.num_runs = 0
         with theirs:
-            process = spawn(theirs.fileno(), self._errors.fileno())
-        self._finalizer = weakref.finalize(self, _end, process, self._control, tuple(groups))
+            process = subprocess.Popen(
+                command,
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=[filter_fd],
+                env={},
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end, process, self._control, self._errors, tuple(groups))
         self._control.settimeout(START_S)
         self._check_start()
 
@@ -56,9 +64,9 @@ class ForkServer:
         except OSError as error:
             version = str(error)
         if version != sys.version:
-            self.end()
             self._errors.seek(0)
             words = " ".join(self._errors.read().decode(errors="replace").split())[-400:]
+            self.end()
             raise SandboxError(words or f"the sandbox has {version or 'no answer'} instead of Python {sys.version}")
 
     def fileno(self) -> int:
@@ -87,7 +95,8 @@ class ForkServer:
         self._finalizer()
 
 
-def _end(process: "subprocess.Popen[bytes]", control: socket.socket, groups: Sequence[Path]) -> None:
+def _end(process: "subprocess.Popen[bytes]", control: socket.socket, errors: IO[bytes], groups: Sequence[Path]) -> None:
+    errors.close()
     control.close()  # the order to end, which process 1 obeys at once; bubblewrap then reaps it
     try:
         process.wait(_END_S)

@@ -1,4 +1,4 @@
-"""What the host offers a sandbox: the interpreter, a user without rights, control groups; and how a launch drops rights.
+"""What the host offers a sandbox: the interpreter, control groups, a user without rights and the way to become it.
 
 The superuser's limit on processes does not bind (kernel, also within a user namespace), so what the superuser launches
 first becomes another user. Control groups (version 1 or 2) are used where they can be written.

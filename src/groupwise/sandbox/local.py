@@ -1,11 +1,10 @@
 """The local tiers: a pool of fork servers, one program in each at a time; the parent keeps deadlines and caps output.
 
-Each place of the pool has a server for solvers and, when first needed, another for judges. A server is replaced after
+Each place of the pool has a server for solvers and, when first needed, another for testers. A server is replaced after
 any anomaly (deadline, flood, remains, its own death) and after `RUNS_PER_SERVER` runs.
 """
 
 import queue
-import subprocess
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from groupwise.sandbox.supervision import Outcome, run_connected, run_single
 RUNS_PER_SERVER = 500
 _SERVER_MB = 64
 """Memory of a fork server itself."""
-_SOLVER, _JUDGE = 0, 1
+_SOLVER, _TESTER = 0, 1
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 
@@ -70,26 +69,15 @@ class LocalSandbox(Sandbox):
         Raises:
             SandboxError: this host does not let it start.
         """
-        config, rules = self.config, sandbox_filter(machine())
-        groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, config.max_processes + 4)
-
-        def spawn(control: int, errors: int) -> "subprocess.Popen[bytes]":
-            with memory_file(rules) as filter_fd:
-                return subprocess.Popen(
-                    [*launcher(groups), *self.server_command(filter_fd)],
-                    stdin=control,
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors,
-                    pass_fds=[filter_fd],
-                    env={},
-                    start_new_session=True,
-                )
-
-        try:
-            return ForkServer(spawn, groups)
-        except SandboxError as error:
-            remove_cgroups(groups)
-            raise SandboxError(f"{config.tier} does not start here ({error}): {self.advice}") from None
+        config = self.config
+        with memory_file(sandbox_filter(machine())) as filter_fd:
+            command = self.server_command(filter_fd)
+            groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, config.max_processes + 4)
+            try:
+                return ForkServer([*launcher(groups), *command], filter_fd, groups)
+            except SandboxError as error:
+                remove_cgroups(groups)
+                raise SandboxError(f"{config.tier} does not start here ({error}): {self.advice}") from None
 
     def run_command(self, program: Program) -> RunResult:
         """Run a program of the host; tiers that can do it override this."""
@@ -100,7 +88,7 @@ class LocalSandbox(Sandbox):
         return self._map(lambda one: self.run_command(one) if one.command else self._run_source(one), programs)
 
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        """Results of judge and solver; up to `num_workers` pairs run at a time."""
+        """Results of tester and solver; up to `num_workers` pairs run at a time."""
         return self._map(self._run_pair, pairs)
 
     def _map(self, function: Callable[[_Item], _Value], items: Sequence[_Item]) -> list[_Value]:
@@ -113,8 +101,8 @@ class LocalSandbox(Sandbox):
         return self._attempt([_SOLVER], lambda servers: run_single(servers[0], program, self.config))[0]
 
     def _run_pair(self, pair: Pair) -> tuple[RunResult, RunResult]:
-        judge, solver = self._attempt([_JUDGE, _SOLVER], lambda servers: run_connected(servers, pair, self.config))
-        return judge, solver
+        tester, solver = self._attempt([_TESTER, _SOLVER], lambda servers: run_connected(servers, pair, self.config))
+        return tester, solver
 
     def _attempt(
         self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
@@ -133,7 +121,7 @@ class LocalSandbox(Sandbox):
         """End every fork server; later runs start new ones."""
         for place in [self._places.get() for _ in range(self.config.num_workers)]:
             place.discard(_SOLVER)
-            place.discard(_JUDGE)
+            place.discard(_TESTER)
             self._places.put(place)
 
 

@@ -1,9 +1,9 @@
 """Plain data that crosses the border of a sandbox as JSON: exact built-in types, bounded in depth and size.
 
 None, bool, int, float, str, list stand for themselves; others are an object of one key: {"tuple": [...]}, {"set": ...},
-{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}. What is none
-of these may travel as {"object": number} where the caller keeps a table of such objects. Standard library only: the
-text of this file runs in sandboxes too. Decoding trusts nothing.
+{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}, and the types
+themselves: {"type": name}. What is none of these may travel as {"object": number} where the caller keeps a table of
+such objects. Standard library only: the text of this file runs in sandboxes too. Decoding trusts nothing.
 """
 
 import collections
@@ -18,6 +18,7 @@ MAX_INTEGER_BITS = 14_000
 """What Python still turns into decimal digits."""
 
 _DICTS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
+_TYPES = {kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
 _SEQUENCES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
@@ -76,6 +77,8 @@ class _Encoder(_Counted):
             return {"dict": [self._all(pair, depth) for pair in dict.items(value)]}
         if kind in (bytes, complex):
             return {"bytes": value.hex()} if kind is bytes else {"complex": [value.real, value.imag]}
+        if kind is type and value in _TYPES.values():
+            return {"type": value.__name__}
         if self._keep is None or kind is int:
             raise PlainError(f"a value of type {kind.__name__} is not plain data")
         return {"object": self._keep(value)}
@@ -110,6 +113,8 @@ class _Decoder(_Counted):
         if kind == "complex":
             real, imaginary = content
             return complex(float(real), float(imaginary))
+        if kind == "type" and content in _TYPES:
+            return _TYPES[content]
         if kind == "object" and self._find is not None:
             return self._find(content)
         raise PlainError(f"unknown kind {kind[:20]!r}")

@@ -14,6 +14,8 @@ from typing import Any
 from groupwise.sandbox.plain import PlainError, decode, encode
 
 MODULE = "solution"
+_ATTRIBUTES = {"getattr": getattr, "setattr": setattr}
+"""What tests may do to objects that stay here."""
 
 
 def main(source: str) -> None:
@@ -32,12 +34,13 @@ def main(source: str) -> None:
 
 
 def _answer(names: dict[str, Any], call: dict[str, Any], objects: list[Any]) -> dict[str, Any]:
-    if call["name"] not in names:
+    function = names.get(call["name"], _ATTRIBUTES.get(call["name"]))
+    if function is None:
         return {"missing": call["name"]}
     try:
         args = [decode(value, objects.__getitem__) for value in call["args"]]
         kwargs = {name: decode(value, objects.__getitem__) for name, value in call.get("kwargs", {}).items()}
-        return {"value": encode(names[call["name"]](*args, **kwargs), lambda value: _keep(objects, value))}
+        return {"value": encode(function(*args, **kwargs), lambda value: _keep(objects, value))}
     except PlainError:
         return {"raised": "PlainError"}
     except BaseException as error:

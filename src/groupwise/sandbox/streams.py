@@ -1,4 +1,4 @@
-"""What programs read and write, seen from outside: files in memory, pipes, output up to a cap, reading to a deadline."""
+"""What programs read and write, seen from outside: files in memory, pipes, output up to a cap and a deadline."""
 
 import os
 import selectors

@@ -1,4 +1,4 @@
-"""One program, or a judge and a solver, in fork servers: their pipes, their deadline, their output, their end."""
+"""One program, or a tester and a solver, in fork servers: their pipes, their deadline, their output, their end."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from groupwise.sandbox.fork_server import ForkServer, Report, encode
 from groupwise.sandbox.streams import Outputs, memory_file, pipe, watch
 
 _GRACE_S = 0.5
-"""Seconds that a solver may take to end after its judge."""
+"""Seconds that a solver may take to end after its tester."""
 
 
 class Outcome(NamedTuple):
@@ -54,13 +54,13 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """What became of it, once nobody watches it any more."""
-        status, exit_code, evidence = self._judge()
+        status, exit_code, evidence = self._describe_end()
         seconds = (self.end or time.monotonic()) - self.start
         result = RunResult(status, exit_code, self.outputs.stdout, self.outputs.stderr, seconds, evidence)
         is_reusable = self._report is not None and self._report.is_clean and not self.outputs.is_flooded
         return Outcome(result, is_reusable)
 
-    def _judge(self) -> tuple[Status, int | None, str]:
+    def _describe_end(self) -> tuple[Status, int | None, str]:
         if self.outputs.is_flooded:
             return Status.FLOODED, None, f"it wrote more than {self._config.output_kb} KiB"
         if self.end is None:
@@ -74,7 +74,10 @@ def read_exit_code(code: int) -> tuple[Status, int | None, str]:
     """Status, exit code and evidence of a process that ended; a negative code is a signal's number."""
     if code >= 0:
         return Status.EXITED, code, f"exit status {code}" if code else ""
-    known = {signal.SIGXCPU: "its processor time was used up", signal.SIGKILL: "killed by the kernel at a limit"}
+    known: dict[int, str] = {
+        signal.SIGXCPU: "its processor time was used up",
+        signal.SIGKILL: "killed by the kernel at a limit",
+    }
     return Status.SIGNALLED, code, f"signal {-code}: {known.get(-code) or signal.strsignal(-code)}"
 
 
@@ -88,16 +91,16 @@ def run_single(server: ForkServer, program: Program, config: SandboxConfig) -> l
 
 
 def run_connected(servers: Sequence[ForkServer], pair: Pair, config: SandboxConfig) -> list[Outcome]:
-    """Run a judge and a solver at the same time, each one's output the other's input."""
-    judge, solver = (_Run(server, program, config) for server, program in zip(servers, pair, strict=True))
+    """Run a tester and a solver at the same time, each one's output the other's input."""
+    tester, solver = (_Run(server, program, config) for server, program in zip(servers, pair, strict=True))
     with ExitStack() as ours:
-        with pipe() as (from_judge, to_solver), pipe() as (from_solver, to_judge):
-            judge.begin(ours, from_solver, to_solver)
-            solver.begin(ours, from_judge, to_judge)
-        latest = judge.start + max(judge.wall_s, solver.wall_s)
+        with pipe() as (from_tester, to_solver), pipe() as (from_solver, to_tester):
+            tester.begin(ours, from_solver, to_solver)
+            solver.begin(ours, from_tester, to_tester)
+        latest = tester.start + max(tester.wall_s, solver.wall_s)
         watch(
-            {**judge.readers, **solver.readers},
-            lambda: latest if judge.end is None else min(latest, judge.end + _GRACE_S),
-            lambda: judge.outputs.is_flooded or solver.outputs.is_flooded,
+            {**tester.readers, **solver.readers},
+            lambda: latest if tester.end is None else min(latest, tester.end + _GRACE_S),
+            lambda: tester.outputs.is_flooded or solver.outputs.is_flooded,
         )
-    return [judge.outcome(), solver.outcome()]
+    return [tester.outcome(), solver.outcome()]

@@ -1,7 +1,7 @@
 """The fork server: process 1 of a sandbox. It forks one process per run and kills whatever that leaves behind.
 
-Standard library only; its text, after that of `confine.py`, is given to the interpreter. It never reads a request: the
-forked process does. So nothing of one run (a source, an input, expected values) is in the memory that the next inherits.
+Standard library only; its text, after that of `confine.py`, is given to the interpreter. It never reads a request, the
+forked process does: nothing of one run (source, input, expected values) is in the memory that the next one inherits.
 
 Requests are one byte and four descriptors: the request (JSON), standard input, output and error. Reports are
 `REPORT`: the wait status, and 1 when the run left more behind than could be removed. End of file is the order to end.
@@ -37,7 +37,7 @@ def main(boot: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(boot["directory"])
     os.environ.clear()
-    builtins.exit = builtins.quit = sys.exit  # what the module `site` would have set
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)  # what the module `site` would have set
     for name in _PRELOADED:
         __import__(name)
     if "readable" in boot:

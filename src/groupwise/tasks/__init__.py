@@ -6,6 +6,7 @@ from pydantic import Field
 
 from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
 from groupwise.tasks.base import Task
+from groupwise.tasks.code import Code, CodeConfig
 from groupwise.tasks.countdown import Countdown, CountdownConfig
 from groupwise.tasks.jsonl import Jsonl
 from groupwise.tasks.jsonl_config import JsonlConfig
@@ -13,12 +14,12 @@ from groupwise.tasks.logic import LOGIC_TASKS, LogicOptions
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 
 TaskOptions = Annotated[
-    ArithmeticConfig | WordProblemsConfig | CountdownConfig | JsonlConfig | LogicOptions,
+    ArithmeticConfig | WordProblemsConfig | CountdownConfig | JsonlConfig | CodeConfig | LogicOptions,
     Field(discriminator="name"),
 ]
 """The [task] section of a recipe: `name` says which task's dials the others are."""
 
-_ALL: tuple[type[Task], ...] = (Arithmetic, WordProblems, Countdown, Jsonl, *LOGIC_TASKS)
+_ALL: tuple[type[Task], ...] = (Arithmetic, WordProblems, Countdown, Jsonl, Code, *LOGIC_TASKS)
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Task classes by name."""
 

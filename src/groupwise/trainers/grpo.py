@@ -20,7 +20,8 @@ from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import update_policy
 from groupwise.types import Problem, ScoredGroup
-from groupwise.verifiers import Verifier, check_failures, score
+from groupwise.verifiers import Verifier, check_failures
+from groupwise.verifiers.overlap import OverlappedScoring
 
 
 class GrpoConfig(BatchConfig):
@@ -82,14 +83,16 @@ def grpo_step(
     clock = Clock()
 
     def sample(chosen: Sequence[Problem]) -> list[ScoredGroup]:
-        with clock("generate"):
-            groups = collect(
-                policy, recipe.task.template, chosen, recipe.grpo.group_size, recipe.sampling,
-                seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
-            )  # fmt: skip
-        with clock("verify"):
-            scored = score(groups, verifier, recipe.sampling.max_tokens)
-            check_failures(scored, recipe.verifier.max_failure_share)
+        with OverlappedScoring(verifier, recipe.sampling.max_tokens) as scoring:
+            with clock("generate"):
+                groups = collect(
+                    policy, recipe.task.template, chosen, recipe.grpo.group_size, recipe.sampling,
+                    seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
+                    on_group=scoring.submit,
+                )  # fmt: skip
+            with clock("verify"):  # what is left of it when sampling is done
+                scored = scoring.result(groups)
+        check_failures(scored, recipe.verifier.max_failure_share)
         return scored
 
     rounds = sample_rounds(sample, problems, spare, recipe.grpo.refill_rounds)

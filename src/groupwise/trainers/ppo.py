@@ -25,7 +25,8 @@ from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import CriticLoss, update_policy
 from groupwise.types import Advantage, AdvantagedGroup, CriticView, Problem, ScoredGroup
-from groupwise.verifiers import Verifier, check_failures, score
+from groupwise.verifiers import Verifier, check_failures
+from groupwise.verifiers.overlap import OverlappedScoring
 
 
 class CriticConfig(Section):
@@ -89,14 +90,16 @@ def ppo_step(
 ) -> StepResult:
     """One step of PPO: sample, verify, ask the critic, update policy and critic."""
     clock = Clock()
-    with clock("generate"):
-        groups = collect(
-            policy, recipe.task.template, problems, recipe.ppo.group_size, recipe.sampling,
-            seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
-        )  # fmt: skip
-    with clock("verify"):
-        scored = score(groups, verifier, recipe.sampling.max_tokens)
-        check_failures(scored, recipe.verifier.max_failure_share)
+    with OverlappedScoring(verifier, recipe.sampling.max_tokens) as scoring:
+        with clock("generate"):
+            groups = collect(
+                policy, recipe.task.template, problems, recipe.ppo.group_size, recipe.sampling,
+                seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
+                on_group=scoring.submit,
+            )  # fmt: skip
+        with clock("verify"):  # what is left of it when sampling is done
+            scored = scoring.result(groups)
+    check_failures(scored, recipe.verifier.max_failure_share)
     with clock("train"):
         judged = with_critic(scored, policy, critic, reference, recipe)
         update = update_policy(

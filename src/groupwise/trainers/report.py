@@ -12,7 +12,8 @@ import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.training.update import UpdateMetrics
-from groupwise.types import Advantage, AdvantagedGroup, FinishReason, Outcome, ScoredGroup, Verdict
+from groupwise.types import Advantage, AdvantagedGroup, FinishReason, Outcome, ScoredGroup
+from groupwise.verifiers.score import part_statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class StepReport(NamedTuple):
     logprob_difference: float
     """Largest difference between sampler and trainer."""
     parts: dict[str, float]
-    """Mean of each reward part over the judged completions that have it."""
+    """Mean and standard deviation of each reward part, means of what they measured, disagreements of verifiers."""
     sampled_tokens: int
     """Completion tokens drawn in this step, refills included."""
     sampled_groups: int
@@ -172,7 +173,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         clipped=result.update.clipped,
         kl=result.update.kl,
         logprob_difference=result.update.logprob_difference,
-        parts=_mean_parts([verdict for _, verdict in judged]),
+        parts=part_statistics([group.scored for group in result.groups]),
         sampled_tokens=result.drawn.num_tokens,
         sampled_groups=result.drawn.num_groups,
         sampled_correct=result.drawn.correct,
@@ -185,14 +186,6 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         verify_s=seconds.verify,
         train_s=seconds.train,
     )
-
-
-def _mean_parts(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for verdict in verdicts:
-        for name, part in verdict.parts.items():
-            values.setdefault(name, []).append(part)
-    return {name: float(np.mean(found)) for name, found in sorted(values.items())}
 
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig, Session
 from groupwise.types import Problem, Split
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers.parts import check_lengths
 
 
 class BatchConfig(Section):
@@ -105,6 +106,7 @@ class RlRecipe(Section):
                 f"loss.mini_batches = {self.loss.mini_batches} is more than prompts_per_step = "
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
+        check_lengths(self.verifier.parts, self.sampling.max_tokens)
         if self.token_budget and self.optimizer.schedule != "constant":
             raise ValueError(
                 f"optimizer.schedule = '{self.optimizer.schedule}' falls to its end at run.num_steps, but token_budget "

@@ -1,6 +1,8 @@
 """What every trainer shares around its step: the run directory, resume, checkpoints, and stopping between two steps."""
 
+import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from pydantic import Field
 
 from groupwise.config import Section, dump_toml
@@ -45,6 +48,14 @@ def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) ->
     if critic:
         weights = {n.removeprefix(CRITIC): tensor for n, tensor in state.tensors.items() if n.startswith(CRITIC)}
         critic.load_state(weights)
+
+
+def peak_memory_mb() -> float:
+    """Most memory this process has held so far, in MiB: on the GPU if there is one, else resident."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 class Session:
@@ -119,7 +130,7 @@ class Session:
     def record(self, ledger: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Append one line each to the ledger (must repeat exactly) and to the metrics (may differ)."""
         self.directory.ledger.append(ledger)
-        self.directory.metrics.append({**metrics, "time": time.time()})
+        self.directory.metrics.append({**metrics, "peak_memory_mb": peak_memory_mb(), "time": time.time()})
 
     def checkpoint(self, step: int) -> Path:
         """Save policy, optimizer and counters after `step` finished steps; returns the checkpoint's path.

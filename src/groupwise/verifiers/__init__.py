@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from groupwise.errors import ConfigError
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
+from groupwise.verifiers.code import CodeVerifier
 from groupwise.verifiers.composition import ComposedVerifier
 from groupwise.verifiers.countdown import CountdownVerifier
 from groupwise.verifiers.judge.verifier import JudgeVerifier
@@ -18,7 +19,13 @@ from groupwise.verifiers.parts import check_lengths, second_verifiers
 from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score
 
 VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
-    {"math": MathVerifier, "countdown": CountdownVerifier, "judge": JudgeVerifier, **LOGIC_VERIFIERS}
+    {
+        "math": MathVerifier,
+        "countdown": CountdownVerifier,
+        "code": CodeVerifier,
+        "judge": JudgeVerifier,
+        **LOGIC_VERIFIERS,
+    }
 )
 """Name, as a task states it, to class."""
 
@@ -40,7 +47,7 @@ def _composed(name: str, config: VerifierConfig) -> Verifier:
         raise ConfigError(f"the task's verifier is {name!r} already; a second opinion must come from another one")
     alone = config.model_copy(update={"parts": {}, "cap_wrong": None})
     # a second verifier's reward is its opinion, 0 to 1; what that earns is the part's weight
-    opinion = alone.model_copy(update={"correct_reward": 1.0, "format_reward": 0.0})
+    opinion = alone.model_copy(update={"correct_reward": 1.0, "format_reward": 0.0, "partial_credit": 0.0})
     others = {part: _plain(verifier, opinion) for part, verifier in second.items()}
     return ComposedVerifier(_plain(name, alone), config, others)
 
@@ -52,7 +59,7 @@ def _plain(name: str, config: VerifierConfig) -> Verifier:
 
 
 __all__ = [
-    "VERIFIERS", "ComposedVerifier", "CountdownVerifier", "Finding", "JudgeVerifier", "MathVerifier",
+    "VERIFIERS", "CodeVerifier", "ComposedVerifier", "CountdownVerifier", "Finding", "JudgeVerifier", "MathVerifier",
     "OverlappedScoring", "Request", "Verifier", "VerifierConfig", "check_failures", "check_lengths", "failure_share",
     "make_verifier", "part_statistics", "score", "verdict",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
+from groupwise.sandbox.base import SandboxConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.judge.config import JudgeConfig
 from groupwise.verifiers.parts import PartConfig, PartName, contradiction
@@ -49,6 +50,11 @@ class VerifierConfig(Section):
     """Worker processes for comparisons that the exact fast path cannot decide; started when first needed."""
     max_failure_share: float = Field(default=0.05, ge=0, le=1)
     """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
+    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Reward part `partial` of the verifier `code`: this times the share of hidden tests passed. 0: no such part, and
+    tests after the first failure may be left out."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Where programs of completions run."""
     judge: JudgeConfig = JudgeConfig()
     """The model that the verifier `judge` asks."""
     parts: dict[PartName, PartConfig] = Field(default_factory=dict)

@@ -90,7 +90,8 @@ class VerifierPart(Part):
     weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """What its opinion earns, with `combine = "add"`. 0: it only measures how often the two disagree."""
     combine: Literal["add", "all", "any"] = "add"
-    """`add`: it earns a part of its own. `all`: an answer is correct only if it says so too. `any`: if either does."""
+    """`add`: it earns a part of its own. `all`: an answer is correct only if it says so too. `any`: if either does.
+    Several decide in the order of the recipe."""
 
     @model_validator(mode="after")
     def _earns_or_decides(self) -> Self:
@@ -102,11 +103,9 @@ class VerifierPart(Part):
         return self
 
 
-PartConfig = Annotated[
-    FormatPart | LanguagePart | OverlongPart | CosineLengthPart | RepetitionPart | VerifierPart,
-    Field(discriminator="kind"),
-]
-Parts = Mapping[str, FormatPart | LanguagePart | OverlongPart | CosineLengthPart | RepetitionPart | VerifierPart]
+AnyPart = FormatPart | LanguagePart | OverlongPart | CosineLengthPart | RepetitionPart | VerifierPart
+PartConfig = Annotated[AnyPart, Field(discriminator="kind")]
+Parts = Mapping[str, AnyPart]
 
 RESERVED = ("accuracy", "cap", "rubric")
 """Parts that a verdict may have anyway; no part of a recipe has these names."""

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,9 +79,51 @@ def test_no_text_raises(text: str) -> None:
     assert VERIFIER.verify(problem([1, 2], 3), f"\\boxed{{{text}}}").outcome.judged
 
 
+@pytest.mark.parametrize(
+    ("expression", "outcome"),
+    [
+        ("(1+5)*4*1=24", "correct"),  # a true claim changes nothing
+        ("1*5+4+1=24", "wrong"),  # and a false one helps as little
+        ("(1+5)*4*1=48", "wrong"),
+        ("(1+5)*4*1=24=24", "unparsable"),
+        ("24", "wrong"),
+        ("15+4+1+4", "wrong"),
+        ("1.5*4*1", "unparsable"),
+        ("(1+5)*4**1", "unparsable"),
+        ("(1+5)*4//1", "unparsable"),
+        ("(1+5)*4_1", "unparsable"),
+        ("(1+5)*4*-1*-1", "unparsable"),
+        ("(1+5)*4*1+1-1", "wrong"),
+        ("(1+5)∗4∗1", "unparsable"),
+        ("（1+5）*4*1", "unparsable"),
+        ("(1+5)*4*1" + "+0" * 5000, "unparsable"),
+        ("(1+5)*4*1, (5+1)*4*1", "unparsable"),
+    ],
+)
+def test_attacks_on_a_game_of_24(expression: str, outcome: str) -> None:
+    assert VERIFIER.verify(problem([1, 1, 4, 5], 24), f"\\boxed{{{expression}}}").outcome == outcome
+
+
+def game24_rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in CASES.read_text().splitlines()]
+
+
 @pytest.mark.skipif(not CASES.exists(), reason="game24 cases are not here")
-def test_agrees_with_the_game_of_24_log_but_for_one_false_tail() -> None:
-    rows = [json.loads(line) for line in CASES.read_text().splitlines()]
+def test_agrees_with_all_labels_of_the_game_of_24_log() -> None:
+    """A line of the log is `Answer: expression = claim`; what its authors judge is the expression, not the claim."""
+    rows = game24_rows()
+    expressions = [row["answer_line"].removeprefix("Answer: ").partition("=")[0] for row in rows]
+    verdicts = [
+        VERIFIER.verify(problem(row["numbers"], row["target"]), f"\\boxed{{{expression}}}")
+        for row, expression in zip(rows, expressions, strict=True)
+    ]
+    assert [verdict.outcome is Outcome.CORRECT for verdict in verdicts] == [row["expected"] for row in rows]
+    assert (len(rows), sum(row["expected"] for row in rows)) == (5090, 90)
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="game24 cases are not here")
+def test_a_box_with_a_false_claim_is_wrong_though_the_log_forgives_one() -> None:
+    rows = game24_rows()
     answers = [row["answer_line"].removeprefix("Answer: ") for row in rows]
     requests = [
         Request(problem(row["numbers"], row["target"]), f"\\boxed{{{answer}}}")
@@ -88,5 +131,4 @@ def test_agrees_with_the_game_of_24_log_but_for_one_false_tail() -> None:
     ]
     verdicts = VERIFIER.verify_many(requests)
     differing = [v for r, v in zip(rows, verdicts, strict=True) if (v.outcome is Outcome.CORRECT) != r["expected"]]
-    assert len(rows) > 5000
     assert [v.evidence for v in differing] == ["it claims to equal 48, not 24"]

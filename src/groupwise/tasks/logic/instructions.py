@@ -82,8 +82,10 @@ class Instructions(DrawnTask):
 def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
     """A problem; its content is the set of its rules."""
     draft = _draft(draw, config)
-    kinds = draw.shuffled(list(RULES))[: draw.integer(config.min_rules, config.max_rules)]
-    rules = [RULES[kind](draw, draft) for kind in kinds]
+    length = draw.choice(("words", "sentences"))  # one of them always: prohibitions alone are kept by a single word
+    others = draw.shuffled([kind for kind in RULES if kind != length])
+    kinds = [length, *others][: draw.integer(config.min_rules, config.max_rules)]
+    rules = [RULES[kind](draw, draft) for kind in draw.shuffled(kinds)]
     sentences = [sentence for _, sentence in rules]
     content = " ".join(sorted(sentences))
     problem = Problem(
@@ -118,33 +120,34 @@ def _sentence(draw: Draw) -> list[str]:
 
 
 def _bounded(draw: Draw, number: int, unit: str) -> Rule:
-    """A number of words exactly, at least or at most."""
-    kind = draw.choice(("exactly", "at least", "at most"))
-    slack = draw.integer(0, 3)
-    bounds = {
-        "exactly": {"least": number, "most": number},
-        "at least": {"least": max(1, number - slack)},
-        "at most": {"most": number + slack},
-    }[kind]
-    return {"kind": "count", "unit": unit, **bounds}, f"It has {kind} {next(iter(bounds.values()))} {unit}."
+    """So many words: exactly, at least, or between two numbers."""
+    low, high = number - draw.integer(1, 3), number + draw.integer(1, 3)
+    bounds, said = draw.choice(
+        (
+            ({"least": number, "most": number}, f"exactly {number}"),
+            ({"least": low}, f"at least {low}"),
+            ({"least": low, "most": high}, f"between {low} and {high}"),
+        )
+    )
+    return {"kind": "count", "unit": unit, **bounds}, f"It has {said} {unit}."
 
 
-def _exactly(unit: str, number: int, sentence: str) -> Rule:
-    return {"kind": "count", "unit": unit, "least": number, "most": number}, sentence
+def _exactly(number: int, unit: str, meaning: str) -> Rule:
+    said = f"It has exactly {number} {unit if number != 1 else unit.removesuffix('s')}; {meaning}."
+    return {"kind": "count", "unit": unit, "least": number, "most": number}, said
 
 
 def _layout(draw: Draw, draft: Draft) -> Rule:
     number = len(draft.paragraphs)
     if draft.bullets:
-        return _exactly("bullets", number, f'Exactly {number} of its lines begin with "- ".')
+        return _exactly(number, "bullets", 'a bullet is a line that begins with "- "')
     if draw.integer(0, 1):
-        return _exactly("lines", number, f"It has exactly {number} lines, blank lines not counted.")
-    return _exactly("paragraphs", number, f"It has exactly {number} paragraphs, with a blank line between paragraphs.")
+        return _exactly(number, "lines", "blank lines do not count")
+    return _exactly(number, "paragraphs", "a blank line parts two paragraphs")
 
 
 def _sentences(draw: Draw, draft: Draft) -> Rule:
-    number = sum(map(len, draft.paragraphs))
-    return _exactly("sentences", number, f"It has exactly {number} sentences, each ending with a full stop, ! or ?")
+    return _exactly(sum(map(len, draft.paragraphs)), "sentences", "a sentence ends with a full stop, ! or ?")
 
 
 def _case(draw: Draw, draft: Draft) -> Rule:

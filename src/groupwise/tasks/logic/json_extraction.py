@@ -36,7 +36,7 @@ FACTS: Mapping[str, _Fact] = {
     "quantity": _Fact({"type": "integer"}, lambda draw: draw.integer(2, 60), "The number of pieces is {}.".format),
     "unit_price": _Fact(
         {"type": "number"},
-        lambda draw: draw.integer(1, 200) + draw.integer(1, 99) / 100,
+        lambda draw: (100 * draw.integer(1, 200) + draw.integer(1, 99)) / 100,
         "One piece costs {:.2f} euros.".format,
     ),
     "express": _Fact(

@@ -39,10 +39,11 @@ class KnightsKnavesConfig(GeneratedConfig):
     """Fewest people in a puzzle."""
     max_people: int = Field(default=4, ge=2, le=MAX_PEOPLE)
     """Most people in a puzzle."""
-    max_depth: int = Field(default=1, ge=0, le=3)
-    """Deepest statement: 0 accuses or praises one person, 1 joins or denies such claims, 2 joins those, and so on."""
+    max_depth: int = Field(default=1, ge=1, le=3)
+    """Deepest statement: 0 accuses or praises one person, 1 joins or denies such claims, 2 joins those, and so on. At
+    least 1: accusations alone fit a solution and its opposite."""
     operators: tuple[Operator, ...] = Field(default=OPERATORS, min_length=1)
-    """How claims are joined."""
+    """How claims are joined; not by `not` alone, for the same reason."""
     paths: tuple[str, ...] = ()
     """Files of puzzles with formal statements, read instead of generating any; the split is decided by content."""
 
@@ -52,6 +53,8 @@ class KnightsKnavesConfig(GeneratedConfig):
             raise ValueError(
                 f"min_people = {self.min_people} is above max_people; at most {self.max_people} is allowed"
             )
+        if set(self.operators) == {"not"}:
+            raise ValueError("operators: `not` alone fits a solution and its opposite; at least one other is needed")
         return self
 
 
@@ -109,4 +112,4 @@ def _candidate(
     content = "; ".join(say(statement, [str(person) for person in range(len(names))]) for statement in statements)
     roles = [f"{name} is a {'knight' if knight else 'knave'}" for name, knight in zip(names, solution, strict=True)]
     name = f"knights_knaves/{key('knights_knaves', content):016x}"
-    return content, Problem(name, question, ", ".join(roles), f"{len(names)} people", data={"names": list(names)})
+    return content, Problem(name, question, ", ".join(roles), f"{len(names)} people")

@@ -4,14 +4,15 @@ Every problem is made from a derivation, which is its reference proof; any proof
 checks each line. No premise can be left out, and the premises do not contradict each other.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import count, permutations
+from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.errors import ConfigError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Template
+from groupwise.tasks.base import Candidate, GeneratedConfig, Template
+from groupwise.tasks.proofs.base import DrawnTask, canonical
 from groupwise.tasks.proofs.derivations import DeadEndError, Derivation
 from groupwise.tasks.proofs.formulas import all_needed, write
 from groupwise.types import Problem
@@ -19,8 +20,10 @@ from groupwise.types import Problem
 ATOMS = "PQRST"
 MAX_FORMULA = 40
 """Characters of a premise or a goal."""
-MAX_ATTEMPTS = 20
-"""Derivations to try for a proof of the length that was drawn."""
+AIMED_ATTEMPTS = 8
+"""Derivations to try for a proof at least as long as was drawn; then any length in the range will do."""
+MAX_ATTEMPTS = 20_000
+"""Derivations to try at all."""
 
 NATURAL_DEDUCTION = Template(
     prompt="""Prove the goal by natural deduction. Write one line per step: `number. formula by rule numbers`, where \
@@ -71,31 +74,33 @@ class PropositionalProofsConfig(GeneratedConfig):
         return self
 
 
-class PropositionalProofs(GeneratedTask):
+class PropositionalProofs(DrawnTask):
     """Problems such as `From P -> Q and P prove Q.`."""
 
     name: ClassVar[str] = "propositional_proofs"
     verifier: ClassVar[str] = "propositional_proof"
-    answers_any_question: ClassVar[bool] = False
     config: PropositionalProofsConfig
 
-    def candidates(self) -> Iterator[Candidate]:
-        index = 0
-        while True:
-            yield draw_problem(Draw("propositional_proofs", index), self.config)
-            index += 1
+    def draw_candidate(self, draw: Draw) -> Candidate:
+        return draw_problem(draw, self.config)
 
 
 def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
-    """A provable problem; its content is the premises and the goal up to the order and the names of the atoms."""
+    """A provable problem; its content is the premises and the goal up to the order and the names of the atoms.
+
+    Raises:
+        ConfigError: derivations of such a length are too rare.
+    """
     wanted = draw.integer(config.min_lines, config.max_lines)
-    for attempt in count():
-        # long proofs are rare among the derivations, so after a while any length in the range will do
-        shortest = wanted if attempt < MAX_ATTEMPTS else config.min_lines
+    for attempt in range(MAX_ATTEMPTS):
+        shortest = wanted if attempt < AIMED_ATTEMPTS else config.min_lines
         made = _derive(draw, ATOMS[: config.num_atoms], wanted)
         if made is not None and shortest <= len(made.lines()) <= config.max_lines:
             return _problem(made)
-    raise AssertionError("there is no end to the attempts")
+    raise ConfigError(
+        f"task.min_lines = {config.min_lines}: none of {MAX_ATTEMPTS} derivations with {config.num_atoms} letters has "
+        f"{config.min_lines} to {config.max_lines} lines; allow other lengths or more letters"
+    )
 
 
 def _derive(draw: Draw, atoms: str, wanted: int) -> Derivation | None:
@@ -111,7 +116,7 @@ def _derive(draw: Draw, atoms: str, wanted: int) -> Derivation | None:
 
 def _problem(made: Derivation) -> Candidate:
     given, wanted, lines = [write(premise) for premise in made.premises], write(made.root.formula), made.lines()
-    content = canonical(given, wanted)
+    content = canonical(given, wanted, ATOMS)
     problem = Problem(
         id=f"propositional_proofs/{key(content):016x}",
         question=f"{_listed(given)} {wanted}.",
@@ -127,11 +132,3 @@ def _listed(given: Sequence[str]) -> str:
         return "Without premises prove"
     *first, last = given
     return f"From {', '.join(first)} and {last} prove" if first else f"From {last} prove"
-
-
-def canonical(premises: Sequence[str], goal: str) -> str:
-    """The same text for problems that differ in the order of the premises or the names of the atoms only."""
-    text = "\n".join([*premises, goal])
-    used = [atom for atom in ATOMS if atom in text]
-    renamed = (text.translate(str.maketrans("".join(used), "".join(names))) for names in permutations(used))
-    return min("; ".join([*sorted(lines[:-1]), lines[-1]]) for lines in (each.split("\n") for each in renamed))

@@ -70,6 +70,8 @@ class InstructionsVerifier(ExactVerifier):
         constraints = list(problem.data["constraints"])
         if invisible := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
             raise UnreadableError(f"the text has the invisible character U+{ord(invisible):04X}")
+        if not words(answer):
+            raise UnreadableError("the text has no word")
         broken = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
         outcome = Outcome.WRONG if broken else Outcome.CORRECT
         evidence = f"not met: {dict(broken[0])}" if broken else f"all {len(constraints)} constraints are met"

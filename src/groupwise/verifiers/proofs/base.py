@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, verdict
-from groupwise.verifiers.extraction import extract
+from groupwise.verifiers.extraction import Extracted, extract
 from groupwise.verifiers.proofs.expressions import UnreadableError
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
@@ -25,18 +25,16 @@ class ProofVerifier(Verifier):
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         extracted = [extract(request.text, self.config.extraction) for request in requests]
-        early = [
-            _unreadable(one.reason) if one.answer is None else _too_long(unfenced(one.answer)) for one in extracted
-        ]
+        read = [_read(request.text, one) for request, one in zip(requests, extracted, strict=True)]
         proofs = [
-            (request.problem, unfenced(one.answer))
-            for request, one, fault in zip(requests, extracted, early, strict=True)
-            if fault is None and one.answer is not None
+            (request.problem, proof)
+            for request, proof in zip(requests, read, strict=True)
+            if not isinstance(proof, Finding)
         ]
         found = iter(self.find_many(proofs))
         return [
-            verdict(fault or next(found), self.config, tags_right=one.tags_right)
-            for fault, one in zip(early, extracted, strict=True)
+            verdict(proof if isinstance(proof, Finding) else next(found), self.config, tags_right=one.tags_right)
+            for proof, one in zip(read, extracted, strict=True)
         ]
 
 
@@ -67,17 +65,27 @@ class KernelVerifier(ProofVerifier):
             return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable statement: {error!r}"[:300])
 
 
+def _read(text: str, extracted: Extracted) -> str | Finding:
+    if extracted.answer is None:
+        return _unreadable(extracted.reason)
+    proof = unfenced(as_written(text, extracted.answer))
+    if len(proof) > MAX_LENGTH:
+        return _unreadable(f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read")
+    return proof
+
+
+def as_written(text: str, answer: str) -> str:
+    """The answer with the indentation of its first line, which matters in Lean and was taken off with other space."""
+    start = text.rindex(answer)
+    margin = text[text.rfind("\n", 0, start) + 1 : start]
+    return margin + answer if margin.isspace() else answer
+
+
 def unfenced(answer: str) -> str:
     """The answer without a code fence around all of it."""
-    fenced = _FENCED.fullmatch(answer)
+    fenced = _FENCED.fullmatch(answer.strip())
     return fenced[1] if fenced else answer
 
 
 def _unreadable(reason: str) -> Finding:
     return Finding(Outcome.UNPARSABLE, reason)
-
-
-def _too_long(proof: str) -> Finding | None:
-    if len(proof) <= MAX_LENGTH:
-        return None
-    return _unreadable(f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read")

@@ -1,11 +1,11 @@
-"""Proofs of equations as chains; each step rewrites one part of a term by a named equation, in either direction:
+"""Proofs of equations as chains.
 
     a * (b * inv(b))
     = a * 1 by inverse
     = a by identity
 
-The chain leads from the left side of the goal to its right side. In the named equations x y z u v w stand for any
-terms; other letters are constants.
+Each step rewrites one part of the term by a named equation, in either direction. The chain leads from the left side
+of the goal to its right side. In the named equations x y z u v w stand for any terms; other letters are constants.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,11 +1,12 @@
-"""Proofs in propositional logic, line by line, each line a formula and its reason:
+"""Proofs in propositional logic, line by line.
 
     1. P & Q by premise
     2. P by assume
     3. Q by &E 1
     4. P -> Q by ->I 2 3
 
-Numbers rise; a reason cites lines above it. The last line must be the goal and depend on premises only.
+Each line is a formula and its reason, which cites lines above it; the numbers rise. The last line must be the goal and
+depend on premises only.
 """
 
 import re

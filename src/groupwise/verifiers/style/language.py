@@ -86,7 +86,7 @@ def _han_words(asked: str, scripts: Sequence[str]) -> int:
 
 
 def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Latin words of successive sentences, MIN_WORDS or more at a time; fewer in all can not be told."""
+    """Latin words of successive sentences, MIN_WORDS or more at a time; fewer in all are in no language."""
     passages: list[list[str]] = []
     waiting: list[str] = []
     for sentence in sentences:

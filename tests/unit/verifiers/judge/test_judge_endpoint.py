@@ -56,13 +56,16 @@ def test_the_deadline_of_a_request_holds(endpoint: Any, make_judge: Any, problem
     assert len(endpoint.bodies) == 2
 
 
-def test_the_total_deadline_holds(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+@pytest.mark.parametrize(("request_s", "requests"), [(0.2, (2, 3)), (20.0, (1,))])
+def test_the_total_deadline_holds(
+    endpoint: Any, make_judge: Any, problem: Problem, request_s: float, requests: tuple[int, ...]
+) -> None:
     endpoint.behaviour = silent
     began = time.monotonic()
-    verdict = make_judge(request_timeout_s=0.2, total_timeout_s=0.5, max_attempts=100).verify(problem, "Paris")
+    verdict = make_judge(request_timeout_s=request_s, total_timeout_s=0.5, max_attempts=100).verify(problem, "Paris")
     assert time.monotonic() - began < 1.5
     assert verdict.outcome is Outcome.TIMEOUT
-    assert 2 <= len(endpoint.bodies) <= 3
+    assert len(endpoint.bodies) in requests
 
 
 # retries
@@ -247,7 +250,7 @@ def test_no_more_than_so_many_at_one_time(endpoint: Any, make_judge: Any, proble
 
 
 def test_spent_requests_stop_the_run(endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path) -> None:
-    judge = make_judge(max_requests=3, max_concurrency=2, cache_dir=str(tmp_path))
+    judge = make_judge(max_requests=3, max_concurrency=1, cache_dir=str(tmp_path))
     requests = [Request(problem, f"Paris {n}") for n in range(9)]
     with pytest.raises(VerifierError, match=r"3 of verifier\.judge\.max_requests = 3"):
         judge.verify_many(requests)

@@ -132,6 +132,15 @@ def test_what_the_judge_sees(endpoint: Any, make_judge: Any, problem: Problem, t
     assert lines[begin + 2].startswith("END ANSWER ")
 
 
+@pytest.mark.parametrize(
+    ("text", "paid"), [("<think>a</think>Paris", 0.5), ("<think>a</think> ", 0.0), ("<think>a", 0.0), ("Paris", 0.0)]
+)
+def test_the_format_is_paid_with_an_answer(endpoint: Any, problem: Problem, text: str, paid: float) -> None:
+    judge = {"url": endpoint.url, "model": "m", "see": "completion"}
+    config = VerifierConfig.model_validate({"format_reward": 0.5, "judge": judge})
+    assert JudgeVerifier(config).verify(problem, text).parts == {"accuracy": 1.0, "format": paid}
+
+
 @pytest.mark.parametrize("text", ["", "  ", "<think>Paris", "<think>Paris</think>\n", "a</think><think>Paris"])
 def test_no_answer_is_not_sent(endpoint: Any, make_judge: Any, problem: Problem, text: str) -> None:
     verdict = make_judge().verify(problem, text)

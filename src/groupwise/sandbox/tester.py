@@ -1,4 +1,4 @@
-"""The judge's side: it runs tests that need Python against functions that are only reachable by messages.
+"""The tester's side: it runs tests that need Python against functions that are only reachable by messages.
 
 It holds the expected values and never runs a line of the solver's: a name of the solver's program is a proxy here that
 writes a call to standard output and reads the reply from standard input, bounded plain data. What the tests found goes
@@ -15,14 +15,21 @@ from typing import Any
 from groupwise.sandbox.plain import PlainError, decode, encode
 
 MAX_REPLY = 1 << 20
-_INPUT = 0
+_INPUT, _OUTPUT = 3, 4
+"""Descriptors of the pipes, out of the way of tests that print or read."""
 
 
 class _Handle:
-    """An object that stays with the solver: it can be handed back, and equals only itself."""
+    """An object that stays with the solver: it can be handed back, it has attributes there, it equals only itself."""
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.__dict__["number"] = number
+
+    def __getattr__(self, name: str) -> Any:
+        return _ask({"name": "getattr", "args": list(map(_pack, (self, name)))})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _ask({"name": "setattr", "args": list(map(_pack, (self, name, value)))})
 
 
 class _UnfitError(Exception):
@@ -31,9 +38,14 @@ class _UnfitError(Exception):
 
 def main(setup: str, names: list[str], tests: list[str]) -> None:
     """Run the tests in order, in one namespace, each to its end or first failure."""
-    namespace: dict[str, Any] = {"__name__": "tests"}
+    null = os.open(os.devnull, os.O_RDWR)
+    for pipe, place in ((0, _INPUT), (1, _OUTPUT)):
+        os.dup2(pipe, place)
+        os.dup2(null, pipe)
+    proxies = {name: _proxy(name) for name in names}
+    namespace: dict[str, Any] = {"__name__": "tests", **proxies}
     exec(compile(setup, "setup.py", "exec"), namespace)
-    namespace |= {name: _proxy(name) for name in names}
+    namespace |= proxies  # the setup may define stubs of the same names
     for index, test in enumerate(tests):
         why = _fault(test, namespace)
         print(json.dumps({"test": index, "passed": not why, "why": why}), file=sys.stderr, flush=True)
@@ -60,18 +72,18 @@ def _proxy(name: str) -> Callable[..., Any]:
 
 
 def _pack(value: Any) -> Any:
-    return {"object": value.number} if isinstance(value, _Handle) else encode(value, _number)
+    return encode(value, _number)
 
 
 def _number(value: Any) -> int:
     if isinstance(value, _Handle):
-        return value.number
+        return int(value.__dict__["number"])
     raise _UnfitError(f"a test passes a value of type {type(value).__name__}, which is not plain data")
 
 
 def _ask(call: dict[str, Any]) -> Any:
     try:
-        print(json.dumps(call), flush=True)
+        os.write(_OUTPUT, json.dumps(call).encode("ascii") + b"\n")
         reply = json.loads(_read_line())
     except (OSError, ValueError, RecursionError):
         raise _UnfitError("the program ended before it answered, or its answer is not plain data") from None

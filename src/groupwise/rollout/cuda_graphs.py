@@ -1,0 +1,180 @@
+"""CUDA graphs for decode: a step is recorded once per padded shape and replayed with one launch.
+
+Decoding a token launches thousands of small kernels, and launching them from Python takes longer than running them.
+A CUDA graph runs the kernels that were recorded, on the addresses that were recorded. So
+
+- every step is padded to one of few shapes (`round_up`), and each shape that occurs is recorded when it first does;
+- inputs are copied into a buffer that the recording reads; keys and values live in one cache, whose compaction moves
+  contents, never storage;
+- weights are read where they are, and the optimizer updates them in place. Under autocast, matrices that would be
+  converted in every step are converted once per `generate` into copies that keep their addresses.
+
+Cache, copies and graphs stay allocated between calls. They are made anew, graphs included, when a call needs a larger
+cache, when a weight has another address, or when the computation has another dtype. Where that memory is wanted for
+training, `sampling.cuda_graphs = false` does without it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from groupwise.errors import ModelError
+from groupwise.models.policy import Policy
+from groupwise.rollout.decode import Step, model_inputs
+from groupwise.rollout.kv_cache import KvCache, Shape
+
+MAX_GRAPHS = 128
+"""Graphs kept; the one longest unused goes first."""
+SHORTEST_SUFFIX = 64
+"""Shorter completions are padded to this many tokens: more graphs would not pay."""
+
+Work = Callable[[], Tensor]
+Record = Callable[[Work], Work]
+"""Record some work; what it gives back does the work again, on the same addresses."""
+
+
+def round_up(size: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ...: at most half as much again, two sizes per doubling."""
+    power = 1 << max(size - 1, 0).bit_length()
+    return power * 3 // 4 if power >= 4 and power * 3 // 4 >= size else power
+
+
+def padded(shape: Shape, largest: Shape) -> Shape:
+    """The shape at which a step of the given shape is run, in a call that needs at most `largest`.
+
+    Only rows and suffix follow the step. Few rows cannot have many prompts or members, which bounds the rest.
+    """
+    rows = round_up(shape.rows)
+    suffix = round_up(max(shape.suffix, SHORTEST_SUFFIX))
+    return Shape(rows, min(rows, largest.slots), min(rows, largest.members), largest.prompt, suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A recorded step and the buffer that it reads."""
+
+    packed: Tensor
+    replay: Work
+
+
+class GraphDecoder:
+    """Decode steps of one model, recorded. It holds no reference to the model, so it can be kept beside it."""
+
+    def __init__(self, make_recorder: Callable[[], Record]) -> None:
+        self.make_recorder = make_recorder
+        """Makes what records the steps of one cache: graphs that share memory go together."""
+        self.cache = KvCache(Shape(0, 0, 0, 0, 0))
+        self.largest = self.cache.room
+        """The most that steps of the present call need, rounded up; the cache has room for this or more."""
+        self.steps: dict[Shape, _Recorded] = {}
+        self.copies: dict[str, Tensor] = {}
+        """Weights in the dtype of the computation, by their name in the base model."""
+        self.addresses: tuple[object, ...] = ()
+
+    def begin(self, policy: Policy, largest: Shape) -> None:
+        """Prepare for steps up to `largest` with the policy's present weights."""
+        model = policy.model.base_model
+        self.largest = Shape(*map(round_up, largest))._replace(suffix=round_up(max(largest.suffix, SHORTEST_SUFFIX)))
+        room = Shape(*map(max, self.largest, self.cache.room))
+        tensors = (*model.parameters(), *model.buffers())
+        addresses = (policy.compute_dtype, *(tensor.data_ptr() for tensor in tensors))
+        if room != self.cache.room or addresses != self.addresses:
+            self.steps.clear()
+            self.record = self.make_recorder()
+            self.cache = KvCache(room)
+            self.copies = {name: weight.to(policy.compute_dtype) for name, weight in _converted(policy)}
+            self.addresses = addresses
+        for name, weight in _converted(policy):
+            self.copies[name].copy_(weight)
+
+    def hidden(self, policy: Policy, step: Step) -> Tensor:
+        """(n, d) final hidden states; the memory belongs to the graph and is overwritten by its next replay."""
+        shape = padded(step.shape, self.largest)
+        packed = torch.from_numpy(step.packed(shape))
+        recorded = self.steps.pop(shape, None)
+        if recorded is None:
+            recorded = self._recorded(policy, shape, packed.to(policy.device, copy=True))
+        recorded.packed.copy_(packed)
+        self.steps[shape] = recorded  # at the end: used last
+        if len(self.steps) > MAX_GRAPHS:
+            del self.steps[next(iter(self.steps))]
+        return recorded.replay()[: len(step.tokens)]
+
+    def _recorded(self, policy: Policy, shape: Shape, packed: Tensor) -> _Recorded:
+        model, cache, copies = policy.model.base_model, self.cache, self.copies
+        device, dtype = policy.device.type, policy.compute_dtype
+
+        def work() -> Tensor:
+            tokens, positions, layout = model_inputs(cache, packed, shape, masked=True)
+            named = {"position_ids": positions, "layout": layout, "use_cache": False}
+            # no cache of conversions: it would hand memory of this graph to work outside of it
+            with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32, cache_enabled=False):
+                states: Tensor = functional_call(model, copies, (tokens,), named).last_hidden_state[0]
+            return states
+
+        return _Recorded(packed, self.record(work))
+
+
+def _converted(policy: Policy) -> Iterator[tuple[str, Tensor]]:
+    """Weights that autocast converts in every step, by their name in the base model."""
+    if policy.compute_dtype is torch.float32:
+        return
+    for prefix, module in policy.model.base_model.named_modules():
+        if isinstance(module, nn.Linear):
+            yield from module.named_parameters(prefix, recurse=False)
+
+
+class CudaRecorder:
+    """Records work as CUDA graphs, all on one stream and from one pool of memory: they never run at the same time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, work: Work) -> Work:
+        """Do the work once, so that libraries set themselves up, and then record it.
+
+        Raises:
+            ModelError: the work waits for the device or depends on what it computes.
+        """
+        present = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(present)
+        with torch.cuda.stream(self.stream):
+            work()
+        present.wait_stream(self.stream)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # other threads may use the device meanwhile
+            with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
+                out = work()
+        except RuntimeError as error:
+            raise ModelError(
+                f"the decode step of this model cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): "
+                "set sampling.cuda_graphs = false"
+            ) from error
+
+        def replay() -> Tensor:
+            graph.replay()
+            return out
+
+        return replay
+
+
+_DECODERS: WeakKeyDictionary[nn.Module, GraphDecoder] = WeakKeyDictionary()
+"""By model, as long as the model lives."""
+
+
+@contextmanager
+def graph_decoder(policy: Policy, largest: Shape) -> Iterator[GraphDecoder]:
+    """The model's decoder. While it is in use nobody else gets it, and after an error nobody does."""
+    decoder = _DECODERS.pop(policy.model, None) or GraphDecoder(partial(CudaRecorder, policy.device))
+    decoder.begin(policy, largest)
+    yield decoder
+    _DECODERS[policy.model] = decoder

@@ -1,0 +1,80 @@
+"""Functions of a program nobody trusts, called from outside: programs for the sandbox, and reading what they answer."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from groupwise.sandbox.base import Program, RunResult
+from groupwise.sandbox.plain import PlainError, decode, encode
+from groupwise.sandbox.scripts import bundle
+
+
+class Answer(NamedTuple):
+    """What a call gave: a value, or why there is none."""
+
+    value: Any
+    fault: str = ""
+    """Empty where there is a value."""
+
+
+def solver_program(source: str, calls: Sequence[tuple[str, Sequence[Any]]] = ()) -> Program:
+    """A program that runs a source and then answers these calls (name and plain arguments), or those of a tester."""
+    lines = [json.dumps({"name": name, "args": [encode(value) for value in args]}) + "\n" for name, args in calls]
+    start = f"from groupwise.sandbox.solver import main; main({source!r})"
+    return Program(bundle("plain", "solver") + start, stdin="".join(lines).encode("ascii"))
+
+
+def tester_program(setup: str, names: Sequence[str], tests: Sequence[str]) -> Program:
+    """A program that runs trusted tests; the names are functions of the solver's program, asked over the pipe."""
+    start = f"from groupwise.sandbox.tester import main; main({setup!r}, {list(names)!r}, {list(tests)!r})"
+    return Program(bundle("plain", "tester") + start)
+
+
+def read_answers(result: RunResult, num_calls: int) -> list[Answer]:
+    """One answer per call, whatever the program wrote; output beyond the last answer spoils them all."""
+    lines = result.stdout.split(b"\n")[:-1]
+    is_whole = not result.stdout or result.stdout.endswith(b"\n")
+    if len(lines) > num_calls or not is_whole:
+        return [Answer(None, "it wrote something else than its answers")] * num_calls
+    missing = Answer(None, f"no answer: {describe_end(result)}")
+    return [_read_answer(line) for line in lines] + [missing] * (num_calls - len(lines))
+
+
+def _read_answer(line: bytes) -> Answer:
+    try:
+        reply = json.loads(line)
+    except (ValueError, RecursionError):
+        return Answer(None, "its answer is not plain data")
+    if type(reply) is not dict or len(reply) != 1:
+        return Answer(None, "its answer is not plain data")
+    ((kind, content),) = reply.items()
+    if kind == "value":
+        return _decode(content)
+    words = {"raised": "it raised", "missing": "it does not define"}.get(kind)
+    return Answer(None, f"{words} {str(content)[:80]}" if words else "its answer is not plain data")
+
+
+def _decode(content: Any) -> Answer:
+    try:
+        return Answer(decode(content))
+    except PlainError as error:
+        return Answer(None, f"its answer is not plain data: {error}")
+
+
+def read_findings(result: RunResult, num_tests: int) -> list[str]:
+    """Why each test failed, as the tester said; empty for one that passed."""
+    faults = [f"not reached: {describe_end(result)}"] * num_tests
+    for line in result.stderr.splitlines():
+        try:
+            found = json.loads(line)
+            faults[found["test"]] = "" if found["passed"] is True else str(found["why"]) or "it failed"
+        except (ValueError, KeyError, TypeError, IndexError):
+            continue  # a warning of the interpreter; what was not said counts as failed
+    return faults
+
+
+def describe_end(result: RunResult) -> str:
+    """How a program ended, and the last line of its errors, for a person."""
+    words = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
+    last = f" ({words[-1][:200]})" if words and result.exit_code else ""
+    return f"{result.evidence or 'it ended early'}{last}"

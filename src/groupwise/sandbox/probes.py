@@ -1,0 +1,113 @@
+"""Attacks collected in files, run against a sandbox: did any of them get through?
+
+A probe has `id`, `code`, `stdin` and `expected`. `expected` beginning with "stdout " means an honest program with that
+output; with "verdict: fail" that `code` defines F, whose answer must equal no value the code does not compute; anything
+else means that what the code tries must be refused or contained. Such code reports in lines: a word in capitals is a
+claim of success (`WROTE`), a word and a number is a result (`N 12`), a list is what it saw.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from groupwise.errors import DataError
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.functions import read_answers, solver_program
+
+_UNKNOWN_VALUE = ("a value that no probe computes", 7919)
+_CLAIM = re.compile(r"([A-Z]{1,20})(?:\s+(.*))?")
+_MIN_SECRET = 6
+"""Shorter texts of the host could occur in any output."""
+
+
+class ProbeResult(NamedTuple):
+    """What became of a probe."""
+
+    id: str
+    contained: bool
+    evidence: str
+
+
+def read_probes(path: Path) -> list[dict[str, str]]:
+    """The probes of a file, one JSON object a line.
+
+    Raises:
+        DataError: a line is no probe; names it.
+    """
+    probes = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.strip():
+            try:
+                probe = json.loads(line)
+                probes.append({name: str(probe[name]) for name in ("id", "code", "stdin", "expected")})
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path} line {number} is no probe: {error!r}") from None
+    return probes
+
+
+def run_probes(sandbox: Sandbox, probes: Iterable[Mapping[str, str]]) -> list[ProbeResult]:
+    """One result per probe; after each, an honest program must still get its answer."""
+    secrets = tuple(_host_texts())
+    return [_run_probe(sandbox, probe, secrets) for probe in probes]
+
+
+def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: tuple[str, ...]) -> ProbeResult:
+    asks_for_function = probe["expected"].startswith("verdict: fail")
+    program = (
+        solver_program(probe["code"], [("F", [[3, 1, 2]])])
+        if asks_for_function
+        else Program(probe["code"], stdin=probe["stdin"].encode())
+    )
+    result = sandbox.run(program)
+    fault = _function_fault(result) if asks_for_function else _output_fault(result, probe, sandbox.config, secrets)
+    if not fault and sandbox.run(Program("print(6)")).stdout != b"6\n":
+        fault = "the sandbox did not survive it"
+    return ProbeResult(probe["id"], not fault, fault or _describe(result))
+
+
+def _function_fault(result: RunResult) -> str:
+    answer = read_answers(result, 1)[0]
+    accepted = not answer.fault and answer.value == _UNKNOWN_VALUE
+    return "its answer equals a value that it does not compute" if accepted else ""
+
+
+def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: tuple[str, ...]) -> str:
+    """What got through, in words; empty when nothing did."""
+    text, expected = result.stdout.decode("utf-8", errors="replace"), probe["expected"]
+    if expected.startswith("stdout "):
+        return "" if text.strip() == expected.removeprefix("stdout ") else f"an honest program printed {text[:80]!r}"
+    if result.status is Status.FAILED:
+        return result.evidence or "the sandbox failed"
+    leaked = next((secret for secret in secrets if secret in text and secret not in probe["code"]), None)
+    if leaked:
+        return f"it saw {leaked[:40]!r} of the host"
+    return next((fault for line in text.splitlines() if (fault := _line_fault(line.strip(), config))), "")
+
+
+def _line_fault(line: str, config: SandboxConfig) -> str:
+    claim = _CLAIM.fullmatch(line)
+    word, value = (claim[1], claim[2] or "") if claim else ("", line)
+    if value in ("", "[]", "{}") or value.startswith("[Errno"):
+        return f"it says {word}" if word and not value else ""
+    if value.startswith(("[", "{")):
+        return f"it saw {value[:80]}"
+    most = {"N": config.max_processes, "MB": config.files_mb * 5 // 4}.get(word, -1)  # blocks may be below a MiB
+    if word and re.fullmatch(r"-?[0-9]+", value) and int(value) > most:
+        return f"it says {line[:80]}"
+    return ""
+
+
+def _host_texts() -> Iterator[str]:
+    """Texts of this host that no confined program can know."""
+    yield from (value for value in os.environ.values() if len(value) >= _MIN_SECRET)
+    passwords = Path("/etc/passwd")
+    yield from passwords.read_text(errors="replace").splitlines() if passwords.exists() else ()
+
+
+def _describe(result: RunResult) -> str:
+    words = result.stdout or b"".join(result.stderr.splitlines()[-1:])
+    shown = words.decode("utf-8", errors="replace").strip()[:100]
+    return f"{result.status}{f', {result.evidence}' if result.evidence else ''}{f': {shown}' if shown else ''}"

@@ -1,0 +1,18 @@
+"""What can be set about proof assistants; our own kernels need nothing."""
+
+from pydantic import Field
+
+from groupwise.config import Section
+
+
+class ProofConfig(Section):
+    """How the verifiers `coq` and `lean` check proofs."""
+
+    timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
+    """Seconds that checking one proof may take; a slower proof is wrong. A Lean server has as many again to answer."""
+    memory_mb: int = Field(default=4096, ge=256)
+    """Memory in MiB that checking one proof may take in the sandbox. Mathlib needs about 4096."""
+    lean_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    """Base address of a Lean server, for example `http://localhost:8000`; empty: the program `lean` in the sandbox."""
+    lean_path: str = Field(default="", pattern=r"^(/usr/[^:]*(:/usr/[^:]*)*)?$")
+    """Directories of compiled libraries (Mathlib) for the program `lean`, below /usr, which is all the sandbox shows."""

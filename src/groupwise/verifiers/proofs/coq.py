@@ -1,0 +1,177 @@
+"""Proofs for Coq, compiled by `coqc` in the sandbox.
+
+The statement never comes from the answer. Three things must hold, and each alone stops a forged proof:
+
+1. the script holds tactics only (`coq_script`);
+2. between our own `Theorem` and `Qed` it compiles, in a sandbox that ends with the run; only the compiled file leaves;
+3. in a fresh sandbox, a file of ours states the theorem again before it loads that compiled file, gives what was
+   proved that very type, and `Print Assumptions` says that it rests on nothing.
+"""
+
+import base64
+import binascii
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from groupwise.errors import ConfigError
+from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.base import Finding, VerifierConfig
+from groupwise.verifiers.proofs.base import ProofVerifier
+from groupwise.verifiers.proofs.coq_script import tactics_only
+from groupwise.verifiers.proofs.natural_deduction import RuleError
+
+SEARCHED = "/usr/local/bin:/usr/bin"
+"""Where programs stand that the sandbox can run."""
+CLOSED = b"Closed under the global context"
+_FINDLIB = b'path="/usr/local/lib/ocaml:/usr/lib/ocaml:/usr/lib64/ocaml"\n'  # the sandbox has no /etc/ocamlfind.conf
+_COQC = "export HOME=. OCAMLFIND_CONF=findlib.conf; coqc -q -noglob"
+
+_STATED = "{header}\nDefinition groupwise_statement : Prop := ({statement})%type.\n"
+_ANSWER = "{header}\nTheorem groupwise_answer : {statement}.\nProof.\n{script}\nQed.\n"
+_CHECK = (
+    _STATED + "Require Answer.\n"
+    "Definition groupwise_checked : groupwise_statement := Answer.groupwise_answer.\n"
+    "Print Assumptions groupwise_checked.\n"
+)
+
+
+class _Job(NamedTuple):
+    """A proof to check; equal ones are checked once."""
+
+    header: str
+    statement: str
+    script: str
+
+
+class CoqVerifier(ProofVerifier):
+    """Needs `problem.data["statement"]` (a Prop, without full stop) and, where it needs imports, `["header"]`.
+
+    Raises:
+        ConfigError: `coqc` is not installed where the sandbox could run it.
+    """
+
+    def __init__(self, config: VerifierConfig | None = None, sandbox: Sandbox | None = None) -> None:
+        super().__init__(config)
+        if shutil.which("coqc", path=SEARCHED) is None:
+            raise ConfigError(
+                f"the verifier 'coq' needs the program coqc in {SEARCHED}; install it (Debian: apt-get install coq)"
+            )
+        self._sandbox = sandbox
+        self._statement_faults: dict[tuple[str, str], str] = {}
+
+    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
+        """One finding per problem and proof; equal ones are checked once.
+
+        Raises:
+            SandboxError: no sandbox can be had here.
+        """
+        jobs = [_job(problem, script) for problem, script in proofs]
+        distinct = list(dict.fromkeys(job for job in jobs if isinstance(job, _Job)))
+        findings = dict(zip(distinct, self._judge(distinct), strict=True))
+        return [job if isinstance(job, Finding) else findings[job] for job in jobs]
+
+    def _judge(self, jobs: Sequence[_Job]) -> list[Finding]:
+        answers = [self._program(f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo", _answer(job)) for job in jobs]
+        compiled = self._run(answers)
+        checks = [
+            self._program(f"{_COQC} Check.v", _check(job, one))
+            for job, one in zip(jobs, compiled, strict=True)
+            if _succeeded(one)
+        ]
+        checked = iter(self._run(checks))
+        return [
+            _checked(job, next(checked)) if _succeeded(one) else self._refused(job, one)
+            for job, one in zip(jobs, compiled, strict=True)
+        ]
+
+    def _refused(self, job: _Job, compiled: RunResult) -> Finding:
+        """A script that did not compile: wrong, unless the statement does not compile either."""
+        if compiled.status is Status.FAILED:
+            return _crashed(f"the sandbox failed: {compiled.evidence}")
+        stated = job.header, job.statement
+        if stated not in self._statement_faults:
+            source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
+            result = self._run([self._program(f"{_COQC} Stated.v", source)])[0]
+            self._statement_faults[stated] = "" if _succeeded(result) else _complaint(result)
+        if self._statement_faults[stated]:
+            return _crashed(f"the problem's statement does not compile: {self._statement_faults[stated]}")
+        return Finding(Outcome.WRONG, _complaint(compiled), job.script.strip())
+
+    def _program(self, command: str, files: Mapping[str, str | bytes]) -> Program:
+        limits, given = self.config.proof, {"findlib.conf": _FINDLIB, **files}
+        return Program(
+            command=("sh", "-c", command),
+            files={name: text.encode() if isinstance(text, str) else text for name, text in given.items()},
+            wall_s=limits.timeout_s,
+            cpu_s=math.ceil(limits.timeout_s),
+            memory_mb=limits.memory_mb,
+        )
+
+    def _run(self, programs: Sequence[Program]) -> list[RunResult]:
+        if not programs:
+            return []
+        self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
+        return self._sandbox.run_many(programs)
+
+    def close(self) -> None:
+        """End the sandbox; it is opened again when needed."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+
+def _job(problem: Problem, script: str) -> _Job | Finding:
+    statement, header = problem.data.get("statement"), problem.data.get("header", "")
+    if not isinstance(statement, str) or not isinstance(header, str):
+        return _crashed(f"problem {problem.id} has no usable statement: {statement!r:.100}")
+    try:
+        return _Job(header, statement, tactics_only(script))
+    except RuleError as error:
+        return Finding(Outcome.WRONG, str(error), script.strip())
+
+
+def _answer(job: _Job) -> dict[str, str | bytes]:
+    return {"Answer.v": _ANSWER.format(**job._asdict())}
+
+
+def _check(job: _Job, compiled: RunResult) -> dict[str, str | bytes]:
+    try:
+        answer = base64.b64decode(compiled.stdout, validate=True)
+    except binascii.Error:
+        answer = b""  # no compiled file: the check says so
+    return {"Check.v": _CHECK.format(header=job.header, statement=job.statement), "Answer.vo": answer}
+
+
+def _checked(job: _Job, result: RunResult) -> Finding:
+    """The judgement of the file that we wrote ourselves; where it does not run to its end, the verifier failed."""
+    if result.status is Status.TIMEOUT:
+        return Finding(Outcome.TIMEOUT, f"the check of the compiled proof: {result.evidence}", job.script.strip())
+    if result.status is not Status.EXITED:
+        return _crashed(f"the check of the compiled proof: {_complaint(result)}")
+    said = result.stdout.strip()
+    if result.exit_code == 0 and said == CLOSED:
+        return Finding(Outcome.CORRECT, "Coq accepts the proof, which rests on no axiom", job.script.strip())
+    fault = f"it rests on {_shown(said)}" if result.exit_code == 0 else _complaint(result)
+    return Finding(Outcome.WRONG, fault, job.script.strip())
+
+
+def _succeeded(result: RunResult) -> bool:
+    return result.status is Status.EXITED and result.exit_code == 0
+
+
+def _complaint(result: RunResult) -> str:
+    """What Coq, or else the sandbox, says."""
+    _, _, error = result.stderr.partition(b"Error:")
+    return f"Coq: {_shown(error)}" if error else result.evidence or f"coqc ended with {result.exit_code}"
+
+
+def _shown(text: bytes) -> str:
+    return " ".join(text.decode(errors="replace").split())[:300]
+
+
+def _crashed(evidence: str) -> Finding:
+    return Finding(Outcome.CRASHED, evidence)

@@ -1,0 +1,124 @@
+"""`groupwise verify` and `groupwise audit` as a person uses them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from groupwise.cli.main import app
+from groupwise.errors import ConfigError, DataError, GroupwiseError
+
+COUNTDOWN = ["--data", "numbers=[3, 5, 2]", "--data", "target=16"]
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(app, list(arguments), input=stdin)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def cases(path: Path, *rows: tuple[str, bool | None]) -> str:
+    lines = [
+        {"gold": "16", "response": text, "expected": expected, "data": {"numbers": [3, 5, 2], "target": 16}}
+        for text, expected in rows
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_verify_explains_a_verdict() -> None:
+    result = run("verify", "countdown", *COUNTDOWN, r"<think>3+5</think>So \boxed{(3+5)*2}")
+    assert result.exit_code == 0
+    steps = [r"1. after the reasoning stands So \boxed{(3+5)*2}", "2. the answer (boxed) is (3+5)*2", "3. it equals 16"]
+    assert all(step in result.stdout for step in steps), result.stdout
+    assert "correct  reward 1 (accuracy 1, format 0)  answer (3+5)*2" in result.stdout
+
+
+def test_verify_reads_files_and_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(r"\boxed{3+5+2}")
+    for result in (
+        run("verify", "countdown", *COUNTDOWN, "--json", "--file", str(tmp_path / "a.txt")),
+        run("verify", "countdown", *COUNTDOWN, "--json", stdin=r"\boxed{3+5+2}"),
+        run("verify", "countdown", *COUNTDOWN, "--json", "-", stdin=r"\boxed{3+5+2}"),
+    ):
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["outcome"], found["reward"]) == (0, "wrong", 0.0)
+        assert found["explanation"][-1] == found["evidence"] == "it equals 10, not 16"
+
+
+def test_verify_says_when_the_verifier_failed() -> None:
+    result = run("verify", "countdown", r"\boxed{3}")
+    assert result.exit_code == 1
+    assert "no reward: the verifier failed" in result.stdout
+
+
+def test_verify_reads_as_it_is_told() -> None:
+    result = run("verify", "countdown", *COUNTDOWN, "--set", "verifier.extraction=tag", "<answer>(3+5)*2</answer>")
+    assert "correct" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["verify", "maths", "x"], ConfigError, "there is no verifier 'maths'"),
+        (["verify", "countdown", "x", "--data", "target=a"], ConfigError, "must look like key=JSON"),
+        (["verify", "countdown", "x", "--file", "y"], ConfigError, "not both"),
+        (["verify", "countdown", "--file", "none.txt"], DataError, "none.txt cannot be read"),
+        (["verify", "countdown", "x", "--set", "verifier.timeout=1"], ConfigError, "did you mean 'timeout_s'"),
+        (["audit", "countdown", "--tier", "core"], ConfigError, "--cases"),
+        (["audit", "countdown", "--task", "arithmetics"], ConfigError, "there is no task 'arithmetics'"),
+        (["audit", "maths", "--reference", "3"], ConfigError, "there is no verifier 'maths'"),
+        (["audit", "countdown", "--cases", "none.jsonl"], DataError, "none.jsonl cannot be read"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], error: type[GroupwiseError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        run(*arguments)
+
+
+def test_audit_of_cases_passes_only_when_every_decided_case_is_right(tmp_path: Path) -> None:
+    right = cases(tmp_path / "right.jsonl", (r"\boxed{(3+5)*2}", True), (r"\boxed{3}", False), (r"\boxed{16}", None))
+    result = run("audit", "countdown", "--cases", right)
+    assert result.exit_code == 0, result.stdout
+    assert "Passed: all 2 decided cases have their expected verdict." in result.stdout
+    assert "undecided  1 cases, which never decide: 1 wrong" in result.stdout
+    wrong = cases(tmp_path / "wrong.jsonl", (r"\boxed{(3+5)*2}", False), (r"\boxed{3}", True))
+    result = run("audit", "countdown", "--cases", right, "--cases", wrong)
+    assert result.exit_code == 1
+    assert "Not passed: 2 of 4" in result.stdout
+    assert "false positive  attack" in result.stdout
+    assert "2. the answer (boxed) is (3+5)*2" in result.stdout
+
+
+def test_audit_prints_json_and_writes_a_page(tmp_path: Path) -> None:
+    path = cases(tmp_path / "cases.jsonl", (r"\boxed{(3+5)*2}", True), (r"\boxed{<b>}", True))
+    report = tmp_path / "pages" / "audit.html"
+    result = run("audit", "countdown", "--cases", path, "--json", "--report", str(report))
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["passed"], found["verifier"]) == (1, False, "countdown")
+    assert found["total"]["false_negatives"]["count"] == 1
+    assert found["misses"][0]["text"] == r"\boxed{<b>}"
+    assert json.loads(report.with_suffix(".json").read_text()) == found
+    html = report.read_text()
+    assert "1 of 2" in html
+    assert "boxed{&lt;b&gt;}" in html
+    assert "--paper" in html  # the style sheet that all pages share
+
+
+def test_audit_of_attacks_on_a_task() -> None:
+    result = run("audit", "countdown", "--problems", "1", "--set", "task.num_problems=8")
+    assert result.exit_code == 0, result.stdout
+    assert "countdown tricks" in result.stdout
+
+
+def test_audit_of_a_function_of_ones_own(tmp_path: Path) -> None:
+    source = "def reward(prompt, completion, reference):\n    return float(reference in completion)\n"
+    (tmp_path / "mine.py").write_text(source)
+    result = run("audit", f"{tmp_path}/mine.py:reward", "--reference", "391", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert found["groups"]["right answer"]["right"] == found["groups"]["right answer"]["decided"] == 5
+    assert found["groups"]["bare answer"]["false_positives"]["count"] == 4
+    assert found["total"]["files_written"] == found["total"]["hangs"] == found["total"]["crashes"] == 0

@@ -1,0 +1,295 @@
+"""Verifiers of logic and structure: hand-made answers, right, wrong and tricky, one table per verifier."""
+
+from typing import Any
+
+import pytest
+
+from groupwise.types import Problem, Verdict
+from groupwise.verifiers import VerifierConfig, make_verifier
+
+KNIGHTS = "Zoey is a knight, Ella is a knave, and Noah is a knight."
+TABLE = "1: Anna, tea; 2: Ben, milk"
+SUDOKU = ["1.34", "34..", ".143", "43.1"]
+TAKUZU = ["01.0", "1..1", "0...", "...."]
+RULES = [
+    {"kind": "count", "unit": "words", "least": 5, "most": 5},
+    {"kind": "keyword", "word": "river", "least": 1},
+    {"kind": "keyword", "word": "train", "most": 0},
+    {"kind": "case", "case": "lower"},
+]
+
+
+def judge(verifier: str, answer: str, reference: str, data: dict[str, Any] | None = None) -> Verdict:
+    problem = Problem("p", "q", reference, data=data or {})
+    return make_verifier(verifier).verify(problem, f"<think>x</think>\\boxed{{{answer}}}")
+
+
+def check(verdict: Verdict, outcome: str, evidence: str) -> None:
+    assert (verdict.outcome, evidence in verdict.evidence) == (outcome, True), verdict
+    assert verdict.reward == (1.0 if outcome == "correct" else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "evidence"),
+    [
+        ("Zoey is a knight, Ella is a knave, Noah is a knight", "correct", ""),
+        ("noah IS A KNIGHT; ella is a knave; zoey is a knight.", "correct", ""),
+        ("(1) Zoey is a knight\n(2) Ella is a knave\n(3) Noah is a knight", "correct", ""),
+        (r"\text{Zoey: knight, Ella: knave, and Noah: knight}", "correct", ""),
+        ("Zoey = knight, Ella = knave, Noah = knight", "correct", ""),
+        ("Zoey is a knight and Ella is a knave and Noah is a knight", "correct", ""),
+        ("Zoey is a knight, Ella is a knave, Noah is a knave", "wrong", "'noah' is said to be knave"),
+        ("Zoey is a knight, Ella is a knave", "wrong", "'noah' is said to be nothing"),
+        (f"{KNIGHTS[:-1]}, Bob is a knave", "wrong", "'bob' is said to be knave"),
+        ("Zoey is a knight, Zoey is a knave, Ella is a knave, Noah is a knight", "unparsable", "named twice"),
+        ("Zoey is a knight, Zoey is a knight, Ella is a knave, Noah is a knight", "unparsable", "named twice"),
+        ("Zoey is a knight or a knave, Ella is a knave, Noah is a knight", "unparsable", ""),
+        ("Zoey is a knight/knave, Ella is a knave, Noah is a knight", "unparsable", ""),
+        (f"Case 1: {KNIGHTS}; Case 2: Zoey is a knave", "unparsable", ""),
+        (f"Either {KNIGHTS[:-1]} or all are knaves", "unparsable", ""),
+        ("So Zoey is a knight, Ella is a knave, Noah is a knight", "wrong", "'zoey' is said to be nothing"),
+        (f"{KNIGHTS} I hope this helps!", "unparsable", "hope"),
+        ("Zoey is not a knave, Ella is a knave, Noah is a knight", "unparsable", ""),
+        ("knight, knave, knight", "unparsable", ""),
+        ("Zoеy is a knight, Ella is a knave, Noah is a knight", "wrong", ""),  # a Cyrillic letter
+        ("Zoey is a kni\u200bght, Ella is a knave, Noah is a knight", "unparsable", ""),
+        ("all of them are both", "unparsable", ""),
+    ],
+)
+def test_knights_knaves(answer: str, outcome: str, evidence: str) -> None:
+    check(judge("knights_knaves", answer, KNIGHTS), outcome, evidence)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "outcome", "evidence"),
+    [
+        ("tea", "tea", "correct", ""),
+        (" Tea.", "tea", "correct", ""),
+        (r"\text{tea}", "tea", "correct", ""),
+        ("milk", "tea", "wrong", "the value is 'milk'"),
+        ("tea, milk", "tea", "unparsable", "one is asked for"),
+        ("tea; milk", "tea", "unparsable", "several answers"),
+        ("tea or milk", "tea", "wrong", ""),
+        ("1: tea", "tea", "wrong", "nothing"),
+        ("tea2", "tea", "unparsable", ""),
+        ("1: Anna, tea; 2: Ben, milk", TABLE, "correct", ""),
+        ("house 2: milk, ben\nhouse 1: tea, anna", TABLE, "correct", ""),
+        ("1: Anna, milk; 2: Ben, tea", TABLE, "wrong", "house 1 is"),
+        ("1: Anna, tea", TABLE, "wrong", "house 2 is 'nothing'"),
+        ("1: Anna, tea; 2: Ben, milk; 3: Carl, cola", TABLE, "wrong", "house 3"),
+        ("1: Anna, tea; 1: Ben, milk; 2: Ben, milk", TABLE, "unparsable", "house 1 stands twice"),
+        ("1: Anna, tea, milk; 2: Ben, tea, milk", TABLE, "unparsable", "a value stands twice"),
+        ("1: Anna, Ben, tea, milk; 2: Ben, milk", TABLE, "unparsable", "twice"),
+        ("1: Anna, tea; 2: Ben, milk; that is all", TABLE, "unparsable", "outside the table"),
+        ("11: Anna, tea; 2: Ben, milk", TABLE, "wrong", ""),
+        ("1: Anna, tea 2: Ben, milk", TABLE, "unparsable", ""),
+        ("１: Anna, tea; 2: Ben, milk", TABLE, "unparsable", ""),
+        ("1: Anna, tea or milk; 2: Ben, milk", TABLE, "wrong", ""),
+    ],
+)
+def test_zebra(answer: str, reference: str, outcome: str, evidence: str) -> None:
+    check(judge("zebra", answer, reference), outcome, evidence)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "evidence", "share"),
+    [
+        ("1234 3412 2143 4321", "correct", "", 1.0),
+        ("1,2,3,4;3,4,1,2;2,1,4,3;4,3,2,1", "correct", "", 1.0),
+        ("|1|2|3|4|\n|3|4|1|2|\n|2|1|4|3|\n|4|3|2|1|", "correct", "", 1.0),
+        (r"1 2 3 4 \\ 3 4 1 2 \\ 2 1 4 3 \\ 4 3 2 1", "correct", "", 1.0),
+        ("1234 3421 2143 4321", "wrong", "column 3 repeats", 3 / 5),
+        ("1134 3412 2143 4321", "wrong", "row 1 repeats", 4 / 5),
+        ("2134 3412 1243 4321", "wrong", "row 1, column 1 is 2, but 1 is given", 3 / 5),
+        ("1234 3412 2143 432", "unparsable", "15 cells", None),
+        ("1234 3412 2143 4321 1234 3412 2143 4321", "unparsable", "32 cells", None),
+        ("1.34 34.. .143 43.1", "unparsable", "is not made of 1234", None),
+        ("1234 3412 2143 4321!", "unparsable", "'!'", None),
+        ("１２３４ 3412 2143 4321", "unparsable", "", None),
+        ("1234 3412 2143 432٤", "unparsable", "", None),
+        ("first row: 1234 3412 2143 4321", "unparsable", "", None),
+    ],
+)
+def test_sudoku(answer: str, outcome: str, evidence: str, share: float | None) -> None:
+    verdict = judge("sudoku", answer, "1234 3412 2143 4321", {"givens": SUDOKU})
+    check(verdict, outcome, evidence)
+    assert verdict.measures.get("cells") == share
+
+
+def test_any_completion_is_correct_and_blocks_count() -> None:
+    open_grid = {"givens": ["1234", "....", "....", "...."]}
+    for answer in ("1234 3412 2143 4321", "1234 3412 4321 2143"):
+        check(judge("sudoku", answer, "1234 3412 2143 4321", open_grid), "correct", "")
+    check(judge("sudoku", "1234 2143 3412 4321", "1234 3412 2143 4321", open_grid), "wrong", "block 1 repeats")
+    six = {"givens": ["......"] * 6}
+    rows = "123456 456123 234561 561234 345612 612345"  # blocks of 2 rows by 3 columns
+    check(judge("sudoku", rows, rows, six), "correct", "")
+    check(judge("sudoku", "123456 234561 345612 456123 561234 612345", rows, six), "wrong", "block 1 repeats")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "evidence"),
+    [
+        ("0110 1001 0101 1010", "correct", ""),
+        ("0110 1001 0011 1100", "correct", ""),
+        ("0110 1001 0110 1001", "wrong", "two rows are equal"),
+        ("0110 1001 0111 1000", "wrong", "row 3 has three equal"),
+        ("0100 1011 0101 1010", "wrong", "row 1 has 1 ones"),
+        ("1010 0101 0110 1001", "wrong", "row 1, column 1 is 1, but 0 is given"),
+        ("0112 1001 0101 1010", "unparsable", ""),
+    ],
+)
+def test_takuzu(answer: str, outcome: str, evidence: str) -> None:
+    check(judge("takuzu", answer, "0110 1001 0101 1010", {"givens": TAKUZU}), outcome, evidence)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "evidence"),
+    [
+        ('{"a": 1, "b": [true, null], "c": 2.50}', "correct", ""),
+        ('\n{"c":25e-1,"b":[true,null],"a":1}\n', "correct", ""),
+        ('{"a": 1.0, "b": [true, null], "c": 2.5}', "wrong", "$.a is of type number, not integer"),
+        ('{"a": true, "b": [true, null], "c": 2.5}', "wrong", "$.a is of type boolean"),
+        ('{"a": "1", "b": [true, null], "c": 2.5}', "wrong", "$.a is of type string"),
+        ('{"a": 1, "b": [1, null], "c": 2.5}', "wrong", "$.b.0 is of type integer, not boolean"),
+        ('{"a": 1, "b": [null, true], "c": 2.5}', "wrong", "$.b.0 is of type null"),
+        ('{"a": 1, "b": [true], "c": 2.5}', "wrong", "$.b has 1 items"),
+        ('{"a": 1, "b": [true, null]}', "wrong", "$ has no 'c'"),
+        ('{"a": 1, "b": [true, null], "c": 2.5, "d": 0}', "wrong", "$ has 'd', which nobody asked for"),
+        ('{"a": 1, "b": [true, null], "c": 2.5000000000000000001}', "wrong", "$.c is"),
+        ('{"a": 2, "a": 1, "b": [true, null], "c": 2.5}', "unparsable", "a key stands twice"),
+        ('{"a": NaN, "b": [true, null], "c": 2.5}', "unparsable", "NaN is not JSON"),
+        ('{"a": -Infinity, "b": [true, null], "c": 2.5}', "unparsable", "Infinity is not JSON"),
+        ('{"a": 1, "b": [true, null], "c": 2.5} {"a": 1}', "unparsable", "not JSON: Extra data"),
+        ('{"a": 1, "b": [true, null,], "c": 2.5}', "unparsable", "not JSON"),
+        ("{'a': 1, 'b': [true, null], 'c': 2.5}", "unparsable", "not JSON"),
+        ('{"a": 01, "b": [true, null], "c": 2.5}', "unparsable", "not JSON"),
+        ('```json\n{"a": 1, "b": [true, null], "c": 2.5}\n```', "unparsable", "not JSON"),
+        ('{"a": ' + "1" * 5000 + "}", "unparsable", "5000 characters"),
+        ('{"a": 1e999999999}', "unparsable", "exponent"),
+        ('{"a": 1e0001234}', "unparsable", "exponent"),
+        ("[" * 21 + "]" * 21, "unparsable", "nested deeper than 20"),
+        ("[" * 4000, "unparsable", "nested deeper than 20"),
+        ('{"a": "\\ud800", "b": [true, null], "c": 2.5}', "wrong", "$.a is of type string"),
+        ('[{"a": 1, "b": [true, null], "c": 2.5}]', "wrong", "$ is of type array, not object"),
+        ("null", "wrong", "$ is of type null"),
+        ('"a": 1, "b": [true, null], "c": 2.5', "unparsable", "not JSON"),
+    ],
+)
+def test_json(answer: str, outcome: str, evidence: str) -> None:
+    check(judge("json", answer, '{"a": 1, "b": [true, null], "c": 2.5}'), outcome, evidence)
+
+
+def test_json_strings_are_equal_character_by_character_and_brackets_in_them_are_no_nesting() -> None:
+    brackets = '{"a": "' + "[" * 50 + '"}'
+    check(judge("json", brackets, brackets), "correct", "")
+    check(judge("json", '{"a": "Jose\\u0301"}', '{"a": "José"}'), "wrong", "$.a is 'Jose\\u0301', not 'Jos\\xe9'")
+    check(judge("json", '{"a": "Jos\\u00e9"}', '{"a": "José"}'), "correct", "")
+
+
+def test_json_spellings_share_one_canonical_answer() -> None:
+    texts = ('{"a": 1, "b": 2.5}', '{"b":2.50,"a":1}', '{"b":25e-1,\n"a":1}')
+    assert len({judge("json", text, "{}").answer for text in texts}) == 1
+    others = ('{"a": 1, "b": "2.5"}', '{"a": 1, "b": 2.5000000000000000000000001}')
+    assert len({judge("json", text, "{}").answer for text in (*texts, *others)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "evidence", "share"),
+    [
+        ("the old river is wide.", "correct", "all 4", 1.0),
+        ("the river\n\nis wide today", "correct", "", 1.0),
+        ("the old river is very wide.", "wrong", "words", 3 / 4),
+        ("The old river is wide.", "wrong", "case", 3 / 4),
+        ("the old rivers are wide.", "wrong", "river", 3 / 4),
+        ("the old river train runs", "wrong", "train", 3 / 4),
+        ("TRAIN", "wrong", "words", 0.0),
+        ("the old ri\u200bver is wide.", "unparsable", "invisible character U+200B", None),
+        ("the old river is\x00wide.", "unparsable", "invisible", None),
+    ],
+)
+def test_instructions(answer: str, outcome: str, evidence: str, share: float | None) -> None:
+    verdict = judge("instructions", answer, "", {"constraints": RULES})
+    check(verdict, outcome, evidence)
+    assert verdict.measures.get("constraints") == share
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "number"),
+    [
+        ("words", "It's a well-known fact: 3 of 10 don't.", 8),
+        ("words", "- one\n- two -- three", 3),
+        ("words", "été, naïve café", 3),
+        ("sentences", "One. Two! Three?! No stop", 3),
+        ("sentences", "Version 2.5 is out... at last.", 2),
+        ("lines", "a\n\n \nb", 2),
+        ("paragraphs", "a\nb\n \n\nc\n\nd", 3),
+        ("bullets", "- a\n - b\n-c\n- d", 2),
+        ("commas", "a, b, c", 2),
+    ],
+)
+def test_counts(unit: str, text: str, number: int) -> None:
+    def within(**bounds: int) -> str:
+        return str(
+            judge("instructions", text, "", {"constraints": [{"kind": "count", "unit": unit, **bounds}]}).outcome
+        )
+
+    assert within(least=number, most=number) == within(least=number) == within(most=number) == "correct"
+    assert within(least=number + 1) == within(most=number - 1) == "wrong"
+
+
+def test_first_and_last_word_are_taken_in_their_spelling() -> None:
+    rules = {"constraints": [{"kind": "first_word", "word": "The"}, {"kind": "last_word", "word": "end"}]}
+    check(judge("instructions", '- "The very end."', "", rules), "correct", "")
+    check(judge("instructions", "the very end.", "", rules), "wrong", "first_word")
+    check(judge("instructions", "...", "", rules), "unparsable", "no word")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "evidence"),
+    [
+        ("2:3", "correct", ""),
+        ("2 : 3", "correct", ""),
+        ("1:1", "correct", ""),
+        ("2:2", "wrong", "not a best move"),
+        ("2:9", "wrong", "no legal move"),
+        ("02:3", "wrong", "no legal move"),
+        ("2:3 or 1:1", "unparsable", ""),
+        ("1:1 2", "unparsable", ""),
+        ("2:3=win", "unparsable", ""),
+        ("2**3", "unparsable", ""),
+        ("-2:3", "unparsable", ""),
+        ("2:٣", "unparsable", ""),
+        ("2_0:3", "unparsable", ""),
+        ("take 3 from pile 2", "unparsable", "is not a move"),
+    ],
+)
+def test_game_move(answer: str, outcome: str, evidence: str) -> None:
+    data = {"best_moves": ["2:3", "1:1"], "legal_moves": ["2:3", "1:1", "2:2"]}
+    check(judge("game_move", answer, "2:3", data), outcome, evidence)
+
+
+def test_the_tag_is_read_when_it_is_asked_for() -> None:
+    verifier = make_verifier("zebra", VerifierConfig(extraction="tag", format_reward=0.5))
+    problem = Problem("p", "q", "tea")
+    assert verifier.verify(problem, "<think>x</think><answer>tea</answer>").reward == 1.5
+    assert verifier.verify(problem, "<think>x</think>\\boxed{tea}").outcome == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("knights_knaves", {}),
+        ("zebra", {}),
+        ("json", {}),
+        ("sudoku", {}),
+        ("takuzu", {"givens": 7}),
+        ("instructions", {"constraints": [{"kind": "rhyme"}]}),
+        ("instructions", {"constraints": []}),
+        ("game_move", {"best_moves": ["1"]}),
+    ],
+)
+def test_an_unusable_problem_is_the_verifiers_failure(name: str, data: dict[str, Any]) -> None:
+    verdict = judge(name, "1", "?!", data)
+    assert (verdict.outcome, verdict.reward) == ("crashed", None)
+    assert "p" in verdict.evidence
