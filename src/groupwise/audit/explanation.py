@@ -1,22 +1,25 @@
 """A verdict told step by step, for a person who doubts it."""
 
+from collections.abc import Sequence
+
 from groupwise.types import Problem, Verdict
 from groupwise.verifiers.base import VerifierConfig
 from groupwise.verifiers.extraction import after_thinking, extract
 from groupwise.verifiers.logic import LOGIC_VERIFIERS
-from groupwise.verifiers.math import explain as explain_math
+from groupwise.verifiers.math import MathVerifier
 
 READS_ONE_ANSWER = ("countdown", *LOGIC_VERIFIERS)
 """Verifiers beside the mathematical one that read the answer as `extraction` says."""
 
 
-def explain(verifier: str, problem: Problem, text: str, verdict: Verdict, config: VerifierConfig) -> list[str]:
-    """What was read, and how the verdict came about, one step each."""
+def explain(verifier: str, told: Sequence[tuple[Problem, str, Verdict]], config: VerifierConfig) -> list[list[str]]:
+    """What was read in each completion, and how its verdict came about, one step each."""
     if verifier == "math":
-        return explain_math(problem.reference, text, config)
+        with MathVerifier(config) as mathematics:
+            return [mathematics.explain(problem, text) for problem, text, _ in told]
     if verifier in READS_ONE_ANSWER:
-        return [*_reading(text, config), verdict.evidence]
-    return [verdict.evidence]
+        return [[*_reading(text, config), verdict.evidence] for _, text, verdict in told]
+    return [[verdict.evidence] for _, _, verdict in told]
 
 
 def _reading(text: str, config: VerifierConfig) -> list[str]:

@@ -29,6 +29,11 @@ def page(
             f"<footer>Written by groupwise {text(__version__)}. Intervals are 95 % Wilson intervals.</footer>",
         ]
     )
+    return document(title, body, css)
+
+
+def document(title: str, body: str, css: str) -> str:
+    """A page around its body."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -4,9 +4,7 @@ import json
 import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -20,9 +18,9 @@ from groupwise.audit.references import REFERENCES, reference_problems
 from groupwise.audit.reward_function import RewardFunction, is_place
 from groupwise.audit.summary import Summary, as_json
 from groupwise.audit.terminal import print_audit
+from groupwise.cli.audit_report import style_sheet, write_report
 from groupwise.config import Section, dump_toml, parse
 from groupwise.errors import ConfigError
-from groupwise.runs.atomic import write_file
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import Task, Template
 from groupwise.types import Problem
@@ -124,16 +122,14 @@ def _problems(request: AuditRequest, task: Task | None) -> list[Problem]:
 
 
 def _show(request: AuditRequest, summary: Summary, settings: _Settings, console: Console) -> None:
-    explanations = [
-        explain(request.verifier, one.case.problem, one.case.text, one.verdict, settings.verifier)
-        if place < MAX_EXPLAINED else [one.verdict.evidence]
-        for place, one in enumerate(summary.misses)
-    ]  # fmt: skip
+    told = [(one.case.problem, one.case.text, one.verdict) for one in summary.misses]
+    explanations = explain(request.verifier, told[:MAX_EXPLAINED], settings.verifier)
+    explanations += [[verdict.evidence] for _, _, verdict in told[MAX_EXPLAINED:]]
     found = {"verifier": request.verifier, **as_json(summary, explanations)}
     title = f"audit of {request.verifier}: {_source(request)}"
     if request.report:
         written = {"recipe": dump_toml(settings), "cases": _source(request)}
-        _write_report(request.report, page(title, summary, explanations, written, report_style()), found)
+        write_report(request.report, page(title, summary, explanations, written, style_sheet()), found)
     if request.as_json:
         print(json.dumps(found, indent=1))
         return
@@ -147,15 +143,3 @@ def _source(request: AuditRequest) -> str:
         return "attacks"
     tiers = f", tier {' and '.join(request.tiers)}" if request.tiers else ""
     return ", ".join(path.name for path in request.cases) + tiers
-
-
-def report_style() -> str:
-    """The style sheet that all pages share."""
-    return resources.files("groupwise.evaluation").joinpath("report.css").read_text(encoding="utf-8")
-
-
-def _write_report(path: Path, html: str, found: dict[str, Any]) -> None:
-    """The page, and beside it the same as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, html.encode("utf-8", errors="backslashreplace"))
-    write_file(path.with_suffix(".json"), json.dumps(found, indent=1).encode())

@@ -32,7 +32,7 @@ def run_verify(
     config = parse(_Settings, {}, overrides, source="verify").verifier
     with make_verifier(verifier, config) as judge:
         verdict = judge.verify(problem, completion)
-    steps = explain(verifier, problem, completion, verdict, config)
+    (steps,) = explain(verifier, [(problem, completion, verdict)], config)
     if as_json:
         print(json.dumps(_as_json(verdict, steps), indent=1))
     else:

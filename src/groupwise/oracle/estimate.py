@@ -5,11 +5,8 @@ sum over batches, weighted with their probability, is done here.
 """
 
 import math
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import combinations_with_replacement, product
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,44 +15,9 @@ from groupwise.algorithms.advantages import step_advantages
 from groupwise.algorithms.aggregation import BatchSize, token_weights
 from groupwise.algorithms.importance import importance_weights
 from groupwise.algorithms.objective import Objective, Tokens, token_loss
+from groupwise.oracle.batches import Batches, all_batches
+from groupwise.oracle.setting import Policies, Setting, TokenAdvantages
 from groupwise.oracle.world import World
-
-MAX_BATCHES = 200_000
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a batch becomes a gradient."""
-
-    group_size: int = 4
-    advantage: str = "group_mean"
-    objective: Objective = field(default_factory=Objective)
-    aggregation: str = "constant"
-    truncated: Literal["keep", "mask"] = "keep"
-    only_signal: bool = False
-    """Groups of equal rewards are drawn again (dynamic sampling)."""
-    false_positive: float = 0.0
-    """Chance that the verifier pays 1 for what deserves 0."""
-    false_negative: float = 0.0
-    """Chance that the verifier pays 0 for what deserves 1."""
-    correction: Literal["none", "truncate", "mask"] = "none"
-    correction_level: Literal["token", "sequence"] = "token"
-    correction_cap: float = 2.0
-
-
-class Policies(NamedTuple):
-    """Logits (K, V) of the policies at work; on-policy they are all the same."""
-
-    current: Tensor
-    """Whose gradient is taken."""
-    old: Tensor
-    """The denominator of the ratio."""
-    sampler: Tensor
-    """Who drew the samples."""
-
-    @classmethod
-    def on_policy(cls, theta: Tensor) -> "Policies":
-        return cls(theta, theta, theta)
 
 
 @dataclass(frozen=True)
@@ -68,6 +30,8 @@ class Estimated:
     """(K, V) ∇J."""
     variance: float
     """Trace of the covariance of one batch's gradient, in units of |∇J|²."""
+    clipped: float
+    """Expected share of a batch's tokens at which a bound of the policy loss holds."""
 
     @property
     def cosine(self) -> float:
@@ -89,119 +53,110 @@ class Estimated:
         """Standard deviation of one batch's gradient over the length of its mean: what a step must average away."""
         return math.sqrt(self.variance) * float(self.truth.norm() / self.mean.norm())
 
-
-class _Outcome(NamedTuple):
-    """What may become of one sample: a sequence and the reward that the verifier gives it."""
-
-    sequence: int
-    reward: float
-    probability: float
+    def scales(self, num_prompts: int) -> list[float]:
+        """`scale` of each prompt's share of the gradient: equal where prompts are not weighted against each other."""
+        mean, truth = self.mean.view(num_prompts, -1), self.truth.view(num_prompts, -1)
+        return ((mean * truth).sum(1) / truth.square().sum(1)).tolist()
 
 
 def estimate(world: World, policies: Policies, setting: Setting) -> Estimated:
-    """Go through all batches of one group per prompt.
+    """An estimator's mean and variance over all batches.
 
     Raises:
-        ValueError: there are too many.
+        ConfigError: there are too many.
     """
-    groups = [_groups(_outcomes(world, policies, setting, prompt), setting) for prompt in range(world.num_prompts)]
-    count = math.prod(len(one) for one in groups)
-    if count > MAX_BATCHES:
-        raise ValueError(f"{count} batches are too many to go through; at most {MAX_BATCHES} are allowed")
-    batches = list(product(*groups))
-    gradients = _gradients(world, policies, setting, [[outcomes for outcomes, _ in batch] for batch in batches])
-    weights = torch.tensor([math.prod(p for _, p in batch) for batch in batches], dtype=torch.float64)
-    gradients = gradients * _nominal(world, policies.current, setting)
-    mean = (weights[:, None, None] * gradients).sum(0)
+    batches = all_batches(world, policies.sampler, setting)
+    found = _gradients(world, policies, setting, batches)
+    gradients = found.gradients * _nominal(world, policies.sampler, setting)
+    mean = torch.einsum("b,bkv->kv", batches.chances, gradients)
     truth = world.gradient(policies.current)
-    spread = (weights * (gradients - mean).square().sum((1, 2))).sum()
-    return Estimated(mean, truth, float(spread / truth.square().sum()))
+    spread = float((batches.chances * (gradients - mean).square().sum((1, 2))).sum() / truth.square().sum())
+    return Estimated(mean, truth, spread, float((batches.chances * found.clipped).sum()))
 
 
-def _outcomes(world: World, policies: Policies, setting: Setting, prompt: int) -> list[_Outcome]:
-    found = []
-    probabilities = world.probabilities(policies.sampler)[prompt].tolist()
-    for number, (chance, reward) in enumerate(zip(probabilities, world.rewards[prompt].tolist(), strict=True)):
-        wrong = setting.false_negative if reward > 0 else setting.false_positive
-        found.append(_Outcome(number, reward, chance * (1 - wrong)))
-        if wrong:
-            found.append(_Outcome(number, 0.0 if reward > 0 else 1.0, chance * wrong))
-    return found
-
-
-Group = tuple[_Outcome, ...]
-
-
-def _groups(outcomes: Sequence[_Outcome], setting: Setting) -> list[tuple[Group, float]]:
-    """Every group of G outcomes, order aside, with its probability."""
-    found = []
-    for group in combinations_with_replacement(outcomes, setting.group_size):
-        if setting.only_signal and len({outcome.reward for outcome in group}) == 1:
-            continue
-        orders = math.factorial(setting.group_size)
-        for times in Counter(outcome[:2] for outcome in group).values():
-            orders //= math.factorial(times)
-        found.append((group, orders * math.prod(outcome.probability for outcome in group)))
-    total = sum(chance for _, chance in found)
-    return [(group, chance / total) for group, chance in found]
-
-
-def _nominal(world: World, theta: Tensor, setting: Setting) -> float:
+def _nominal(world: World, sampler: Tensor, setting: Setting) -> float:
     """What undoes the aggregation's unit: tokens per completion, so that a sum over tokens is comparable with ∇J."""
     if setting.aggregation == "constant":
         return float(world.max_length)
-    return float((world.probabilities(theta) * world.lengths).sum(-1).mean())
+    return float((world.probabilities(sampler) * world.lengths).sum(-1).mean())
 
 
-def _gradients(world: World, policies: Policies, setting: Setting, batches: Sequence[Sequence[Group]]) -> Tensor:
-    """(batches, K, V) ascent direction of each batch, all computed at once by the code that trains."""
-    rows = [
-        (number, prompt, outcome.sequence, advantage)
-        for number, batch in enumerate(batches)
-        for prompt, outcomes, advantages in zip(range(len(batch)), batch, _advantages(batch, setting), strict=True)
-        for outcome, advantage in zip(outcomes, advantages, strict=True)
-        if not (setting.truncated == "mask" and world.truncated[outcome.sequence])
-    ]
-    batch_of, prompts, sequences = (torch.tensor([row[i] for row in rows], dtype=torch.long) for i in range(3))
-    lengths, mask = world.lengths[sequences], world.mask[sequences]
-    states, tokens = world.states[prompts, sequences][mask], world.tokens[sequences][mask]
+class _Gradients(NamedTuple):
+    gradients: Tensor
+    """(B, K, V) ascent direction of each batch."""
+    clipped: Tensor
+    """(B,) share of its tokens at which a bound held."""
 
-    def flat(theta: Tensor) -> Tensor:
-        return world.token_logprobs(theta)[prompts, sequences][mask]
 
-    logprobs = flat(policies.current).detach().requires_grad_()
-    old, sampling = flat(policies.old), flat(policies.sampler)
+def _gradients(world: World, policies: Policies, setting: Setting, batches: Batches) -> _Gradients:
+    """All batches at once, by the code that trains."""
+    at = batches.prompts.flatten(1), batches.sequences.flatten(1)
+    lengths = world.lengths[at[1]]
+    if setting.truncated == "mask":
+        lengths = lengths.masked_fill(world.truncated[at[1]], 0)
+    mask = torch.arange(world.max_length) < lengths[..., None]
+    current, old, sampling = (world.token_logprobs(theta).detach()[at][mask] for theta in policies)
+    kept, logprobs = lengths[lengths > 0], current.requires_grad_()
     importance = None
     if setting.correction != "none":
         importance = importance_weights(
-            old, sampling, lengths, setting.correction_level, setting.correction, setting.correction_cap
+            old, sampling, kept, setting.correction_level, setting.correction, setting.correction_cap
         ).weights
-    advantages = torch.tensor([row[3] for row in rows], dtype=torch.float64).repeat_interleave(lengths)
-    known = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, lengths, importance=importance)
-    loss = token_loss(known, setting.objective).loss
-    weights = _weights(world, setting, batch_of, lengths, len(batches))
-    slopes = -torch.autograd.grad((weights * loss).sum(), logprobs)[0]  # ascent: minus the loss's slope
-    probabilities = policies.current.softmax(-1)
-    by_logit = -probabilities[states] * slopes[:, None]
-    by_logit[torch.arange(len(tokens)), tokens] += slopes
-    where = batch_of.repeat_interleave(lengths) * world.num_states + states
-    total = torch.zeros(len(batches) * world.num_states, world.num_tokens, dtype=torch.float64)
-    return total.index_add(0, where, by_logit).view(len(batches), world.num_states, world.num_tokens)
+    advantages = _advantages(world, setting, batches)[mask]
+    tokens = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, kept, importance=importance)
+    loss = token_loss(tokens, Objective(setting.policy_loss, setting.bounds))
+    weights = _token_weights(world, setting, lengths)[mask]
+    slopes = -torch.autograd.grad((weights * loss.loss).sum(), logprobs)[0]  # ascent: minus the loss's slope
+    batch = torch.arange(len(lengths))[:, None, None].expand(mask.shape)[mask]
+    clipped = torch.zeros(len(lengths), dtype=torch.float64).index_add(0, batch, loss.clipped.double())
+    by_logit = _by_logit(world, policies.current, slopes, world.states[at][mask], world.tokens[at[1]][mask], batch)
+    return _Gradients(by_logit.view(len(lengths), world.num_states, -1), clipped / lengths.sum(1).clamp_min(1))
 
 
-def _advantages(batch: Sequence[Group], setting: Setting) -> list[tuple[float | None, ...]]:
-    rewards = [[outcome.reward for outcome in group] for group in batch]
-    return step_advantages(rewards, [[[reward] for reward in group] for group in rewards], setting.advantage)
+def _by_logit(
+    world: World, theta: Tensor, slopes: Tensor, states: Tensor, tokens: Tensor, batch: Tensor
+) -> Tensor:
+    """From slopes (N,) on log-probabilities to the sums (B·K, V) on logits: d log p(a) / dz = 1[a] - p."""
+    rows = -theta.softmax(-1)[states] * slopes[:, None]
+    rows[torch.arange(len(tokens)), tokens] += slopes
+    total = torch.zeros(int(batch[-1] + 1) * world.num_states, world.num_tokens, dtype=torch.float64)
+    return total.index_add(0, batch * world.num_states + states, rows)
 
 
-def _weights(world: World, setting: Setting, batch_of: Tensor, lengths: Tensor, num_batches: int) -> Tensor:
-    """Weight of every token, with the denominators of its own batch."""
-    completions = torch.bincount(batch_of, minlength=num_batches)
-    tokens = torch.zeros(num_batches, dtype=torch.long).index_add(0, batch_of, lengths)
-    found = []
-    bounds = torch.cumsum(completions, 0).tolist()
-    for start, end, total in zip([0, *bounds[:-1]], bounds, tokens.tolist(), strict=True):
-        if end > start:
-            size = BatchSize(end - start, total, world.max_length)
-            found.append(token_weights(lengths[start:end], size, setting.aggregation).double())
-    return torch.cat(found)
+def _advantages(world: World, setting: Setting, batches: Batches) -> Tensor:
+    """(B, P·G, L) of each token; called once for every distinct batch of rewards."""
+    B, P, G, _ = batches.parts.shape
+    if not isinstance(setting.advantage, str):
+        return _token_advantages(world, setting.advantage, batches)
+    distinct, place = batches.parts.flatten(1).unique(dim=0, return_inverse=True)
+    parts = distinct.view(len(distinct), *batches.parts.shape[1:])
+    rewards = parts.sum(-1).tolist()
+    found = [step_advantages(one, own, setting.advantage) for one, own in zip(rewards, parts.tolist(), strict=True)]
+    per_completion = torch.tensor(found, dtype=torch.float64)[place].view(B, P * G, 1)
+    return per_completion.expand(-1, -1, world.max_length)
+
+
+def _token_advantages(world: World, function: TokenAdvantages, batches: Batches) -> Tensor:
+    """As above, once for every distinct group."""
+    rewards = batches.parts.sum(-1)
+    groups = torch.cat([batches.prompts.double(), batches.sequences.double(), rewards], -1).flatten(0, 1)
+    distinct, place = groups.unique(dim=0, return_inverse=True)
+    G = batches.prompts.shape[-1]
+    table = torch.zeros(len(distinct), G, world.max_length, dtype=torch.float64)
+    for row, group in zip(table, distinct, strict=True):
+        prompts, sequences, paid = group.view(3, G).tolist()
+        for tokens, found in zip(row, function(int(prompts[0]), [int(s) for s in sequences], paid), strict=True):
+            tokens[: len(found)] = found
+    return table[place].view(len(batches.chances), -1, world.max_length)
+
+
+def _token_weights(world: World, setting: Setting, lengths: Tensor) -> Tensor:
+    """(B, P·G, L) weight of every token, with the denominators of its own batch; length 0: left out."""
+    distinct, place = lengths.unique(dim=0, return_inverse=True)
+    table = torch.zeros(*distinct.shape, world.max_length, dtype=torch.float64)
+    for row, one in zip(table, distinct, strict=True):
+        kept = one[one > 0]
+        if len(kept):
+            size = BatchSize(len(kept), int(kept.sum()), world.max_length)
+            row[torch.arange(world.max_length) < one[:, None]] = token_weights(kept, size, setting.aggregation).double()
+    return table[place]

@@ -1,5 +1,6 @@
 """What each KL estimator's gradient really is, summed over every sequence."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -8,9 +9,13 @@ from torch import Tensor
 from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
 from groupwise.oracle.world import World
 
+Place = Literal["loss", "corrected", "reward"]
+"""`loss`: the term stands in the loss as it is; `corrected`: times the ratio; `reward`: it is taken off the reward of
+the sequence, and the gradient is that of REINFORCE."""
+
 
 class Divergences(NamedTuple):
-    """True values and gradients (K, V) of the divergences that an estimator may mean; means over prompts."""
+    """True values (nats per sequence) and gradients (K, V) of what an estimator may mean; means over prompts."""
 
     sequence: Tensor
     """∇ KL(π ‖ ref) of whole sequences: what a penalty is for."""
@@ -19,16 +24,15 @@ class Divergences(NamedTuple):
     token_forward: Tensor
     """∇ Σₜ KL(ref ‖ π) of each token, the other direction, the text before it held fixed."""
     value: float
-    """KL(π ‖ ref) of whole sequences, in nats."""
+    """Σₜ KL(π ‖ ref) of each token; on-policy it is KL(π ‖ ref) of whole sequences."""
 
 
-def divergences(world: World, theta: Tensor, reference: Tensor) -> Divergences:
-    """The truth, by sums over sequences and states."""
+def divergences(world: World, theta: Tensor, reference: Tensor, sampler: Tensor | None = None) -> Divergences:
+    """The truth, by sums over sequences and states; the text before a token is the sampler's (the policy's, if None)."""
     leaf = theta.detach().requires_grad_()
-    chances = world.probabilities(leaf)
     log_ratios = (world.token_logprobs(leaf) - world.token_logprobs(reference)).sum(-1)
-    sequence = (chances * log_ratios).sum(-1).mean()
-    visits = _visits(world, theta)
+    sequence = (world.probabilities(leaf) * log_ratios).sum(-1).mean()
+    visits = world.visits(theta if sampler is None else sampler) / world.num_prompts
     logprobs, ref = leaf.log_softmax(-1), reference.log_softmax(-1)
     token = (visits * (logprobs.exp() * (logprobs - ref)).sum(-1)).sum()
     forward = (visits * (ref.exp() * (ref - logprobs)).sum(-1)).sum()
@@ -36,48 +40,34 @@ def divergences(world: World, theta: Tensor, reference: Tensor) -> Divergences:
     def gradient(divergence: Tensor) -> Tensor:
         return torch.autograd.grad(divergence, leaf, retain_graph=True)[0]
 
-    return Divergences(gradient(sequence), gradient(token), gradient(forward), sequence.item())
-
-
-def _visits(world: World, theta: Tensor) -> Tensor:
-    """(K,) expected number of visits to each state, mean over prompts."""
-    chances = world.probabilities(theta).detach()[..., None] * world.mask
-    return torch.zeros(world.num_states, dtype=torch.float64).index_add(
-        0, world.states.reshape(-1), chances.reshape(-1) / world.num_prompts
-    )
+    return Divergences(gradient(sequence), gradient(token), gradient(forward), token.item())
 
 
 class KlEstimate(NamedTuple):
-    """What an estimator gives in expectation."""
+    """What an estimator gives."""
 
     value: float
-    """Σ of its token values over a sequence, in nats."""
+    """Expected sum of its token values over a sequence, in nats."""
+    std: float
+    """Standard deviation of that sum, from sequence to sequence (prompts are no part of it)."""
     gradient: Tensor
-    """(K, V) of what is added to the loss."""
+    """(K, V) expected gradient of what is added to the loss."""
 
 
 def expected(
-    world: World,
-    theta: Tensor,
-    reference: Tensor,
-    estimator: str,
-    where: Literal["loss", "corrected", "reward"],
-    sampler: Tensor | None = None,
+    world: World, theta: Tensor, reference: Tensor, estimator: str, place: Place, sampler: Tensor | None = None
 ) -> KlEstimate:
-    """Value and gradient in expectation over sequences of the sampler (the policy itself, if None).
-
-    `loss`: the term stands in the loss as it is; `corrected`: times the ratio; `reward`: it is taken off the reward of
-    the sequence, and the gradient is that of REINFORCE.
-    """
+    """Value and gradient over all sequences of the sampler (the policy itself, if None)."""
     leaf = theta.detach().requires_grad_()
-    drawn = theta if sampler is None else sampler
-    chances = world.probabilities(drawn).detach()
-    logprobs, ref, old = (world.token_logprobs(one) for one in (leaf, reference, drawn.detach()))
+    drawn = (theta if sampler is None else sampler).detach()
+    chances = world.probabilities(drawn)
+    logprobs, ref, old = (world.token_logprobs(one) for one in (leaf, reference, drawn))
     terms = KL_ESTIMATORS[estimator](logprobs, ref)
-    value = float((chances * (terms.detach() * world.mask).sum(-1)).sum(-1).mean())
-    if where == "reward":
-        loss = terms.detach().mul(world.mask).sum(-1) * logprobs.sum(-1)
-    else:
-        loss = (importance_corrected(terms, logprobs, old) if where == "corrected" else terms).mul(world.mask).sum(-1)
+    if place == "corrected":
+        terms = importance_corrected(terms, logprobs, old)
+    sums = (terms * world.mask).sum(-1)
+    loss = sums.detach() * logprobs.sum(-1) if place == "reward" else sums
     gradient = torch.autograd.grad((chances * loss).sum(-1).mean(), leaf)[0]
-    return KlEstimate(value, gradient)
+    mean = (chances * sums.detach()).sum(-1, keepdim=True)
+    variance = (chances * (sums.detach() - mean).square()).sum(-1).mean()
+    return KlEstimate(float(mean.mean()), math.sqrt(variance), gradient)

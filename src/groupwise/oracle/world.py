@@ -11,6 +11,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from groupwise.randomness import key, uniforms
+
 STOP = 0
 
 
@@ -20,8 +22,13 @@ class World:
 
     num_tokens: int
     max_length: int
-    rewards: Tensor
-    """(P, S) float64 reward of every sequence of every prompt."""
+    parts: Tensor
+    """(P, S, R) float64 reward of every sequence of every prompt, in parts that sum to it."""
+
+    @cached_property
+    def rewards(self) -> Tensor:
+        """(P, S) reward of every sequence of every prompt."""
+        return self.parts.sum(-1)
 
     @cached_property
     def sequences(self) -> list[tuple[int, ...]]:
@@ -40,7 +47,7 @@ class World:
 
     @property
     def num_prompts(self) -> int:
-        return len(self.rewards)
+        return len(self.parts)
 
     @property
     def num_states(self) -> int:
@@ -90,8 +97,27 @@ class World:
         leaf = theta.detach().requires_grad_()
         return torch.autograd.grad(self.objective(leaf), leaf)[0]
 
+    def visits(self, theta: Tensor) -> Tensor:
+        """(K,) expected number of visits to each state by one sample of its prompt."""
+        return self._sum_by_state(self.probabilities(theta).detach())
 
-def random_logits(world: World, seed: int, spread: float = 1.0) -> Tensor:
-    """(K, V) float64 logits of an arbitrary policy."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(world.num_states, world.num_tokens, generator=generator, dtype=torch.float64) * spread
+    def values(self, theta: Tensor) -> Tensor:
+        """(K,) expected reward from each state on: a perfect critic."""
+        return self._sum_by_state(self.probabilities(theta).detach() * self.rewards) / self.visits(theta)
+
+    def _sum_by_state(self, amounts: Tensor) -> Tensor:
+        """Amounts (P, S) of sequences summed at all states (K,) that they pass."""
+        at = (amounts[..., None] * self.mask).flatten()
+        return torch.zeros(self.num_states, dtype=torch.float64).index_add(0, self.states.flatten(), at)
+
+
+def num_sequences(num_tokens: int, max_length: int) -> int:
+    """S, without making a world."""
+    others = num_tokens - 1
+    return sum(others**length for length in range(max_length)) + others**max_length
+
+
+def random_logits(world: World, *purpose: int | str, spread: float = 1.0) -> Tensor:
+    """(K, V) float64 normal logits of an arbitrary policy; the same for the same purpose."""
+    numbers = uniforms(key("oracle", *purpose), range(world.num_states * world.num_tokens))
+    return torch.special.ndtri(torch.from_numpy(numbers)).view(world.num_states, -1) * spread

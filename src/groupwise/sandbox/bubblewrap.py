@@ -57,7 +57,7 @@ def command_line(
     return [
         *_base(config, filter_fd), *_libraries(["/usr"]), "--symlink", "usr/bin", "/bin", *alternatives, *copies,
         *_end({"PATH": "/usr/local/bin:/usr/bin", "LC_ALL": "C.UTF-8"}),
-        "--json-status-fd", str(status_fd), "--", *command,
+        "--die-with-parent", "--json-status-fd", str(status_fd), "--", *command,
     ]  # fmt: skip
 
 

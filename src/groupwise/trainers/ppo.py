@@ -56,6 +56,21 @@ class PpoConfig(BatchConfig):
     """Subtract the mean of the step's advantages and divide by their standard deviation, over all tokens."""
 
 
+class PpoLossConfig(LossConfig):
+    """The policy loss, with the defaults of PPO."""
+
+    aggregation: str = "token"
+    """How tokens are averaged: `constant`, `token` (PPO) or `sequence`."""
+    kl_in: Literal["loss", "reward"] = "reward"
+    """`reward`: taken off each token's reward (InstructGPT). `loss`: a term of every token."""
+    kl_estimator: str = "k1"
+    """`k1` (InstructGPT: in the reward its gradient is the right one), `k2` or `k3`."""
+    mini_batches: int = Field(2, ge=1)
+    """Optimizer updates per pass: the groups are cut into this many parts."""
+    epochs: int = Field(2, ge=1)
+    """Passes over the step's groups (InstructGPT: 1; PPO's paper: 3 to 15)."""
+
+
 class PpoRecipe(RlRecipe):
     """A whole PPO run."""
 
@@ -65,7 +80,7 @@ class PpoRecipe(RlRecipe):
     """The batch and the advantages."""
     critic: CriticConfig = CriticConfig()
     """The value function."""
-    loss: LossConfig = LossConfig(aggregation="token", kl_in="reward", kl_estimator="k1", epochs=2, mini_batches=2)
+    loss: PpoLossConfig = PpoLossConfig()
     """The policy loss; the KL penalty, if any, stands in each token's reward."""
 
     @property

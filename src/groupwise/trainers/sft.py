@@ -56,6 +56,13 @@ class SftConfig(Section):
     """`completion` trains the answer given the prompt; `all` trains every token but the first (pretraining)."""
 
 
+class SftOptimizerConfig(OptimizerConfig):
+    """AdamW with the rate of fine-tuning."""
+
+    lr: float = Field(1e-5, ge=0)
+    """Peak learning rate; pretraining from random weights wants some 1e-3."""
+
+
 class SftRecipe(Section):
     """A whole SFT run."""
 
@@ -71,7 +78,7 @@ class SftRecipe(Section):
     """What to learn from."""
     sft: SftConfig = SftConfig()
     """The loss."""
-    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-5)
+    optimizer: SftOptimizerConfig = SftOptimizerConfig()
     """AdamW."""
 
 

@@ -16,6 +16,10 @@ from groupwise.verifiers.logic import LOGIC_VERIFIERS
 from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.overlap import OverlappedScoring
 from groupwise.verifiers.parts import check_lengths, second_verifiers
+from groupwise.verifiers.proofs.coq import CoqVerifier
+from groupwise.verifiers.proofs.equational import EquationalVerifier
+from groupwise.verifiers.proofs.lean import LeanVerifier
+from groupwise.verifiers.proofs.propositional import PropositionalVerifier
 from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score
 
 VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
@@ -25,6 +29,10 @@ VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
         "code": CodeVerifier,
         "judge": JudgeVerifier,
         **LOGIC_VERIFIERS,
+        "propositional_proof": PropositionalVerifier,
+        "equational_proof": EquationalVerifier,
+        "coq": CoqVerifier,
+        "lean": LeanVerifier,
     }
 )
 """Name, as a task states it, to class."""

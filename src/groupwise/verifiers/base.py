@@ -13,6 +13,7 @@ from groupwise.sandbox.base import SandboxConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.judge.config import JudgeConfig
 from groupwise.verifiers.parts import PartConfig, PartName, contradiction
+from groupwise.verifiers.proofs.config import ProofConfig
 
 Extraction = Literal["boxed", "tag", "last_number"]
 
@@ -55,6 +56,8 @@ class VerifierConfig(Section):
     tests after the first failure may be left out."""
     sandbox: SandboxConfig = SandboxConfig()
     """Where programs of completions run."""
+    proof: ProofConfig = ProofConfig()
+    """The proof assistants that the verifiers `coq` and `lean` ask."""
     judge: JudgeConfig = JudgeConfig()
     """The model that the verifier `judge` asks."""
     parts: dict[PartName, PartConfig] = Field(default_factory=dict)

@@ -1,13 +1,17 @@
 """`groupwise verify` and `groupwise audit` as a person uses them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from groupwise.cli import audit_sandbox
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, GroupwiseError
+from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 
 COUNTDOWN = ["--data", "numbers=[3, 5, 2]", "--data", "target=16"]
 
@@ -122,3 +126,40 @@ def test_audit_of_a_function_of_ones_own(tmp_path: Path) -> None:
     assert found["groups"]["right answer"]["right"] == found["groups"]["right answer"]["decided"] == 5
     assert found["groups"]["bare answer"]["false_positives"]["count"] == 4
     assert found["total"]["files_written"] == found["total"]["hangs"] == found["total"]["crashes"] == 0
+
+
+class Held(Sandbox):
+    """Says what a sandbox would of three probes; runs nothing."""
+
+    config = SandboxConfig()
+    said: ClassVar = {"evil": b"WROTE\n", "good": b"[Errno 30] Read-only file system\n", "print(6)": b"6\n"}
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        return [RunResult(Status.EXITED, 0, self.said[program.source], b"", 0.0) for program in programs]
+
+    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
+        raise AssertionError("no probe needs a judge")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("code", "status", "words"), [("good", 0, "1 of 1 programs"), ("evil", 1, "it says WROTE")])
+def test_audit_of_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
+) -> None:
+    monkeypatch.setattr(audit_sandbox, "open_sandbox", lambda config: Held())
+    probes, report = tmp_path / "probes.jsonl", tmp_path / "audit.html"
+    row = {"id": "p-1", "name": "<i>write</i>", "code": code, "stdin": "", "expected": "refused"}
+    probes.write_text(json.dumps(row) + "\n")
+    result = run("audit", "sandbox", "--probes", str(probes), "--report", str(report))
+    assert (result.exit_code, words in result.stdout) == (status, True), result.stdout
+    assert "&lt;i&gt;write" in report.read_text()
+    found = json.loads(run("audit", "sandbox", "--probes", str(probes), "--json").stdout)
+    assert (found["passed"], found["probes"][0]["contained"]) == (status == 0, status == 0)
+
+
+def test_probes_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "probes.jsonl").write_text('{"id": "p-1"}\n')
+    with pytest.raises(DataError, match="line 1"):
+        run("audit", "sandbox", "--probes", str(tmp_path / "probes.jsonl"))

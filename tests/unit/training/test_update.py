@@ -17,8 +17,8 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.collect import collect
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
-from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.loss_config import LossConfig
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.update import UpdateMetrics, make_micro_batches, update_policy
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
 

@@ -61,8 +61,8 @@ class KernelVerifier(ProofVerifier):
             return _unreadable(str(error))
         except RuleError as error:
             return Finding(Outcome.WRONG, str(error), " ".join(proof.split()))
-        except (KeyError, TypeError, ValueError) as error:
-            return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable statement: {error!r}"[:300])
+        except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
+            return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:300])
 
 
 def _read(text: str, extracted: Extracted) -> str | Finding:

@@ -15,4 +15,4 @@ class ProofConfig(Section):
     lean_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """Base address of a Lean server, for example `http://localhost:8000`; empty: the program `lean` in the sandbox."""
     lean_path: str = Field(default="", pattern=r"^(/usr/[^:]*(:/usr/[^:]*)*)?$")
-    """Directories of compiled libraries (Mathlib) for the program `lean`, below /usr, which is all the sandbox shows."""
+    """Directories of compiled libraries (Mathlib) for the program `lean`, below /usr, which the sandbox shows."""

@@ -24,8 +24,8 @@ class LeanProgram:
     def __init__(self, config: VerifierConfig, sandbox: Sandbox | None = None) -> None:
         if shutil.which("lean", path=SEARCHED) is None:
             raise ConfigError(
-                f"the verifier 'lean' needs verifier.proof.lean_url (a server) or the program lean in {SEARCHED} (Lean 4 "
-                "is not in Debian; unpack its release below /usr/local)"
+                f"the verifier 'lean' needs a server (verifier.proof.lean_url) or the program lean in {SEARCHED} "
+                "(Lean 4 is not in Debian: unpack its release below /usr/local)"
             )
         self._config, self._sandbox = config, sandbox
 

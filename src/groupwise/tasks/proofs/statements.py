@@ -1,0 +1,175 @@
+"""Statements from files for proof assistants: miniF2F for Lean, and statements of your own for Coq."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.errors import DataError, VerifierError
+from groupwise.randomness import key
+from groupwise.tasks.base import Task, TaskConfig, Template, Verify
+from groupwise.tasks.jsonl_records import Record, read_file, text_of
+from groupwise.types import Outcome, Problem, Split
+
+LEAN = Template(
+    prompt="""Prove the theorem in Lean 4. Think inside <think> </think>, then give the tactics that follow `by`, and \
+nothing else, inside \\boxed{}. Commands, further theorems, axioms and sorry are not allowed.
+{question}
+""",
+    gold="<think></think>\\boxed{{\n{reference}\n}}",
+)
+"""Default template for Lean."""
+
+COQ = Template(
+    prompt="""Prove the theorem in Coq. Think inside <think> </think>, then give the tactics between Proof and Qed, and \
+nothing else, inside \\boxed{}. Commands, further theorems, axioms and admit are not allowed.
+{question}
+""",
+    gold="<think></think>\\boxed{{\n{reference}\n}}",
+)
+"""Default template for Coq."""
+
+
+class StatementsConfig(TaskConfig):
+    """What the tasks of statements have in common."""
+
+    dev_fraction: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the training problems kept apart as dev split, by a hash of the statement."""
+
+
+class Minif2fConfig(StatementsConfig):
+    """Dials of the miniF2F task."""
+
+    name: Literal["minif2f"] = "minif2f"
+    """Says that the section is this task's."""
+    template: Template = LEAN
+    """How a problem becomes a prompt."""
+    path: str = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
+    """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix` and
+    `formal_statement`; ProofNet comes in the same form."""
+
+
+class CoqStatementsConfig(StatementsConfig):
+    """Dials of the Coq statements."""
+
+    name: Literal["coq_statements"] = "coq_statements"
+    """Says that the section is this task's."""
+    template: Template = COQ
+    """How a problem becomes a prompt."""
+    path: str
+    """File of statements, `.jsonl` or `.json`, with the fields `name`, `statement`, `header` (imports, may be empty),
+    `proof` (a reference proof: tactics) and `split` (`train` or `test`)."""
+
+
+class StatementTask(Task):
+    """Reads all statements of a file; those to train on are split into train and dev."""
+
+    answers_any_question = False
+    config: StatementsConfig
+
+    def __init__(self, config: StatementsConfig) -> None:
+        super().__init__(config)
+        self._problems: dict[Split, list[Problem]] = {}
+
+    @abstractmethod
+    def read(self) -> Iterator[tuple[bool, Problem]]:
+        """Whether each problem is for testing, and the problem."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The split's problems in the order of the file.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        if not self._problems:
+            splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": []}
+            for tested, problem in self.read():
+                is_dev = key("split", problem.data["statement"]) / 2**64 < self.config.dev_fraction
+                splits["test" if tested else "dev" if is_dev else "train"].append(problem)
+            self._problems = splits
+        return self._problems[split]
+
+
+class Minif2f(StatementTask):
+    """Statements of miniF2F (or ProofNet) for Lean 4; records that state a definition are left out."""
+
+    name: ClassVar[str] = "minif2f"
+    verifier: ClassVar[str] = "lean"
+    config: Minif2fConfig
+
+    def read(self) -> Iterator[tuple[bool, Problem]]:
+        path = Path(self.config.path)
+        for record in read_file(path):
+            name, split = text_of(record, "name"), _split(record, "valid")
+            statement, header = text_of(record, "formal_statement"), text_of(record, "header")
+            if not statement.startswith("theorem "):
+                continue
+            yield (
+                split == "test",
+                Problem(
+                    id=f"{path.stem}/{record.number}-{name}",
+                    question=f"{text_of(record, 'informal_prefix')}\n{statement}",
+                    reference="",
+                    difficulty=name.split("_")[0],
+                    data={"statement": statement, "header": header},
+                ),
+            )
+
+    def validate(self, verify: Verify, num_problems: int = 32, split: Split = "train") -> None:
+        """Prove that the verifier judges two theorems of our own rightly under the file's first header, and no more.
+
+        The file has no reference proofs, so that its statements can be proved, or even compile, is not checked; a
+        warning says so.
+
+        Raises:
+            VerifierError: the verifier misjudges one of the two.
+        """
+        problems = self.problems(split)
+        for value, wanted in ((2, Outcome.CORRECT), (3, Outcome.WRONG)):
+            data = {"statement": f"theorem groupwise_control : 1 + 1 = {value} := by", "header": ""}
+            data["header"] = problems[0].data["header"] if problems else ""
+            control = Problem(id="minif2f/control", question=data["statement"], reference="rfl", data=data)
+            verdict = verify(control, self.template.gold_answer(control))
+            if verdict.outcome is not wanted:
+                raise VerifierError(
+                    f"the verifier '{self.verifier}' finds `{data['statement']} rfl` {verdict.outcome}, not {wanted} "
+                    f"({verdict.evidence}); mend the template or Lean before training"
+                )
+        warnings.warn(
+            f"{self.config.path} has no reference proofs: that the verifier accepts a right proof was checked on a "
+            f"theorem of our own, not on any of the {len(problems)} statements",
+            stacklevel=2,
+        )
+
+
+class CoqStatements(StatementTask):
+    """Statements of your own for Coq, each with a reference proof."""
+
+    name: ClassVar[str] = "coq_statements"
+    verifier: ClassVar[str] = "coq"
+    config: CoqStatementsConfig
+
+    def read(self) -> Iterator[tuple[bool, Problem]]:
+        path = Path(self.config.path)
+        for record in read_file(path):
+            split = _split(record, "train")
+            name, statement, header = (text_of(record, field) for field in ("name", "statement", "header"))
+            yield (
+                split == "test",
+                Problem(
+                    id=f"{path.stem}/{record.number}-{name}",
+                    question=f"{header}\nTheorem {name} : {statement}.".strip(),
+                    reference=text_of(record, "proof"),
+                    data={"statement": statement, "header": header},
+                ),
+            )
+
+
+def _split(record: Record, trained: str) -> str:
+    split = text_of(record, "split")
+    if split not in (trained, "test"):
+        raise DataError(f"{record.where}: field 'split' is {split!r}; '{trained}' and 'test' are allowed")
+    return split

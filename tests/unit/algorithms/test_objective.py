@@ -1,0 +1,152 @@
+"""One token's whole loss: by hand, as a loop for every combination of terms, and its gradient."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.algorithms.kl import KL_ESTIMATORS
+from groupwise.algorithms.objective import Objective, TokenLoss, Tokens, token_loss
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
+
+LENGTHS = torch.tensor([2, 1, 3])
+
+
+def tokens(**changes: Tensor | None) -> Tokens:
+    """Six random tokens of three completions, with a reference and importance weights."""
+    draws = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    old = -draws[0].abs() - 0.1
+    known = Tokens(
+        logprobs=old + 0.4 * draws[1],
+        entropy=draws[2].abs(),
+        old_logprobs=old,
+        advantages=draws[3],
+        lengths=LENGTHS,
+        ref_logprobs=old + 0.5 * draws[4],
+        importance=draws[5].abs(),
+    )
+    return known._replace(**changes)
+
+
+def slow_kl(name: str, new: float, ref: float) -> float:
+    log_ratio = ref - new
+    return {"k1": -log_ratio, "k2": log_ratio**2 / 2, "k3": math.exp(log_ratio) - log_ratio - 1}[name]
+
+
+def slow(known: Tokens, objective: Objective) -> list[float]:
+    """Every token on its own; the policy loss is PPO's or REINFORCE's."""
+    losses = []
+    for t in range(len(known.logprobs)):
+        new, old, advantage = (float(part[t]) for part in (known.logprobs, known.old_logprobs, known.advantages))
+        rho = math.exp(new - old)
+        if objective.policy_loss == "reinforce":
+            policy = -advantage * new
+        else:
+            low, high = objective.bounds[:2]
+            policy = -min(rho * advantage, min(max(rho, 1 - low), 1 + high) * advantage)
+        weight = 1.0 if known.importance is None else float(known.importance[t])
+        divergence = 0.0
+        if objective.kl_coef:
+            divergence = slow_kl(objective.kl_estimator, new, float(known.ref_logprobs[t]))
+        divergence *= rho if objective.kl_corrected else 1.0
+        losses.append(
+            weight * policy + objective.kl_coef * divergence - objective.entropy_coef * float(known.entropy[t])
+        )
+    return losses
+
+
+COMBINATIONS = [
+    Objective(loss, Bounds(0.1, 0.3), kl_coef, estimator, corrected, entropy)
+    for loss, kl_coef, estimator, corrected, entropy in product(
+        ("reinforce", "clipped_ratio"), (0.0, 0.3), KL_ESTIMATORS, (False, True), (0.0, 0.7)
+    )
+]
+
+
+@pytest.mark.parametrize("objective", COMBINATIONS, ids=str)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_equals_the_sum_of_its_terms_as_a_loop(objective: Objective, weighted: bool) -> None:
+    known = tokens() if weighted else tokens(importance=None)
+    assert token_loss(known, objective).loss.tolist() == pytest.approx(slow(known, objective), abs=1e-12)
+
+
+def test_by_hand() -> None:
+    known = Tokens(
+        logprobs=torch.tensor([-1.0]),
+        entropy=torch.tensor([0.5]),
+        old_logprobs=torch.tensor([-1.0]),
+        advantages=torch.tensor([2.0]),
+        lengths=torch.tensor([1]),
+        ref_logprobs=torch.tensor([-2.0]),
+        importance=torch.tensor([1.5]),
+    )
+    found = token_loss(known, Objective(kl_coef=0.1, kl_estimator="k1", entropy_coef=0.2))
+    assert found.loss.tolist() == pytest.approx([-3.0 + 0.1 - 0.1])  # 1.5 · -2 + 0.1 · 1 - 0.2 · 0.5
+    assert found.kl.tolist() == [1.0]
+    assert found.ratio.tolist() == [1.0]
+    assert found.clipped.tolist() == [False]
+
+
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+def test_the_policy_loss_is_the_one_of_that_name(name: str) -> None:
+    known, bounds = tokens(importance=None, ref_logprobs=None), Bounds(0.1, 0.3, 3.0, 2.0, 3.0)
+    found = token_loss(known, Objective(policy_loss=name, bounds=bounds))
+    loss, ratio, clipped = POLICY_LOSSES[name](*known[:1], *known[2:5], bounds)
+    torch.testing.assert_close(found[:3], (loss, ratio, clipped), rtol=0, atol=0)
+    assert found.kl.tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_gradient_equals_finite_differences(corrected: bool) -> None:
+    known, objective = tokens(), Objective("soft_gate", Bounds(), 0.3, "k3", corrected, 0.7)
+
+    def loss(logprobs: Tensor, entropy: Tensor) -> Tensor:
+        return token_loss(known._replace(logprobs=logprobs, entropy=entropy), objective).loss
+
+    assert torch.autograd.gradcheck(loss, (known.logprobs.requires_grad_(), known.entropy.requires_grad_()))
+
+
+def test_the_entropy_bonus_pushes_entropy_up() -> None:
+    entropy = torch.ones(6, dtype=torch.float64, requires_grad=True)
+    token_loss(tokens(entropy=entropy), Objective(entropy_coef=0.2)).loss.sum().backward()
+    assert entropy.grad.tolist() == pytest.approx([-0.2] * 6)
+
+
+def report(found: TokenLoss) -> tuple[Tensor, ...]:
+    return found[1:]
+
+
+def test_the_divergence_is_reported_without_a_term_too() -> None:
+    known = tokens()
+    found = token_loss(known, Objective(kl_estimator="k2"))
+    assert found.kl.tolist() == pytest.approx(
+        [slow_kl("k2", float(new), float(ref)) for new, ref in zip(known.logprobs, known.ref_logprobs, strict=True)]
+    )
+    torch.testing.assert_close(found.loss, token_loss(known._replace(ref_logprobs=None), Objective()).loss)
+
+
+def test_the_reported_divergence_is_not_corrected() -> None:
+    plain, corrected = (
+        token_loss(tokens(), Objective(kl_coef=0.1, kl_corrected=corrected)) for corrected in (False, True)
+    )
+    torch.testing.assert_close(plain.kl, corrected.kl, rtol=0, atol=0)
+
+
+def test_the_report_carries_no_gradient() -> None:
+    found = token_loss(tokens(logprobs=tokens().logprobs.requires_grad_()), Objective(kl_coef=0.1))
+    assert found.loss.requires_grad
+    assert not any(part.requires_grad for part in report(found))
+
+
+def test_a_term_without_a_reference_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"coefficient 0\.25 needs the reference"):
+        token_loss(tokens(ref_logprobs=None), Objective(kl_coef=0.25))
+
+
+def test_the_default_is_the_clipped_ratio_alone() -> None:
+    known = tokens(importance=None, ref_logprobs=None)
+    assert Objective() == ("clipped_ratio", Bounds(), 0.0, "k3", False, 0.0)
+    assert Tokens(*known[:5]) == known
+    assert token_loss(known, Objective()).loss.tolist() == pytest.approx(slow(known, Objective()))

@@ -1,0 +1,95 @@
+"""Collected attacks are contained, as the superuser and as an ordinary user; an escape would be seen."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import DataError
+from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.probes import read_probes, run_probes
+
+PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/code.jsonl"
+collected = pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
+CONFIG = SandboxConfig(wall_s=0.8, cpu_s=1)
+
+
+@collected
+def test_collected_attacks(bubblewrap: None) -> None:
+    with open_sandbox(CONFIG) as sandbox:
+        results = run_probes(sandbox, read_probes(PROBES))
+    assert len(results) == 37
+    assert [result for result in results if not result.contained] == []
+
+
+@collected
+def test_collected_attacks_as_an_ordinary_user(bubblewrap: None, as_ordinary_user: Callable[[str], str]) -> None:
+    text = f"""
+from groupwise.sandbox.base import SandboxConfig
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.probes import run_probes
+with open_sandbox(SandboxConfig(wall_s=0.8, cpu_s=1)) as sandbox:
+    results = run_probes(sandbox, {read_probes(PROBES)!r})
+print(len(results), [result for result in results if not result.contained])
+"""
+    assert as_ordinary_user(text) == "37 []\n"
+
+
+class Says(Sandbox):
+    """Answers every attack with the same output."""
+
+    config = SandboxConfig()
+
+    def __init__(self, stdout: str, after: str = "6\n", status: Status = Status.EXITED) -> None:
+        self.stdout, self.after, self.status = stdout, after, status
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        texts = [self.after if program.source == "print(6)" else self.stdout for program in programs]
+        return [RunResult(self.status, 0, text.encode(), b"", 0.0) for text in texts]
+
+    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        return
+
+
+def contained(sandbox: Sandbox, expected: str = "refused") -> bool:
+    return run_probes(sandbox, [{"id": "p", "code": "", "stdin": "", "expected": expected}])[0].contained
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["WROTE", "[Errno 1] x\nCONNECTED", "N 500", "N 17", "MB 600", "S 0", "M 0", "FDS [3]", "['a']", "{'A': 1}"],
+)
+def test_an_escape_is_seen(said: str) -> None:
+    assert not contained(Says(said))
+
+
+@pytest.mark.parametrize("said", ["", "[]", "{}", "[Errno 1] x", "N 12", "MB 16", "S -1", "FDS []", "parent done"])
+def test_a_refusal_is_seen(said: str) -> None:
+    assert contained(Says(said))
+
+
+def test_what_only_the_host_knows_is_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_TEST_SECRET", "canary-5678")
+    assert not contained(Says("something with canary-5678 in it"))
+    assert contained(Says("something with canary-0000 in it"))
+
+
+def test_other_expectations() -> None:
+    assert contained(Says("6"), "stdout 6")
+    assert not contained(Says("7"), "stdout 6")
+    assert not contained(Says("", after=""))
+    assert not contained(Says("", status=Status.FAILED))
+    assert contained(Says('{"value": 1}\n'), "verdict: fail")
+    assert not contained(Says('{"value": {"tuple": ["a value that no probe computes", 7919]}}\n'), "verdict: fail")
+
+
+def test_a_line_that_is_no_probe_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text(json.dumps({"id": 1, "code": "", "stdin": "", "expected": ""}) + "\n\n{}\n")
+    with pytest.raises(DataError, match="line 3 is no probe"):
+        read_probes(file)

@@ -1,0 +1,95 @@
+"""Tier `remote` against an executor on the loopback interface, honest or broken."""
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from groupwise.errors import SandboxError
+from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.remote import RemoteSandbox
+
+Answer = Callable[[Any], bytes]
+PAIR = Pair(Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers a POST by the server's function."""
+
+    def do_POST(self) -> None:
+        reply = self.server.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], str]]:
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Answer) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.answer = answer  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def executor(sandbox: Sandbox) -> Answer:
+    """An honest executor: the documented protocol over a local sandbox."""
+
+    def program(data: Any) -> Program:
+        files = {name: base64.b64decode(content) for name, content in data["files"].items()}
+        return Program(data["source"], tuple(data["command"]), base64.b64decode(data["stdin"]), files, data["wall_s"])
+
+    def result(found: RunResult) -> dict[str, Any]:
+        return {
+            "status": found.status, "exit_code": found.exit_code, "seconds": found.seconds, "evidence": found.evidence,
+            "stdout": base64.b64encode(found.stdout).decode(), "stderr": base64.b64encode(found.stderr).decode(),
+        }  # fmt: skip
+
+    def answer(body: Any) -> bytes:
+        runs = [[program(data) for data in run] for run in body["runs"]]
+        found = [sandbox.run_many(run) if len(run) == 1 else sandbox.run_pairs([Pair(*run)])[0] for run in runs]
+        return json.dumps({"results": [[result(each) for each in run] for run in found]}).encode()
+
+    return answer
+
+
+def test_an_honest_executor(sandbox: Sandbox, serve: Callable[[Answer], str]) -> None:
+    with open_sandbox(SandboxConfig(tier="remote", url=serve(executor(sandbox)))) as remote:
+        assert remote.run(Program("print(open('a').read())", files={"a": b"\xc3\xa9"})).stdout == b"\xc3\xa9\n"
+        assert remote.run_pairs([PAIR])[0][0].stderr == b"111"
+        assert remote.run(Program("import os; os.abort()")).exit_code == -6
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"nonsense", b"[]", b"{}", b'{"results": []}', b'{"results": [[]]}', b'{"results": [[{"status": "exited"}]]}',
+     b"[" * 100_000,
+     b'{"results": [[{"status": "fine", "exit_code": 0, "stdout": "", "stderr": "", "seconds": 0, "evidence": ""}]]}',
+     b'{"results": [[{"status": "exited", "exit_code": 0, "stdout": "?", "stderr": "", "seconds": 0, "evidence": ""}]]}'],
+)  # fmt: skip
+def test_a_broken_executor_is_no_finding(serve: Callable[[Answer], str], reply: bytes) -> None:
+    remote = RemoteSandbox(SandboxConfig(tier="remote", url=serve(lambda body: reply)))
+    assert remote.run(Program("print(1)")).status is Status.FAILED
+    assert [found.status for found in remote.run_pairs([PAIR])[0]] == [Status.FAILED] * 2
+
+
+def test_an_executor_that_is_not_there() -> None:
+    with pytest.raises(SandboxError, match="new processes: failed .*refused"):
+        open_sandbox(SandboxConfig(tier="remote", url="http://127.0.0.1:9/"))

@@ -1,0 +1,54 @@
+"""Refills: bounded, in order, and nothing is counted twice."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from groupwise.trainers.dynamic_sampling import sample_rounds
+from groupwise.trainers.report import drawn
+from groupwise.types import Problem, ScoredGroup
+
+Score = Callable[[Problem, bool], ScoredGroup]
+
+
+def problems(names: str) -> list[Problem]:
+    """One problem a letter; capitals have signal."""
+    return [Problem(name, "", "") for name in names]
+
+
+class Sampler:
+    def __init__(self, scored: Score) -> None:
+        self.scored = scored
+        self.asked: list[str] = []
+
+    def __call__(self, chosen: Sequence[Problem]) -> list[ScoredGroup]:
+        self.asked.append("".join(problem.id for problem in chosen))
+        return [self.scored(problem, problem.id.isupper()) for problem in chosen]
+
+
+@pytest.mark.parametrize(
+    ("first", "spare", "refills", "asked", "kept"),
+    [
+        ("AbCd", "EFgh", 0, ["AbCd"], "AbCd"),  # no refill: the groups as they came
+        ("ABCD", "EF", 3, ["ABCD"], "ABCD"),  # nothing to replace
+        ("AbCd", "EFgh", 3, ["AbCd", "EF"], "ACEF"),
+        ("AbCd", "eFGh", 3, ["AbCd", "eF", "G"], "ACFG"),
+        ("AbCd", "eFGh", 1, ["AbCd", "eF"], "ACFb"),  # the bound leaves one without signal
+        ("abcd", "ef", 9, ["abcd", "ef"], "abcd"),  # spare problems run out
+    ],
+)
+def test_rounds(first: str, spare: str, refills: int, asked: list[str], kept: str, scored: Score) -> None:
+    sampler = Sampler(scored)
+    rounds = sample_rounds(sampler, problems(first), problems(spare), refills)
+    assert sampler.asked == asked
+    assert ["".join(ids) for ids in rounds.problems] == asked
+    assert "".join(group.group.prompt.problem.id for group in rounds.kept) == kept
+    assert "".join(group.group.prompt.problem.id for group in rounds.drawn) == "".join(asked)
+
+
+def test_what_was_drawn_is_counted_whole(scored: Score) -> None:
+    rounds = sample_rounds(Sampler(scored), problems("Ab"), problems("C"), 1)
+    counted = drawn(rounds.drawn)
+    assert counted.num_tokens == 3 * 2 * 3
+    assert counted.num_groups == 3
+    assert counted.correct == pytest.approx((1 + 2 + 1) / 6)  # of the kept ones alone it would be one half
