@@ -47,7 +47,9 @@ class Run(NamedTuple):
     tokens: int
     """Completion tokens sampled in training."""
     seconds: float
-    """Time of the training steps."""
+    """Wall-clock time of the training steps."""
+    processor_seconds: float
+    """Processor time of the training steps, all threads."""
     peak_memory_mb: float
 
 
@@ -61,6 +63,7 @@ class Row:
     """To the first variant, paired by seed; None for the first itself."""
     tokens: float
     seconds: Estimate
+    processor_seconds: Estimate
     peak_memory_mb: float
     num_seeds: int
 
@@ -87,6 +90,7 @@ def read_run(path: Path) -> Run:
         pass_at_1=float(run.test_after.line["pass_at_1"][0]),
         tokens=sum(int(step["sampled_tokens"]) for step in run.steps),
         seconds=sum(float(step[part]) for step in run.steps for part in ("generate_s", "verify_s", "train_s")),
+        processor_seconds=sum(float(step["processor_s"]) for step in run.steps),
         peak_memory_mb=_peak(run),
     )
 
@@ -112,6 +116,7 @@ def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Ro
         difference=difference,
         tokens=sum(run.tokens for run in found) / len(found),
         seconds=mean_over_seeds([run.seconds for run in found]),
+        processor_seconds=mean_over_seeds([run.processor_seconds for run in found]),
         peak_memory_mb=max(run.peak_memory_mb for run in found),
         num_seeds=len(found),
     )
@@ -120,17 +125,20 @@ def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Ro
 def as_markdown(table: Sequence[Row]) -> str:
     """The comparison as a table."""
     lines = [
-        "| Variant | pass@1 | difference | verdict | tokens | training, s | peak memory, MiB |",
-        "|---|---|---|---|---|---|---|",
+        "| Variant | pass@1 | difference | verdict | tokens | training, s | processor, s | peak memory, MiB |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in table:
         difference = _signed(row.difference) if row.difference else ""
-        seconds = f"{row.seconds.value:.0f} [{row.seconds.low:.0f}, {row.seconds.high:.0f}]"
         lines.append(
-            f"| {row.name} | {row.pass_at_1} | {difference} | {row.verdict} | {row.tokens:,.0f} | {seconds} | "
-            f"{row.peak_memory_mb:,.0f} |"
+            f"| {row.name} | {row.pass_at_1} | {difference} | {row.verdict} | {row.tokens:,.0f} | "
+            f"{_seconds(row.seconds)} | {_seconds(row.processor_seconds)} | {row.peak_memory_mb:,.0f} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _seconds(estimate: Estimate) -> str:
+    return f"{estimate.value:.0f} [{estimate.low:.0f}, {estimate.high:.0f}]"
 
 
 def _signed(estimate: Estimate) -> str:
@@ -147,6 +155,7 @@ def as_dict(table: Sequence[Row]) -> list[dict[str, Any]]:
             "verdict": row.verdict,
             "tokens": row.tokens,
             "seconds": row.seconds._asdict(),
+            "processor_seconds": row.processor_seconds._asdict(),
             "peak_memory_mb": row.peak_memory_mb,
             "seeds": row.num_seeds,
         }

@@ -23,6 +23,8 @@ class Seconds:
     generate: float
     verify: float
     train: float
+    processor: float
+    """Processor time of all threads, which other programs on the machine do not change much."""
 
 
 class Clock:
@@ -30,6 +32,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._spent = {"generate": 0.0, "verify": 0.0, "train": 0.0}
+        self._began = time.process_time()
 
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
@@ -38,7 +41,7 @@ class Clock:
         self._spent[what] += time.perf_counter() - began
 
     def seconds(self) -> Seconds:
-        return Seconds(**self._spent)
+        return Seconds(**self._spent, processor=time.process_time() - self._began)
 
 
 class Drawn(NamedTuple):
@@ -119,6 +122,8 @@ class StepReport(NamedTuple):
     generate_s: float
     verify_s: float
     train_s: float
+    processor_s: float
+    """Processor time of all threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         generate_s=seconds.generate,
         verify_s=seconds.verify,
         train_s=seconds.train,
+        processor_s=seconds.processor,
     )
 
 

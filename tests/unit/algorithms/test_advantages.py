@@ -64,7 +64,10 @@ def slow_parts(rewards: Rewards, parts: Parts) -> Rewards:
     for group in parts:
         columns = [[row[k] for row in group] for k in range(len(group[0]))]
         sums.append(
-            [math.fsum((column[i] - mean(column)) / (std(column) + 1e-4) for column in columns) for i in range(len(group))]
+            [
+                math.fsum((column[i] - mean(column)) / (std(column) + 1e-4) for column in columns)
+                for i in range(len(group))
+            ]
         )
     return [[(x - mean(every(sums))) / (std(every(sums)) + 1e-4) for x in group] for group in sums]
 
@@ -194,7 +197,9 @@ def test_five_of_eight_right() -> None:
     assert (round(right, 2), round(wrong, 2)) == (0.77, -1.29)
 
 
-@pytest.mark.parametrize(("estimator", "right", "wrong"), [("divided_by_mean", 7.0, -1.0), ("group_normalised", 2.65, -0.38)])
+@pytest.mark.parametrize(
+    ("estimator", "right", "wrong"), [("divided_by_mean", 7.0, -1.0), ("group_normalised", 2.65, -0.38)]
+)
 def test_one_success_of_eight(estimator: str, right: float, wrong: float) -> None:
     (found,) = advantages([(1.0, *[0.0] * 7)], estimator)
     assert found == pytest.approx([right, *[wrong] * 7], abs=0.006)
@@ -293,7 +298,9 @@ def shifted(rewards: Rewards, shifts: Sequence[float]) -> Rewards:
 @claiming("shift", "group")
 @FEW
 @given(data=st.data(), rewards=STEPS)
-def test_adding_to_the_rewards_of_a_group_changes_nothing(estimator: str, data: st.DataObject, rewards: Rewards) -> None:
+def test_adding_to_the_rewards_of_a_group_changes_nothing(
+    estimator: str, data: st.DataObject, rewards: Rewards
+) -> None:
     shifts = [data.draw(st.integers(-400, 400)) / 4 for _ in rewards]
     assert advantages(shifted(rewards, shifts), estimator) == approx(advantages(rewards, estimator), 1e-6)
 
@@ -302,7 +309,9 @@ def test_adding_to_the_rewards_of_a_group_changes_nothing(estimator: str, data: 
 @FEW
 @given(rewards=STEPS, shift=st.integers(-400, 400).map(lambda n: n / 4))
 def test_adding_to_all_rewards_of_a_step_changes_nothing(estimator: str, rewards: Rewards, shift: float) -> None:
-    assert advantages(shifted(rewards, [shift] * len(rewards)), estimator) == approx(advantages(rewards, estimator), 1e-6)
+    assert advantages(shifted(rewards, [shift] * len(rewards)), estimator) == approx(
+        advantages(rewards, estimator), 1e-6
+    )
 
 
 @claiming("shift", "step")
@@ -327,7 +336,9 @@ def scaled(rewards: Rewards, factors: Sequence[float]) -> Rewards:
 @claiming("scale", "group")
 @FEW
 @given(data=st.data(), rewards=SIGNALS)
-def test_scaling_a_group_changes_nothing_beyond_the_epsilon(estimator: str, data: st.DataObject, rewards: Rewards) -> None:
+def test_scaling_a_group_changes_nothing_beyond_the_epsilon(
+    estimator: str, data: st.DataObject, rewards: Rewards
+) -> None:
     factors = [data.draw(st.floats(0.5, 50)) for _ in rewards]
     assert advantages(scaled(rewards, factors), estimator) == approx(advantages(rewards, estimator), 5e-3)
 
@@ -336,7 +347,9 @@ def test_scaling_a_group_changes_nothing_beyond_the_epsilon(estimator: str, data
 @FEW
 @given(rewards=SIGNALS, factor=st.floats(0.5, 50))
 def test_scaling_a_step_changes_nothing_beyond_the_epsilon(estimator: str, rewards: Rewards, factor: float) -> None:
-    assert advantages(scaled(rewards, [factor] * len(rewards)), estimator) == approx(advantages(rewards, estimator), 5e-3)
+    assert advantages(scaled(rewards, [factor] * len(rewards)), estimator) == approx(
+        advantages(rewards, estimator), 5e-3
+    )
 
 
 @claiming("scale", "step")

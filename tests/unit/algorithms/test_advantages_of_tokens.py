@@ -137,7 +137,8 @@ def test_gae_equals_its_double_sum(episode: Episode, gamma: float, lam: float) -
 def test_gae_of_lambda_one_is_return_minus_value(episode: Episode, gamma: float) -> None:
     rewards, values = episode
     returns = [
-        math.fsum(gamma ** (later - t) * rewards[later] for later in range(t, len(rewards))) for t in range(len(rewards))
+        math.fsum(gamma ** (later - t) * rewards[later] for later in range(t, len(rewards)))
+        for t in range(len(rewards))
     ]
     expected = [future - value for future, value in zip(returns, values, strict=True)]
     assert fast(episode, gamma, 1.0) == pytest.approx(expected, abs=1e-9)

@@ -1,7 +1,12 @@
 """Token weights: by hand, as sums over a batch, and against the papers' nested loops."""
 
+from collections.abc import Callable
+from itertools import chain
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from groupwise.algorithms.aggregation import AGGREGATIONS, BatchSize, token_weights
 
@@ -13,16 +18,37 @@ def weights(aggregation: str, lengths: list[int] = LENGTHS, batch: BatchSize = B
     return token_weights(torch.tensor(lengths), batch, aggregation).tolist()
 
 
-def test_constant_by_hand() -> None:
-    assert weights("constant") == pytest.approx([1 / 30] * 8)
+BY_HAND = {
+    "constant": [1 / 30] * 8,
+    "token": [1 / 8] * 8,
+    "sequence": [1 / 3, *[1 / 9] * 3, *[1 / 12] * 4],
+}
+
+# --- the papers' losses as nested loops over completions and tokens
+SLOW: dict[str, Callable[[list[list[float]]], float]] = {
+    "constant": lambda rows: sum(sum(row) / BATCH.max_tokens for row in rows) / len(rows),  # arXiv:2503.20783, §3.2
+    "token": lambda rows: sum(sum(row) for row in rows) / sum(len(row) for row in rows),  # arXiv:2503.14476, eq. 8
+    "sequence": lambda rows: sum(sum(row) / len(row) for row in rows) / len(rows),  # arXiv:2402.03300, eq. 3
+}
 
 
-def test_token_by_hand() -> None:
-    assert weights("token") == pytest.approx([1 / 8] * 8)
+@pytest.mark.parametrize("proofs", [SLOW, BY_HAND])
+def test_every_aggregation_has_its_proofs(proofs: dict[str, object]) -> None:
+    assert list(proofs) == list(AGGREGATIONS)
 
 
-def test_sequence_by_hand() -> None:
-    assert weights("sequence") == pytest.approx([1 / 3, *[1 / 9] * 3, *[1 / 12] * 4])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_by_hand(aggregation: str) -> None:
+    assert weights(aggregation) == pytest.approx(BY_HAND[aggregation])
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@given(rows=st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=10), min_size=1, max_size=5))
+def test_the_loss_equals_the_papers_loops(aggregation: str, rows: list[list[float]]) -> None:
+    lengths = [len(row) for row in rows]
+    found = weights(aggregation, lengths, BatchSize(len(rows), sum(lengths), BATCH.max_tokens))
+    total = sum(weight * loss for weight, loss in zip(found, chain(*rows), strict=True))
+    assert total == pytest.approx(SLOW[aggregation](rows), rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize(("aggregation", "total"), [("constant", 8 / 30), ("token", 1.0), ("sequence", 1.0)])
@@ -46,14 +72,3 @@ def test_skipped_completions_stay_in_the_denominator(aggregation: str) -> None:
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
 def test_weights_are_fp32(aggregation: str) -> None:
     assert token_weights(torch.tensor(LENGTHS), BATCH, aggregation).dtype is torch.float32
-
-
-def test_losses_equal_the_papers_loops() -> None:
-    losses = torch.randn(8, generator=torch.Generator().manual_seed(0))
-    rows = losses.split(LENGTHS)
-    grpo = sum(sum(row.tolist()) / len(row) for row in rows) / len(rows)  # arXiv:2402.03300, eq. 3
-    dapo = sum(sum(row.tolist()) for row in rows) / sum(LENGTHS)  # arXiv:2503.14476, eq. 8
-    dr_grpo = sum(sum(row.tolist()) / BATCH.max_tokens for row in rows) / len(rows)  # arXiv:2503.20783, §3.2
-    for aggregation, expected in {"sequence": grpo, "token": dapo, "constant": dr_grpo}.items():
-        total = token_weights(torch.tensor(LENGTHS), BATCH, aggregation) @ losses
-        assert total.item() == pytest.approx(expected, abs=1e-6)

@@ -151,4 +151,4 @@ def test_unbounded_sequence_weights_are_unbiased_and_token_weights_are_not() -> 
 
 def test_a_bound_takes_the_unbiasedness_away() -> None:
     truth, weighted = weighted_means("sequence", 1.1)
-    assert weighted < truth - 0.05
+    assert weighted < truth - 0.02

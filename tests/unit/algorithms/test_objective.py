@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
-from groupwise.algorithms.objective import Objective, TokenLoss, Tokens, token_loss
+from groupwise.algorithms.objective import Objective, Tokens, token_loss
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
 
 LENGTHS = torch.tensor([2, 1, 3])
@@ -114,10 +114,6 @@ def test_the_entropy_bonus_pushes_entropy_up() -> None:
     assert entropy.grad.tolist() == pytest.approx([-0.2] * 6)
 
 
-def report(found: TokenLoss) -> tuple[Tensor, ...]:
-    return found[1:]
-
-
 def test_the_divergence_is_reported_without_a_term_too() -> None:
     known = tokens()
     found = token_loss(known, Objective(kl_estimator="k2"))
@@ -137,7 +133,7 @@ def test_the_reported_divergence_is_not_corrected() -> None:
 def test_the_report_carries_no_gradient() -> None:
     found = token_loss(tokens(logprobs=tokens().logprobs.requires_grad_()), Objective(kl_coef=0.1))
     assert found.loss.requires_grad
-    assert not any(part.requires_grad for part in report(found))
+    assert not any(part.requires_grad for part in found[1:])
 
 
 def test_a_term_without_a_reference_is_refused() -> None:
