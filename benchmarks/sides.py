@@ -94,6 +94,8 @@ class Ours:
 class _PlannedVerifier(Verifier):
     """Gives every completion the reward planned for its place."""
 
+    repeatable = False  # the place is counted up
+
     def __init__(self, plan: StepPlan) -> None:
         super().__init__()
         self._rewards = [iter(rewards) for rewards in plan.rewards.tolist()]

@@ -15,6 +15,9 @@ from groupwise.audit.judge import Result
 from groupwise.audit.page import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.audit.summary import Summary, Tally, outcomes
 
+MAX_DISAGREEMENTS = 5
+"""Disagreements with the second opinion that are shown; the JSON has all."""
+
 
 def print_audit(
     title: str, summary: Summary, explanations: Sequence[Sequence[str]], console: Console, most_alike: int
@@ -35,6 +38,9 @@ def print_audit(
     console.print(f"latency    {milliseconds(summary.latency_ms)}", highlight=False)
     if line := agreement_line(summary):
         console.print(f"second opinion  {line}", highlight=False)
+    for one in summary.disagreements[:MAX_DISAGREEMENTS]:
+        told = f"  against {one.case.name}: reference {clipped(one.case.problem.reference)}, {clipped(one.case.text)}"
+        console.print(Text(f"{told} is {one.verdict.outcome}"), soft_wrap=True)
     style = "bold green" if summary.passed else "bold red"
     console.print(Text(verdict_line(summary), style=style), soft_wrap=True)
 

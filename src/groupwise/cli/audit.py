@@ -28,7 +28,7 @@ from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
 
 GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
-MAX_EXPLAINED = 50
+MAX_EXPLAINED = 200
 """Misses that are explained; the others come with the verdict's evidence."""
 
 

@@ -109,18 +109,18 @@ def _gradients(world: World, policies: Policies, setting: Setting, batches: Batc
     slopes = -torch.autograd.grad((weights * loss.loss).sum(), logprobs)[0]  # ascent: minus the loss's slope
     batch = torch.arange(len(lengths))[:, None, None].expand(mask.shape)[mask]
     clipped = torch.zeros(len(lengths), dtype=torch.float64).index_add(0, batch, loss.clipped.double())
-    by_logit = _by_logit(world, policies.current, slopes, world.states[at][mask], world.tokens[at[1]][mask], batch)
-    return _Gradients(by_logit.view(len(lengths), world.num_states, -1), clipped / lengths.sum(1).clamp_min(1))
+    states, tokens = world.states[at][mask], world.tokens[at[1]][mask]
+    rows = _by_logit(policies.current, slopes, states, tokens)
+    sums = torch.zeros(len(lengths) * world.num_states, world.num_tokens, dtype=torch.float64)
+    sums.index_add_(0, batch * world.num_states + states, rows)
+    return _Gradients(sums.view(len(lengths), world.num_states, -1), clipped / lengths.sum(1).clamp_min(1))
 
 
-def _by_logit(
-    world: World, theta: Tensor, slopes: Tensor, states: Tensor, tokens: Tensor, batch: Tensor
-) -> Tensor:
-    """From slopes (N,) on log-probabilities to the sums (B·K, V) on logits: d log p(a) / dz = 1[a] - p."""
+def _by_logit(theta: Tensor, slopes: Tensor, states: Tensor, tokens: Tensor) -> Tensor:
+    """From slopes (N,) on log-probabilities to (N, V) on the logits of their states: d log p(a) / dz = 1[a] - p."""
     rows = -theta.softmax(-1)[states] * slopes[:, None]
     rows[torch.arange(len(tokens)), tokens] += slopes
-    total = torch.zeros(int(batch[-1] + 1) * world.num_states, world.num_tokens, dtype=torch.float64)
-    return total.index_add(0, batch * world.num_states + states, rows)
+    return rows
 
 
 def _advantages(world: World, setting: Setting, batches: Batches) -> Tensor:

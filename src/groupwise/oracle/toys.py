@@ -10,8 +10,8 @@ from groupwise.oracle.batches import MAX_BATCHES
 from groupwise.oracle.world import World, num_sequences, random_logits
 from groupwise.randomness import key, permutation, uniforms
 
-HARD, MEDIUM, EASY = 0.15, 0.4, 0.8
-"""Pass rates aimed at: a world of so few sequences reaches them only roughly."""
+HARD, MEDIUM, EASY = 0.1, 0.4, 0.5
+"""Pass rates of the hardest and the easiest of several prompts, and of a single one."""
 
 
 class Dials(NamedTuple):
@@ -74,22 +74,33 @@ def toy(
     theta = random_logits(bare, "policy", dials.seed)
     if rewards == "graded":
         numbers = uniforms(key("oracle", "rewards", dials.seed), range(bare.rewards.numel()))
-        parts = (torch.from_numpy(numbers) * 5).floor().view(*bare.rewards.shape, 1) / 4
-    else:
-        parts = _right(bare, theta, dials.seed, "right", only_finished=rewards == "finished")[..., None]
+        return Toy(bare.paying((torch.from_numpy(numbers) * 5).floor().view_as(bare.parts) / 4), theta, G, dials.seed)
+    aims = torch.linspace(HARD, EASY, P, dtype=torch.float64) if P > 1 else torch.tensor([MEDIUM]).double()
+    right = bare.paying(_right(bare, theta, aims, dials.seed, only_finished=rewards == "finished"))
+    theta = _with_pass_rates(right, theta, aims)
     if rewards == "parts":
-        parts = torch.stack([parts[..., 0], 0.2 * _right(bare, theta, dials.seed, "form")], -1)
-    return Toy(World(V, L, parts), theta, G, dials.seed)
+        form = 0.2 * _right(bare, theta, aims, dials.seed + 1)
+        return Toy(bare.paying(torch.cat([right.parts, form], -1)), theta, G, dials.seed)
+    return Toy(right, theta, G, dials.seed)
 
 
-def _right(world: World, theta: Tensor, seed: int, purpose: str, only_finished: bool = False) -> Tensor:
-    """(P, S) 1 for some sequences of each prompt, so many that the pass rate is near the one aimed at; else 0."""
-    P = world.num_prompts
-    aims = torch.linspace(HARD, EASY, P).tolist() if P > 1 else [MEDIUM]
-    found = torch.zeros_like(world.rewards)
+def _right(world: World, theta: Tensor, aims: Tensor, seed: int, only_finished: bool = False) -> Tensor:
+    """(P, S, 1) 1 for some sequences of each prompt, so many that the pass rate is near the one aimed at; else 0."""
+    found = torch.zeros_like(world.parts)
     for prompt, aim in enumerate(aims):
-        order = torch.from_numpy(permutation(len(world.sequences), "oracle", purpose, seed, prompt))
+        order = torch.from_numpy(permutation(len(world.sequences), "oracle", "right", seed, prompt))
         order = order[~world.truncated[order]] if only_finished else order
         rates = world.probabilities(theta)[prompt, order].cumsum(0)[: len(world.sequences) - 1]
         found[prompt, order[: int((rates - aim).abs().argmin()) + 1]] = 1.0
     return found
+
+
+def _with_pass_rates(world: World, theta: Tensor, aims: Tensor) -> Tensor:
+    """The policy nearby that has the pass rates aimed at: Newton steps on the log-odds, along each prompt's gradient."""
+    for _ in range(20):
+        rates = (world.probabilities(theta) * world.rewards).sum(-1)
+        gradient = world.gradient(theta).view(world.num_prompts, -1) * world.num_prompts
+        gradient = gradient / (rates * (1 - rates))[:, None]
+        missing = aims.logit() - rates.logit()
+        theta = theta + (gradient * (missing / gradient.square().sum(-1))[:, None]).view_as(theta)
+    return theta

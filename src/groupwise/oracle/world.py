@@ -30,6 +30,10 @@ class World:
         """(P, S) reward of every sequence of every prompt."""
         return self.parts.sum(-1)
 
+    def paying(self, parts: Tensor) -> "World":
+        """The same world with other rewards (P, S, R)."""
+        return World(self.num_tokens, self.max_length, parts)
+
     @cached_property
     def sequences(self) -> list[tuple[int, ...]]:
         """All S sequences: with a stop at their end and nowhere else, or as long as allowed without one."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from groupwise.errors import ConfigError, ModelError
+from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.rollout.engine import Request, Sampled, generate
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
-from groupwise.types import Completion, Group, Problem, Prompt
+from groupwise.types import Completion, FinishReason, Group, Problem, Prompt
 
 
 def encode_prompt(policy: Policy, template: Template, problem: Problem) -> Prompt:
@@ -87,12 +87,24 @@ def collect(
 
     def finished(place: int, sampled: Sequence[Sampled]) -> None:
         texts = policy.tokenizer.batch_decode([_visible(policy, one) for one in sampled])
+        _check_stops(policy, sampled)
         completions = tuple(_completion(i, one, text) for i, (one, text) in enumerate(zip(sampled, texts, strict=True)))
         groups[place] = Group(prompts[place], completions, step, policy_version)
         on_group(groups[place])
 
     generate(policy, requests, sampling, finished)
     return [groups[place] for place in range(len(prompts))]
+
+
+def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
+    """A completion that stopped ends with its stop token, which is then trained; any other has none."""
+    for one in sampled:
+        stops = [place for place, token in enumerate(one.token_ids.tolist()) if token in policy.stop_ids]
+        if stops != ([len(one.token_ids) - 1] if one.finish_reason is FinishReason.STOP else []):
+            raise InvariantError(
+                f"a completion of {len(one.token_ids)} tokens that ended by '{one.finish_reason}' has stop tokens at "
+                f"places {stops}: the sampler lost its stop token, went on after it, or misnamed its end"
+            )
 
 
 def _visible(policy: Policy, sampled: Sampled) -> list[int]:

@@ -71,7 +71,7 @@ def generate(
                 f"a prompt of {len(request.token_ids)} tokens and a completion of up to {config.max_tokens} "
                 f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
             )
-    with torch.no_grad(), policy.precision(), _decoder(policy, _largest(requests, config), config) as decoder:
+    with torch.inference_mode(), policy.precision(), _decoder(policy, _largest(requests, config), config) as decoder:
         batch = _LiveBatch(policy, requests, config, decoder)
         batch.tell(on_group)
         while batch.busy:
@@ -230,7 +230,8 @@ class _LiveBatch:
             return
         for request in np.flatnonzero((self.unfinished == 0) & ~self.told).tolist():
             self.told[request] = True
-            on_group(request, self.group(request))
+            with torch.inference_mode(False):  # what it computes may be differentiated
+                on_group(request, self.group(request))
 
     def group(self, request: int) -> list[Sampled]:
         """Completions of a request."""

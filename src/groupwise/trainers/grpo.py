@@ -20,7 +20,7 @@ from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import update_policy
 from groupwise.types import Problem, ScoredGroup
-from groupwise.verifiers import Verifier, check_failures
+from groupwise.verifiers import Verifier, check_failures, spot_check
 from groupwise.verifiers.overlap import OverlappedScoring
 
 
@@ -93,6 +93,7 @@ def grpo_step(
             with clock("verify"):  # what is left of it when sampling is done
                 scored = scoring.result(groups)
         check_failures(scored, recipe.verifier.max_failure_share)
+        spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
         return scored
 
     rounds = sample_rounds(sample, problems, spare, recipe.grpo.refill_rounds)

@@ -25,7 +25,7 @@ from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import CriticLoss, update_policy
 from groupwise.types import Advantage, AdvantagedGroup, CriticView, Problem, ScoredGroup
-from groupwise.verifiers import Verifier, check_failures
+from groupwise.verifiers import Verifier, check_failures, spot_check
 from groupwise.verifiers.overlap import OverlappedScoring
 
 
@@ -115,6 +115,7 @@ def ppo_step(
         with clock("verify"):  # what is left of it when sampling is done
             scored = scoring.result(groups)
     check_failures(scored, recipe.verifier.max_failure_share)
+    spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
     with clock("train"):
         judged = with_critic(scored, policy, critic, reference, recipe)
         update = update_policy(

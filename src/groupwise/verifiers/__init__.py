@@ -20,7 +20,7 @@ from groupwise.verifiers.proofs.coq import CoqVerifier
 from groupwise.verifiers.proofs.equational import EquationalVerifier
 from groupwise.verifiers.proofs.lean import LeanVerifier
 from groupwise.verifiers.proofs.propositional import PropositionalVerifier
-from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score
+from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score, spot_check
 
 VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
     {
@@ -69,5 +69,5 @@ def _plain(name: str, config: VerifierConfig) -> Verifier:
 __all__ = [
     "VERIFIERS", "CodeVerifier", "ComposedVerifier", "CountdownVerifier", "Finding", "JudgeVerifier", "MathVerifier",
     "OverlappedScoring", "Request", "Verifier", "VerifierConfig", "check_failures", "check_lengths", "failure_share",
-    "make_verifier", "part_statistics", "score", "verdict",
+    "make_verifier", "part_statistics", "score", "spot_check", "verdict",
 ]  # fmt: skip

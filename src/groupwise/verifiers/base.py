@@ -99,6 +99,9 @@ class Verifier(ABC):
     itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`.
     """
 
+    repeatable: bool = True
+    """Whether the same completion always gets the same verdict; not where a model judges or a program is timed."""
+
     def __init__(self, config: VerifierConfig | None = None) -> None:
         self.config = config if config is not None else VerifierConfig()
 

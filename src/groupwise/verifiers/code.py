@@ -19,6 +19,8 @@ from groupwise.verifiers.extraction import Extracted
 class CodeVerifier(Verifier):
     """Runs the fenced program of a completion against `problem.data`. The sandbox opens when first needed."""
 
+    repeatable = False  # a program is timed
+
     def __init__(self, config: VerifierConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config)
         self._sandbox = sandbox

@@ -26,6 +26,7 @@ class ComposedVerifier(Verifier):
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
         super().__init__(config)
         self._main, self._others = main, others
+        self.repeatable = all(verifier.repeatable for verifier in (main, *others.values()))
         self._format = format_part(config.parts)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:

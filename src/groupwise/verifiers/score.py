@@ -4,9 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
-from groupwise.errors import VerifierError
-from groupwise.types import FinishReason, Group, ScoredGroup, Verdict
+from groupwise.errors import InvariantError, VerifierError
+from groupwise.randomness import permutation
+from groupwise.types import Completion, FinishReason, Group, ScoredGroup, Verdict
 from groupwise.verifiers.base import Request, Verifier
+
+SPOT_CHECKS = 4
+"""Completions of a step that are verified twice."""
 
 
 def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = None) -> list[ScoredGroup]:
@@ -17,23 +21,44 @@ def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = 
     Raises:
         VerifierError: the verifier returned another number of verdicts than it was asked for.
     """
-    requests = [
-        Request(
-            group.prompt.problem,
-            group.prompt.prefill + completion.text,
-            completion.num_tokens,
-            max_tokens,
-            completion.finish_reason is FinishReason.LENGTH,
-            group.prompt.prefill,
-        )
-        for group in groups
-        for completion in group.completions
-    ]
+    requests = [_request(group, completion, max_tokens) for group in groups for completion in group.completions]
     verdicts = verifier.verify_many(requests)
     if len(verdicts) != len(requests):
         raise VerifierError(f"the verifier returned {len(verdicts)} verdicts for {len(requests)} completions")
     remaining = iter(verdicts)
     return [ScoredGroup(group, tuple(next(remaining) for _ in group.completions)) for group in groups]
+
+
+def _request(group: Group, completion: Completion, max_tokens: int | None) -> Request:
+    return Request(
+        group.prompt.problem,
+        group.prompt.prefill + completion.text,
+        completion.num_tokens,
+        max_tokens,
+        completion.finish_reason is FinishReason.LENGTH,
+        group.prompt.prefill,
+    )
+
+
+def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: int | None, *parts: int | str) -> None:
+    """Verify a few completions again, alone: their verdicts must be those that were recorded for them.
+
+    Catches verdicts that belong to other completions, and verifiers that do not repeat themselves. `parts` are the key
+    of which completions are taken.
+
+    Raises:
+        InvariantError: names the problem and both verdicts.
+    """
+    rows = [(one.group, i, verdict) for one in scored for i, verdict in enumerate(one.verdicts)]
+    for place in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
+        group, sample, recorded = rows[place]
+        again = verifier.verify_many([_request(group, group.completions[sample], max_tokens)])[0]
+        if again.outcome.judged and recorded.outcome.judged and again.parts != recorded.parts:
+            raise InvariantError(
+                f"completion {sample} of problem {group.prompt.problem.id} was judged {recorded.outcome} "
+                f"({recorded.evidence}), but alone it is {again.outcome} ({again.evidence}): verdicts were given to the "
+                "wrong completions, or the verifier does not repeat itself"
+            )
 
 
 def failure_share(scored: Sequence[ScoredGroup]) -> float:

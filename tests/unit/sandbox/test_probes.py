@@ -13,7 +13,7 @@ from groupwise.sandbox.probes import read_probes, run_probes
 
 PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/code.jsonl"
 collected = pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
-CONFIG = SandboxConfig(wall_s=0.8, cpu_s=1)
+CONFIG = SandboxConfig(wall_s=0.5, cpu_s=1)
 
 
 @collected
@@ -30,7 +30,7 @@ def test_collected_attacks_as_an_ordinary_user(bubblewrap: None, as_ordinary_use
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import run_probes
-with open_sandbox(SandboxConfig(wall_s=0.8, cpu_s=1)) as sandbox:
+with open_sandbox(SandboxConfig(wall_s=0.5, cpu_s=1)) as sandbox:
     results = run_probes(sandbox, {read_probes(PROBES)!r})
 print(len(results), [result for result in results if not result.contained])
 """

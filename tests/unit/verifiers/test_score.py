@@ -5,9 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from groupwise.errors import VerifierError
+from groupwise.errors import InvariantError, VerifierError
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
-from groupwise.verifiers import MathVerifier, Verifier, check_failures, failure_share, part_statistics, score
+from groupwise.verifiers import (
+    MathVerifier,
+    Verifier,
+    check_failures,
+    failure_share,
+    make_verifier,
+    part_statistics,
+    score,
+    spot_check,
+)
 from groupwise.verifiers.base import Request
 
 
@@ -93,3 +102,13 @@ def test_requests_say_lengths_limit_and_prefill() -> None:
 
     score([group("a", "3", ["x"], prefill="<think>")], Watching(), max_tokens=7)
     assert seen == [Request(seen[0].problem, "<think>x", 1, 7, False, "<think>")]
+
+
+def test_a_spot_check_sees_verdicts_given_to_the_wrong_completions() -> None:
+    texts = [rf"\boxed{{{number}}}" for number in (3, 4, 3, 5)]
+    verifier = make_verifier("math")
+    scored = score([group("a", "3", texts)], verifier)
+    spot_check(scored, verifier, None, 0)
+    rolled = [ScoredGroup(one.group, (*one.verdicts[1:], one.verdicts[0])) for one in scored]
+    with pytest.raises(InvariantError, match="wrong completions"):
+        spot_check(rolled, verifier, None, 0)

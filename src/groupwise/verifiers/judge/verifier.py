@@ -19,6 +19,8 @@ from groupwise.verifiers.judge.prompt import render
 class JudgeVerifier(Verifier):
     """Asks a model. Reward part `accuracy` or `rubric`; measure `cannot_judge` is 1 where its reply has no verdict."""
 
+    repeatable = False
+
     def __init__(self, config: VerifierConfig | None = None) -> None:
         super().__init__(config)
         self._endpoint = Endpoint(self.config.judge)

@@ -30,7 +30,7 @@ CLOSED = b"Closed under the global context"
 _FINDLIB = b'path="/usr/local/lib/ocaml:/usr/lib/ocaml:/usr/lib64/ocaml"\n'  # the sandbox has no /etc/ocamlfind.conf
 _COQC = "export HOME=. OCAMLFIND_CONF=findlib.conf; coqc -q -noglob"
 
-_STATED = "{header}\nDefinition groupwise_statement : Prop := ({statement})%type.\n"
+_STATED = "{header}\nDefinition groupwise_statement : Prop := {statement}.\n"
 _ANSWER = "{header}\nTheorem groupwise_answer : {statement}.\nProof.\n{script}\nQed.\n"
 _CHECK = (
     _STATED + "Require Answer.\n"
@@ -53,6 +53,8 @@ class CoqVerifier(ProofVerifier):
     Raises:
         ConfigError: `coqc` is not installed where the sandbox could run it.
     """
+
+    repeatable = False  # a program is timed
 
     def __init__(self, config: VerifierConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config)

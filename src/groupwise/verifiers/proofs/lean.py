@@ -35,6 +35,8 @@ class LeanVerifier(ProofVerifier):
         VerifierError: the backend fails, or misjudges two theorems of which we know the truth.
     """
 
+    repeatable = False  # a program is timed
+
     def __init__(self, config: VerifierConfig | None = None, backend: LeanBackend | None = None) -> None:
         super().__init__(config)
         self._backend = backend or _make_backend(self.config)

@@ -167,8 +167,8 @@ def table(*rows: str) -> tuple[list[object], Operations]:
     return list(range(len(rows))), {"*": lambda a, b: int(rows[a][b])}
 
 
-SEMIGROUPS = [table("01", "10"), table("00", "11"), table("00", "01"), table("000", "001", "012"), table("000", "000", "001"),
-              integers(3), s3()]  # fmt: skip
+SEMIGROUPS = [table("01", "10"), table("00", "11"), table("00", "01"), table("000", "001", "012"),
+              table("000", "000", "001"), integers(3), s3()]  # fmt: skip
 MODELS = {
     "group": [integers(2), integers(5), s3()], "ring": [integer_ring(4), integer_ring(3), triangular_matrices()],
     "semigroup": SEMIGROUPS,

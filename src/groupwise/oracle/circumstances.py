@@ -1,0 +1,128 @@
+"""Sections on what goes wrong around an estimator: stale samples, a foreign sampler, a noisy verifier, cut answers."""
+
+import math
+
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
+from groupwise.oracle.batches import signal_chances
+from groupwise.oracle.estimate import estimate
+from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
+from groupwise.oracle.setting import Policies, Setting
+from groupwise.oracle.toys import Dials, Toy, toy
+
+UPDATES = {"small": 0.3, "large": 1.0}
+"""Length of the step in logits, along ∇J, between sampling and the update whose gradient is taken."""
+NO_BOUNDS = Bounds(clip_low=1.0, clip_high=math.inf)
+GSPO_BOUNDS = Bounds(clip_low=3e-4, clip_high=4e-4)
+FOREIGN = 0.7
+"""Standard deviation of the difference in logits between the policy and its foreign sampler."""
+
+
+def off_policy(dials: Dials) -> Section:
+    """Every loss after one update of the policy."""
+    world = toy(dials)
+    settings = {name: Setting(world.group_size, "leave_one_out", policy_loss=name) for name in POLICY_LOSSES}
+    settings["clipped_ratio, no bounds"] = Setting(world.group_size, "leave_one_out", bounds=NO_BOUNDS)
+    settings["sequence_ratio, ε of GSPO"] = Setting(
+        world.group_size, "leave_one_out", policy_loss="sequence_ratio", bounds=GSPO_BOUNDS
+    )
+    rows = [_stale(world, size, name, one) for size in UPDATES for name, one in settings.items()]
+    return section(
+        "off-policy", "Off-policy: samples of the policy before an update",
+        "The same policies for all; ε = 0.2. Ratios of single tokens ignore what stands before the token, so even "
+        "without bounds they are not exact; bounds stop gradients where they hold (`clipped`: share of tokens).",
+        world, rows, ["clipped"],
+    )  # fmt: skip
+
+
+def updated(world: Toy, size: str) -> Policies:
+    """The policies after one update."""
+    truth = world.world.gradient(world.theta)
+    return Policies(world.theta + UPDATES[size] * truth / truth.norm(), world.theta, world.theta)
+
+
+def _stale(world: Toy, size: str, name: str, setting: Setting) -> Row:
+    found = estimate(world.world, updated(world, size), setting)
+    return Row(f"{size}: {name}", (*figures(found), found.clipped))
+
+
+def verifier(dials: Dials) -> Section:
+    """A verifier that errs."""
+    world = toy(dials, max_length=2)
+    rates = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (0.1, 0.1), (0.2, 0.3))
+    settings = {
+        f"{name}, false positives {fp:.0%}, negatives {fn:.0%}": Setting(
+            world.group_size, name, false_positive=fp, false_negative=fn
+        )
+        for name in ("leave_one_out", "group_normalised")
+        for fp, fn in rates
+    }
+    return section(
+        "verifier", "A verifier that errs",
+        "Errors that do not depend on the completion leave the direction and scale it by 1 - false positives - false "
+        "negatives; they cost noise.",
+        world, on_policy_rows(world, settings),
+    )  # fmt: skip
+
+
+def truncation(dials: Dials) -> Section:
+    """Completions that ran into the length limit."""
+    world = toy(dials, rewards="finished")
+    settings = {
+        f"{name}, {what}": Setting(world.group_size, name, truncated=what)
+        for name in ("none", "leave_one_out", "group_mean")
+        for what in ("keep", "mask")
+    }
+    cut = float((world.world.probabilities(world.theta) * world.world.truncated).sum(-1).mean())
+    return section(
+        "truncation", "Truncated completions",
+        f"{cut:.0%} of the completions reach the limit and get 0. Kept, they teach to finish; masked, that part of ∇J is "
+        "missing, and with a baseline what is left even pushes away from finishing.",
+        world, on_policy_rows(world, settings),
+    )  # fmt: skip
+
+
+def dead_groups(dials: Dials) -> Section:
+    """Groups of equal rewards, and drawing others for them."""
+    world = toy(dials, num_tokens=2, num_prompts=2)
+    settings = {
+        f"{name}, {what}": Setting(world.group_size, name, dead_groups=what)
+        for name in ("none", "group_mean", "group_normalised", "batch_normalised")
+        for what in ("keep", "again", "other")
+    }
+    shares = [1 - chance for chance in signal_chances(world.world, world.theta, Setting(world.group_size))]
+    return section(
+        "dead-groups", "Dead groups",
+        f"{' and '.join(f'{share:.0%}' for share in shares)} of the prompts' groups have equal rewards. `keep`: they "
+        "stay; `again`: the same prompt is sampled until there is a signal; `other`: a group of another prompt takes "
+        "the place (dynamic sampling).",
+        world, on_policy_rows(world, settings),
+    )  # fmt: skip
+
+
+def importance(dials: Dials) -> Section:
+    """Correction for a sampler that is not the policy."""
+    world = toy(dials)
+    settings = {"none": Setting(world.group_size, "leave_one_out")}
+    for level in ("token", "sequence"):
+        settings[f"{level}, no cap"] = _corrected(world, level, "truncate", math.inf)
+        for bound in ("truncate", "mask"):
+            for cap in (4.0, 2.0, 1.5, 1.0):
+                settings[f"{level}, {bound} at {cap:g}"] = _corrected(world, level, bound, cap)
+    policies = Policies(world.theta, world.theta, world.logits("sampler", FOREIGN))
+    rows = []
+    for name, setting in settings.items():
+        found = estimate(world.world, policies, setting)
+        rows.append(Row(name, (*figures(found), math.sqrt(found.variance))))
+    return section(
+        "importance", "Importance weights for a foreign sampler",
+        f"The sampler's logits differ by {FOREIGN} (standard deviation): far more than another engine's, to be seen. "
+        "Weights of whole completions without a cap are unbiased; the lower the cap, the less `std` (one batch's "
+        "standard deviation in units of |∇J|) and the more bias.",
+        world, rows, ["std"],
+    )  # fmt: skip
+
+
+def _corrected(world: Toy, level: str, bound: str, cap: float) -> Setting:
+    return Setting(
+        world.group_size, "leave_one_out", correction=bound, correction_level=level, correction_cap=cap
+    )

@@ -1,0 +1,98 @@
+"""Sections on the estimators themselves, sampled by the policy they train: advantages, losses, aggregations, prompts."""
+
+from itertools import product
+
+from groupwise.algorithms.advantages import ADVANTAGES
+from groupwise.algorithms.aggregation import AGGREGATIONS
+from groupwise.algorithms.policy_losses import POLICY_LOSSES
+from groupwise.oracle.estimate import estimate
+from groupwise.oracle.published import PUBLISHED, as_setting
+from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
+from groupwise.oracle.setting import Policies, Setting
+from groupwise.oracle.toys import Dials, Toy, toy
+
+
+def advantages(dials: Dials) -> Section:
+    """Every advantage on one prompt."""
+    world = toy(dials, rewards="graded")
+    rows = on_policy_rows(world, {name: Setting(world.group_size, name) for name in ADVANTAGES})
+    return section(
+        "advantages", "Advantages",
+        "Rewards in quarters, so that dividing by a group's own std or mean bends even one prompt's gradient; with "
+        "rewards of 0 and 1 every advantage keeps one prompt's direction. The scale is a matter of the learning rate.",
+        world, rows,
+    )  # fmt: skip
+
+
+def losses(dials: Dials) -> Section:
+    """Every policy loss, on-policy."""
+    world = toy(dials)
+    settings = {name: Setting(world.group_size, "leave_one_out", policy_loss=name) for name in POLICY_LOSSES}
+    rows = on_policy_rows(world, {**settings, "sequence_ratio, sequence": _by_sequence(world)})
+    return section(
+        "losses", "Policy losses on-policy",
+        "Leave-one-out advantages. At a ratio of 1 all losses have the same gradient; GSPO differs on-policy only by the "
+        "`sequence` aggregation that belongs to it.",
+        world, rows,
+    )  # fmt: skip
+
+
+def _by_sequence(world: Toy) -> Setting:
+    return Setting(world.group_size, "leave_one_out", policy_loss="sequence_ratio", aggregation="sequence")
+
+
+def aggregations(dials: Dials) -> Section:
+    """Every aggregation of tokens."""
+    world = toy(dials)
+    rows = on_policy_rows(
+        world, {name: Setting(world.group_size, "leave_one_out", aggregation=name) for name in AGGREGATIONS}
+    )
+    return section(
+        "aggregations", "Aggregation of tokens",
+        "Leave-one-out advantages. `token` divides by a number of tokens that depends on the sample; `sequence` weights "
+        "every completion with 1 / its length.",
+        world, rows,
+    )  # fmt: skip
+
+
+def combinations(dials: Dials) -> Section:
+    """Everything with everything."""
+    world = toy(dials, rewards="graded")
+    settings = {
+        " · ".join(names): Setting(world.group_size, names[0], policy_loss=names[1], aggregation=names[2])
+        for names in product(ADVANTAGES, POLICY_LOSSES, AGGREGATIONS)
+    }
+    return section(
+        "combinations", "All combinations",
+        "Advantage · policy loss · aggregation, on-policy.",
+        world, on_policy_rows(world, settings),
+    )  # fmt: skip
+
+
+def prompts(dials: Dials) -> Section:
+    """Every advantage on several prompts: who weights them against each other."""
+    world = toy(dials, num_tokens=2, max_length=2, group_size=8, num_prompts=2)
+    rows = [_prompt_row(world, name) for name in ADVANTAGES]
+    return section(
+        "prompts", "Several prompts",
+        "A hard and an easier prompt, rewards 0 and 1. The last columns are the scale of each prompt's own share: "
+        "where they differ, prompts are weighted against each other and the cosine falls below 1.",
+        world, rows, [f"p = {rate:.2f}" for rate in world.pass_rates],
+    )  # fmt: skip
+
+
+def _prompt_row(world: Toy, advantage: str) -> Row:
+    found = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage))
+    return Row(advantage, (*figures(found), *found.scales(world.world.num_prompts)))
+
+
+def published(dials: Dials) -> Section:
+    """The published algorithms as whole settings."""
+    world = toy(dials, num_tokens=2, num_prompts=2, rewards="finished")
+    settings = {name: as_setting(one, world.group_size) for name, one in PUBLISHED.items() if one.is_grpo}
+    return section(
+        "published", "Published algorithms",
+        "Each algorithm's advantage, loss, aggregation, masking and refilling together, on-policy, without KL terms. "
+        "The settings stand in docs/algorithms.md.",
+        world, on_policy_rows(world, settings),
+    )  # fmt: skip

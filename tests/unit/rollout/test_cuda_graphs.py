@@ -1,0 +1,333 @@
+"""Recorded decode steps sample what plain ones do.
+
+Without a GPU, `make_fx` stands in for the recording: it too writes down the operations of one run, with every number
+and address in them fixed, and does them again. What only CUDA can show is marked `gpu`.
+"""
+
+import copy
+import dataclasses
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.randomness import key
+from groupwise.rollout import cuda_graphs, engine
+from groupwise.rollout.cuda_graphs import GraphDecoder, Work, graph_decoder
+from groupwise.rollout.decode import Decoder, PlainDecoder, Step
+from groupwise.rollout.engine import Request, Sampled, generate
+from groupwise.rollout.kv_cache import KvCache, PrefillLayout, Shape
+from groupwise.rollout.sampling import SamplingConfig
+
+CONFIG = SamplingConfig(max_tokens=12)
+SIZES = ((5, 4), (1, 3), (9, 1), (5, 6))
+
+
+class Recorder:
+    """Traces work instead of capturing it, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, work: Work) -> Work:
+        self.count += 1
+        traced: Work = make_fx(work)()
+        return traced
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Lets `graph_decoder` record without CUDA, with small buckets so that they change within 12 tokens."""
+    monkeypatch.setattr(cuda_graphs, "SHORTEST_SUFFIX", 3)
+    monkeypatch.setattr(cuda_graphs, "_DECODERS", weakref.WeakKeyDictionary())
+    recorder = Recorder()
+    monkeypatch.setattr(cuda_graphs, "CudaRecorder", lambda device: recorder)
+    return recorder
+
+
+def recorded(policy: Policy, requests: list[Request], config: SamplingConfig, **options: Any) -> list[list[Sampled]]:
+    """`generate` with recorded steps, whatever the device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_decoder", lambda policy, largest, config: graph_decoder(policy, largest))
+        return generate(policy, requests, config, **options)
+
+
+def requests(sizes: tuple[tuple[int, int], ...] = SIZES, name: str = "graphs") -> list[Request]:
+    """Requests by prompt length and number of completions."""
+    generator = np.random.default_rng(0)
+    return [
+        Request(tuple(generator.integers(2, 258, length).tolist()), tuple(key(name, r, s) for s in range(count)))
+        for r, (length, count) in enumerate(sizes)
+    ]
+
+
+def stopping(policy: Policy) -> Policy:
+    return dataclasses.replace(policy, stop_ids=frozenset(range(1, 41)))
+
+
+def assert_same(left: list[list[Sampled]], right: list[list[Sampled]], atol: float) -> None:
+    for a, b in zip((s for group in left for s in group), (s for group in right for s in group), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=atol)
+        np.testing.assert_allclose(a.entropy, b.entropy, atol=atol)
+
+
+def update(policy: Policy) -> None:
+    """A step of an optimizer: weights change where they are."""
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.3)
+    packed = pack([Sequences([5, 6, 7], [[8, 9], [10, 11, 12]])], policy.device)
+    policy.token_logprobs(packed).logprobs.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def hidden_states(policy: Policy, decoder: Decoder, num_steps: int = 6) -> list[Tensor]:
+    """Hidden states of fixed tokens, six completions of three prompts, one tensor per step."""
+    prompts, slots = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16]], np.array([0, 2, 0, 1, 2, 2])
+    lengths = np.array([len(prompt) for prompt in prompts])
+    packed = pack([Sequences(prompt, []) for prompt in prompts], policy.device)
+    slot_of_token = torch.from_numpy(np.repeat(np.arange(3), lengths)).to(policy.device)
+    layout = PrefillLayout(packed.layout, decoder.cache, slot_of_token, packed.position_ids[0])
+    policy.hidden(packed.input_ids, packed.position_ids, layout)
+    tokens = np.random.default_rng(1).integers(2, 258, (num_steps, 6))
+    steps = (Step(row, np.full(6, i), slots, lengths[slots]) for i, row in enumerate(tokens))
+    return [decoder.hidden(policy, step).clone() for step in steps]
+
+
+@pytest.mark.parametrize("kv_heads", [4, 1])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
+def test_recorded_steps_sample_what_plain_ones_do(
+    tiny_policy: Callable[..., Policy], recorder: Recorder, architecture: str, kv_heads: int
+) -> None:
+    policy = stopping(tiny_policy(architecture, num_key_value_heads=kv_heads))
+    found, expected = recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG)
+    assert_same(found, expected, atol=5e-6)
+    assert len({len(s.token_ids) for group in expected for s in group}) > 4  # rows left at different times
+    shapes = cuda_graphs._DECODERS[policy.model].steps
+    assert len({shape.rows for shape in shapes}) > 3
+    assert {shape.suffix for shape in shapes} == {3, 4, 6, 8, 12}
+    assert recorder.count == len(shapes)
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 5])
+def test_waiting_completions_take_the_places_of_finished_ones(
+    tiny_policy: Callable[..., Policy], recorder: Recorder, max_rows: int
+) -> None:
+    policy = stopping(tiny_policy())
+    few = CONFIG.model_copy(update={"max_live_completions": max_rows})
+    assert_same(recorded(policy, requests(), few), generate(policy, requests(), CONFIG), atol=5e-6)
+
+
+def test_a_completion_does_not_depend_on_its_bucket(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = stopping(tiny_policy())
+    together = recorded(policy, requests(), CONFIG)
+    wide = CONFIG.model_copy(update={"max_tokens": 40})
+    alone = [recorded(policy, [Request(r.token_ids, (k,))], wide)[0] for r in requests() for k in r.keys]
+    for (one,), other in zip(alone, (s for group in together for s in group), strict=True):
+        length = len(other.token_ids)
+        assert one.token_ids[:length].tolist() == other.token_ids.tolist()
+        np.testing.assert_allclose(one.logprobs[:length], other.logprobs, atol=5e-6)
+
+
+def test_a_second_call_replays_what_the_first_recorded(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = stopping(tiny_policy())
+    recorded(policy, requests(), CONFIG)
+    count = recorder.count
+    assert_same(recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG), atol=5e-6)
+    assert recorder.count == count > 0
+    other = requests(((4, 4), (2, 3), (8, 1), (3, 6)), name="other")
+    assert_same(recorded(policy, other, CONFIG), generate(policy, other, CONFIG), atol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_updated_in_place_are_used_without_recording_anew(
+    tiny_policy: Callable[..., Policy], recorder: Recorder, dtype: str
+) -> None:
+    policy = tiny_policy("qwen2", compute_dtype=dtype)
+    atol = 1e-5 if dtype == "float32" else 0.05
+    largest = Shape(6, 3, 3, 7, 6)
+    before = _both(policy, largest, atol)
+    count = recorder.count
+    update(policy)
+    after = _both(policy, largest, atol)
+    assert recorder.count == count > 0
+    assert (after - before).abs().max() > 20 * atol
+
+
+@torch.inference_mode()
+def _both(policy: Policy, largest: Shape, atol: float) -> Tensor:
+    """The same hidden states from recorded and from plain steps."""
+    with policy.precision(), graph_decoder(policy, largest) as decoder:
+        found = torch.cat(hidden_states(policy, decoder))
+        expected = torch.cat(hidden_states(policy, PlainDecoder(KvCache(largest))))
+    torch.testing.assert_close(found, expected, atol=atol, rtol=atol)
+    return found.float()
+
+
+def test_in_bfloat16_no_weight_is_converted_in_a_recorded_step(
+    tiny_policy: Callable[..., Policy], recorder: Recorder
+) -> None:
+    policy = tiny_policy("qwen2", compute_dtype="bfloat16")
+    _both(policy, Shape(6, 3, 3, 7, 6), atol=0.05)
+    decoder = cuda_graphs._DECODERS[policy.model]
+    names = {name for name, weight in policy.model.base_model.named_parameters() if "_proj" in name}
+    assert set(decoder.copies) == names
+    assert all(weight.dtype == torch.bfloat16 for weight in decoder.copies.values())
+    (graph, *_) = (step.replay for step in decoder.steps.values())
+    sources = [node.args[0] for node in graph.graph.nodes if node.target is torch.ops.aten._to_copy.default]  # type: ignore[attr-defined]
+    constants = {getattr(graph, node.target).shape for node in sources if node.op == "get_attr"}
+    assert sources
+    assert not any(len(shape) > 1 for shape in constants)
+
+
+def test_weights_at_other_addresses_are_recorded_anew(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = stopping(tiny_policy())
+    recorded(policy, requests(), CONFIG)
+    count = recorder.count
+    for parameter in policy.model.parameters():
+        parameter.data = 0.9 * parameter.data
+    assert_same(recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG), atol=5e-6)
+    assert recorder.count > count
+
+
+def test_the_cache_grows_once_and_serves_smaller_calls(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = stopping(tiny_policy())
+    small, large = requests(((3, 2),)), requests(((20, 3), (2, 9)))
+    recorded(policy, small, CONFIG)
+    first = cuda_graphs._DECODERS[policy.model].cache
+    assert_same(recorded(policy, large, CONFIG), generate(policy, large, CONFIG), atol=5e-6)
+    grown = cuda_graphs._DECODERS[policy.model].cache
+    assert grown is not first
+    assert_same(recorded(policy, small, CONFIG), generate(policy, small, CONFIG), atol=5e-6)
+    assert cuda_graphs._DECODERS[policy.model].cache is grown
+
+
+def test_two_models_have_their_own(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    first, second = stopping(tiny_policy()), stopping(tiny_policy(seed=1))
+    for policy in (first, second, first):
+        assert_same(recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG), atol=5e-6)
+    assert cuda_graphs._DECODERS[first.model] is not cuda_graphs._DECODERS[second.model]
+
+
+def test_the_graph_longest_unused_goes_first(
+    tiny_policy: Callable[..., Policy], recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
+    policy = stopping(tiny_policy())
+    assert_same(recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG), atol=5e-6)
+    assert len(cuda_graphs._DECODERS[policy.model].steps) == 2
+    assert recorder.count > 5
+
+
+def test_a_call_within_a_call_gets_a_decoder_of_its_own(
+    tiny_policy: Callable[..., Policy], recorder: Recorder
+) -> None:
+    policy = stopping(tiny_policy())
+    inner = []
+
+    def again(request: int, group: list[Sampled]) -> None:
+        inner.append(recorded(policy, requests(), CONFIG))
+
+    outer = recorded(policy, requests(), CONFIG, on_group=again)
+    expected = generate(policy, requests(), CONFIG)
+    assert len(inner) == len(SIZES)
+    for one in (outer, *inner):
+        assert_same(one, expected, atol=5e-6)
+
+
+def test_after_an_error_a_decoder_is_not_used_again(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = stopping(tiny_policy())
+
+    def fail(request: int, group: list[Sampled]) -> None:
+        raise KeyError(request)
+
+    with pytest.raises(KeyError):
+        recorded(policy, requests(), CONFIG, on_group=fail)
+    assert policy.model not in cuda_graphs._DECODERS
+
+
+def test_a_decoder_goes_with_its_model(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = tiny_policy()
+
+    def forget(work: Work) -> Work:
+        out = work()
+        return lambda: out
+
+    with torch.inference_mode(), graph_decoder(policy, Shape(6, 3, 3, 7, 6)) as decoder:
+        decoder.record = forget
+        hidden_states(policy, decoder)
+    alive = weakref.ref(policy.model)
+    del policy
+    gc.collect()
+    assert alive() is None
+    assert len(cuda_graphs._DECODERS) == 0
+
+
+def test_without_cuda_nothing_is_recorded(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
+    policy = tiny_policy()
+    assert CONFIG.cuda_graphs
+    generate(policy, requests(), CONFIG)
+    assert recorder.count == 0
+    assert policy.model not in cuda_graphs._DECODERS
+
+
+@pytest.fixture
+def cuda() -> Iterator[None]:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    yield
+    cuda_graphs._DECODERS.clear()
+
+
+def plain(config: SamplingConfig) -> SamplingConfig:
+    return config.model_copy(update={"cuda_graphs": False})
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("max_rows", [256, 3])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
+def test_graphs_sample_what_plain_steps_do(
+    tiny_policy: Callable[..., Policy], architecture: str, max_rows: int
+) -> None:
+    policy = stopping(tiny_policy(architecture, device="cuda"))
+    config = CONFIG.model_copy(update={"max_live_completions": max_rows})
+    for _ in range(2):  # recorded, then replayed alone
+        found = generate(policy, requests(), config)
+        assert_same(found, generate(policy, requests(), plain(config)), atol=1e-4)
+    assert cuda_graphs._DECODERS[policy.model].steps
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_graphs_use_the_weights_of_the_last_update(
+    tiny_policy: Callable[..., Policy], dtype: str, atol: float
+) -> None:
+    policy = tiny_policy("qwen2", device="cuda", compute_dtype=dtype)
+    largest = Shape(6, 3, 3, 7, 6)
+    before = _both(policy, largest, atol)
+    steps = dict(cuda_graphs._DECODERS[policy.model].steps)
+    update(policy)
+    after = _both(policy, largest, atol)
+    assert cuda_graphs._DECODERS[policy.model].steps == steps  # nothing was recorded anew
+    assert (after - before).abs().max() > 5 * atol
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+def test_graphs_of_two_models_do_not_meet(tiny_policy: Callable[..., Policy]) -> None:
+    first, second = (stopping(tiny_policy(device="cuda", seed=seed)) for seed in (0, 1))
+    for policy in (first, second, first, second):
+        assert_same(
+            generate(policy, requests(), CONFIG), generate(policy, requests(), plain(CONFIG)), atol=1e-4
+        )

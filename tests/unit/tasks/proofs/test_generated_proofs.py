@@ -1,0 +1,169 @@
+"""Generated proofs: provable, fit for their dials, disjoint, and said in the form that the verifier reads."""
+
+import re
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from groupwise.config import parse
+from groupwise.errors import ConfigError
+from groupwise.randomness import Draw
+from groupwise.tasks.proofs.base import canonical
+from groupwise.tasks.proofs.equational import EquationalProofs, EquationalProofsConfig
+from groupwise.tasks.proofs.equational import draw_problem as draw_equation
+from groupwise.tasks.proofs.formulas import all_needed, entails, truth, write
+from groupwise.tasks.proofs.propositional import NATURAL_DEDUCTION, PropositionalProofs, PropositionalProofsConfig
+from groupwise.tasks.proofs.propositional import draw_problem as draw_proof
+from groupwise.types import SPLITS, Problem
+from groupwise.verifiers import make_verifier
+from groupwise.verifiers.proofs.expressions import FORMULAS, Expression
+from groupwise.verifiers.proofs.natural_deduction import RULES
+
+SMALL = {"num_problems": 150, "num_eval_problems": 8}
+PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(**SMALL))
+EQUATIONAL = EquationalProofs(EquationalProofsConfig(**SMALL))
+
+
+@pytest.mark.parametrize("task", [PROPOSITIONAL, EQUATIONAL])
+def test_every_reference_proof_passes_through_the_template(task: PropositionalProofs | EquationalProofs) -> None:
+    verifier = make_verifier(task.verifier)
+    for split in SPLITS:
+        task.validate(verifier.verify, 150, split)
+    problems = [problem for split in SPLITS for problem in task.problems(split)]
+    assert len({problem.id for problem in problems}) == len(problems) == 166
+    assert task.find(problems[-1].id) == problems[-1]
+
+
+@pytest.mark.parametrize("task", [PROPOSITIONAL, EQUATIONAL])
+def test_problems_do_not_depend_on_when_they_are_asked_for(task: PropositionalProofs | EquationalProofs) -> None:
+    again = type(task)(task.config)  # type: ignore[arg-type]
+    assert again.problems("test") == task.problems("test")
+    assert again.problems("train") == task.problems("train")
+
+
+def lines(problem: Problem) -> list[str]:
+    return problem.reference.split("\n")
+
+
+def test_propositional_dials() -> None:
+    config = PropositionalProofsConfig(num_atoms=4, min_lines=6, max_lines=9)
+    drawn = [draw_proof(Draw("dials", index), config)[1] for index in range(60)]
+    assert {len(lines(problem)) for problem in drawn} == {6, 7, 8, 9}
+    assert all(set(re.findall(r"\b[A-Z]\b", problem.question)) <= set("PQRS") for problem in drawn)
+    assert drawn[0].difficulty == f"{len(lines(drawn[0]))} lines"
+    rules = Counter(line.split(" by ")[1].split()[0] for problem in drawn for line in lines(problem))
+    assert len(rules) >= 12, rules
+
+
+def rows_of(text: str) -> set[tuple[bool, ...]]:
+    """The rows in which a formula holds, by the verifier's parser and a recursion of this file."""
+
+    def value(formula: Expression, row: dict[str, bool]) -> bool:
+        left, right = ([value(part, row) for part in formula.parts] + [False, False])[:2]
+        return {
+            "~": not left, "&": left and right, "|": left or right, "->": not left or right, "<->": left == right,
+        }.get(formula.head, row.get(formula.head, False))  # fmt: skip
+
+    every = product((False, True), repeat=3)
+    return {row for row in every if value(FORMULAS.parse(text), dict(zip("PQR", row, strict=True)))}
+
+
+def test_every_premise_is_needed_and_they_do_not_contradict_each_other() -> None:
+    everything = rows_of("~False")
+    for problem in PROPOSITIONAL.problems("train"):
+        premises, wanted = [rows_of(text) for text in problem.data["premises"]], rows_of(problem.data["goal"])
+        together = everything.intersection(*premises)
+        assert together
+        assert together <= wanted
+        for left_out in range(len(premises)):
+            rest = everything.intersection(*premises[:left_out], *premises[left_out + 1 :])
+            assert not rest <= wanted, problem.question
+
+
+def test_truth_tables() -> None:
+    p, q = ("P",), ("Q",)
+    rows = [dict(zip("PQ", (place & 1, place >> 1 & 1), strict=True)) for place in range(4)]
+    for formula, value in (
+        (p, lambda P, Q: P), (q, lambda P, Q: Q), (("~", p), lambda P, Q: not P), (("False",), lambda P, Q: False),
+        (("&", p, q), lambda P, Q: P and Q), (("|", p, q), lambda P, Q: P or Q),
+        (("->", p, q), lambda P, Q: not P or Q), (("<->", p, q), lambda P, Q: P == Q),
+    ):  # fmt: skip
+        assert truth(formula, "PQ") == sum(bool(value(**row)) << place for place, row in enumerate(rows)), write(
+            formula
+        )
+    assert truth(("R",), "PQR") == 0b11110000
+    assert entails([("->", p, q), p], q, "PQ")
+    assert not entails([("->", p, q)], q, "PQ")
+    assert all_needed([("->", p, q), p], q, "PQ")
+    assert not all_needed([("->", p, q), p, ("|", p, q)], q, "PQ")
+    assert not all_needed([q, p], q, "PQ")
+
+
+def test_the_template_states_every_rule_of_the_kernel() -> None:
+    for name, rule in RULES.items():
+        assert f"{name} ({rule.schema})" in NATURAL_DEDUCTION.prompt
+
+
+@pytest.mark.parametrize(("task", "data"), [("propositional_proof", {"premises": ["P & Q"], "goal": "P -> Q"}),
+                                            ("equational_proof", {"equations": {
+                                                "one_right": "x * 1 = x", "inv_right": "x * inv(x) = 1"},
+                                                "goal": "a * (b * inv(b)) = a"})])  # fmt: skip
+def test_the_example_of_the_template_is_a_proof(task: str, data: dict[str, object]) -> None:
+    template = PROPOSITIONAL.template if task == "propositional_proof" else EQUATIONAL.template
+    example = re.search(r"\\boxed\{\n.*?\n\}", template.prompt, re.DOTALL)
+    assert example
+    assert make_verifier(task).verify(Problem("p", "q", "", data=data), example[0]).reward == 1.0
+
+
+def test_equational_dials() -> None:
+    config = EquationalProofsConfig(theories=("ring",), min_steps=3, max_steps=4, num_constants=2, max_size=9)
+    drawn = [draw_equation(Draw("dials", index), config)[1] for index in range(30)]
+    assert {len(lines(problem)) - 1 for problem in drawn} == {3, 4}
+    assert {problem.difficulty for problem in drawn} == {"ring 3 steps", "ring 4 steps"}
+    for problem in drawn:
+        terms = [line.removeprefix("= ").split(" by ")[0] for line in lines(problem)]
+        assert all(len(re.findall(r"[a-z0-9]+|[-+*]", term)) <= 9 for term in terms)
+        assert not set(problem.data["goal"]) & set("cd")
+        assert len(set(terms)) == len(terms)
+
+
+def test_a_semigroup_states_its_own_equations() -> None:
+    config = EquationalProofsConfig(theories=("semigroup",))
+    _, problem = draw_equation(Draw("semigroup", 0), config)
+    assert set(problem.data["equations"]) == {"assoc", "given_1", "given_2"}
+    assert all(f"{name}: {text}" in problem.question for name, text in problem.data["equations"].items())
+
+
+def test_renamed_and_reordered_problems_are_the_same_one() -> None:
+    texts = {
+        canonical([f"{p} -> {q}", f"{q} & {r}"][::step], f"{p} | ~{r}", "PQRST")
+        for (p, q, r), step in product([("P", "Q", "R"), ("R", "P", "Q"), ("S", "T", "P")], [1, -1])
+    }
+    assert len(texts) == 1
+    assert canonical(["P -> Q"], "Q", "PQ") != canonical(["P -> Q"], "P", "PQ")
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "key"),
+    [
+        (PropositionalProofsConfig, {"min_lines": 9, "max_lines": 8}, "min_lines = 9 is above max_lines = 8"),
+        (EquationalProofsConfig, {"min_steps": 9, "max_steps": 8}, "min_steps = 9 is above max_steps = 8"),
+        (EquationalProofsConfig, {"theories": ["field"]}, "theories"),
+        (PropositionalProofsConfig, {"num_atoms": 6}, "num_atoms"),
+    ],
+)
+def test_wrong_dials_are_named(
+    config: type[PropositionalProofsConfig | EquationalProofsConfig], values: dict[str, object], key: str
+) -> None:
+    with pytest.raises(ConfigError, match=key):
+        parse(config, values)
+
+
+def test_lengths_that_no_derivation_has_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.tasks.proofs.propositional.MAX_ATTEMPTS", 20)
+    with pytest.raises(ConfigError, match="none of 20 derivations with 2 letters has 30 to 30 lines"):
+        draw_proof(Draw("long", 0), PropositionalProofsConfig(num_atoms=2, min_lines=30, max_lines=30))
+    monkeypatch.setattr("groupwise.tasks.proofs.equational.MAX_ATTEMPTS", 0)
+    with pytest.raises(ConfigError, match=r"task.max_size = 7: none of 0 walks"):
+        draw_equation(Draw("long", 0), EquationalProofsConfig(max_size=7))

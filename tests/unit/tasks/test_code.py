@@ -1,0 +1,164 @@
+"""The code task: three file formats, disjoint splits, and which assertions are plain calls."""
+
+import ast
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.config import parse
+from groupwise.errors import ConfigError, DataError
+from groupwise.tasks import make_task
+from groupwise.tasks.code import Code, CodeConfig
+from groupwise.tasks.code_asserts import as_calls, assertions, unbound_names
+from groupwise.types import SPLITS
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+FILES = {
+    "humaneval": ("humaneval/HumanEval.jsonl.gz", 164, {"calls": 142, "python": 22}),
+    "mbpp": ("mbpp/mbpp.jsonl", 974, {"calls": 967, "python": 7}),
+    "stdio": ("code_contests_small/code_contests_test.json", 165, {"stdio": 165}),
+}
+MBPP = {"text": "Add.", "code": "def add(a, b):\r\n  return a + b", "task_id": 1, "test_setup_code": "",
+        "test_list": ["assert add(1, 2) == 3", "assert add(-1, (2)) == 1"]}  # fmt: skip
+HUMANEVAL = {"task_id": "x", "entry_point": "f", "prompt": 'def f(x):\n    """Doc."""\n',
+             "canonical_solution": "    return x\n", "test": "def check(candidate):\n    assert candidate([1]) == [1]\n"}
+STDIO = {"problem": "Echo.", "tests": {"inputs": ["1\n", "2"], "outputs": ["1", "2\n"]}}
+
+
+def task(path: Path, form: str, *records: Any, **options: Any) -> Code:
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    return Code(parse(CodeConfig, {"path": str(path), "format": form, "only_test": True, **options}))
+
+
+def test_mbpp(tmp_path: Path) -> None:
+    (problem,) = task(tmp_path / "a.jsonl", "mbpp", MBPP).problems("test")
+    assert problem.data == {
+        "form": "calls",
+        "entry_point": "add",
+        "calls": [{"args": "(1, 2)", "expected": "3"}, {"args": "(-1, 2)", "expected": "1"}],
+    }
+    assert problem.reference == "def add(a, b):\n  return a + b"
+    assert "add(1, 2) == 3" in problem.question
+    assert "add(-1" not in problem.question, "only the first assertion is shown"
+
+
+def test_mbpp_with_tests_that_need_python(tmp_path: Path) -> None:
+    record = {**MBPP, "test_setup_code": "top = Node(1)", "test_list": ["assert sys.maxsize > size(top)"]}
+    (problem,) = task(tmp_path / "a.jsonl", "mbpp", record).problems("test")
+    assert problem.data == {
+        "form": "python",
+        "setup": "import sys\ntop = Node(1)",
+        "names": ["Node", "size"],
+        "tests": ["assert sys.maxsize > size(top)"],
+    }
+
+
+def test_humaneval(tmp_path: Path) -> None:
+    (problem,) = task(tmp_path / "a.jsonl", "humaneval", HUMANEVAL).problems("test")
+    assert problem.data == {"form": "calls", "entry_point": "f", "calls": [{"args": "([1],)", "expected": "[1]"}]}
+    assert problem.reference == 'def f(x):\n    """Doc."""\n    return x\n'
+    assert "def f(x):" in problem.question
+    loop = "def check(candidate):\n    for n in range(3): assert candidate(n) == n\n"
+    (problem,) = task(tmp_path / "b.jsonl", "humaneval", {**HUMANEVAL, "test": loop}).problems("test")
+    assert problem.data["form"] == "python"
+    assert problem.data["tests"] == [f"{loop}\ncheck(f)\n"]
+    assert problem.data["setup"] == HUMANEVAL["prompt"]
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    records = [STDIO, {**STDIO, "problem": "Other.", "tests": repr(STDIO["tests"]), "solution": "print(input())"}]
+    first, second = task(tmp_path / "a.jsonl", "stdio", *records, tolerance=1e-6).problems("test")
+    tests = [{"input": "1\n", "output": "1"}, {"input": "2", "output": "2\n"}]
+    assert first.data == second.data == {"form": "stdio", "tests": tests, "tolerance": 1e-6}
+    assert "TABLE" in first.reference
+    assert second.reference == "print(input())"
+
+
+def test_a_compressed_list(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps([STDIO]).encode()))
+    (problem,) = Code(CodeConfig(path=str(tmp_path / "a.json.gz"), format="stdio", only_test=True)).problems("test")
+    assert problem.id == "a/1"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "cannot be read as JSON"), ('{"text": 1}', "record 1 is no mbpp problem: KeyError"), ("[]", "record 1"),
+     (json.dumps({**MBPP, "test_list": ["assert ("]}), "record 1 is no mbpp problem: SyntaxError"),
+     (json.dumps({**MBPP, "test_list": []}), "record 1"), ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+                                                            "cannot be read"), ("", "has no problem for the test split")],
+)  # fmt: skip
+def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(DataError, match=message):
+        Code(CodeConfig(path=str(tmp_path / "a.jsonl"), format="mbpp", only_test=True)).problems("test")
+
+
+def test_a_file_that_is_not_there_and_settings_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no problem file"):
+        Code(CodeConfig(path=str(tmp_path / "none.jsonl"), format="mbpp")).problems("train")
+    with pytest.raises(ConfigError, match="format"):
+        parse(CodeConfig, {"path": "x", "format": "leetcode"})
+    with pytest.raises(ConfigError, match="path"):
+        parse(CodeConfig, {"format": "mbpp"})
+
+
+@pytest.mark.parametrize(
+    ("source", "calls"),
+    [
+        ("assert f(1, 'a') == {2}", ("(1, 'a')", "{2}")),
+        ("assert f() == -1.5", ("()", "-1.5")),
+        ("assert f((1)) == 2, 'message'", ("(1,)", "2")),
+        ("assert f(x) == 1", None),
+        ("assert f(1) == g(1)", None),
+        ("assert f(1) != 1", None),
+        ("assert f(a=1) == 1", None),
+        ("assert abs(f(1) - 2) < 3", None),
+        ("assert f(*[1]) == 2", None),
+        ("assert f(...) == 2", None),
+        ("assert m.f(1) == 2", None),
+        ("f(1)", None),
+        ("assert f(1) == 2 == 3", None),
+    ],
+)
+def test_which_assertions_are_plain_calls(source: str, calls: tuple[str, str] | None) -> None:
+    found = as_calls(ast.parse(source).body, {})
+    assert (found and (found["calls"][0]["args"], found["calls"][0]["expected"])) == calls
+
+
+def test_calls_of_two_functions_need_python() -> None:
+    assert as_calls(ast.parse("assert f(1) == 1\nassert g(1) == 1").body, {}) is None
+    assert as_calls([], {}) is None
+
+
+def test_statements_that_state_nothing_are_left_out() -> None:
+    source = "def check(candidate):\n  'Doc.'\n  assert True, 'x'\n  assert candidate(1) == 1\n  assert False\n  x = 1"
+    assert [ast.unparse(statement) for statement in assertions(source, "check")] == [
+        "assert candidate(1) == 1", "assert False", "x = 1"
+    ]  # fmt: skip
+
+
+def test_unbound_names() -> None:
+    source = "import os.path as p, re\nfor i in range(3):\n  assert len(f(i)) == p.x(re, lambda q: q + Pair)\ny = y2"
+    assert unbound_names(source) == ["f", "Pair", "y2"]
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
+@pytest.mark.parametrize("form", sorted(FILES))
+def test_collections(form: str) -> None:
+    name, count, forms = FILES[form]
+    task = make_task(CodeConfig(path=str(DATA / name), format=form))  # type: ignore[arg-type]
+    problems = {split: task.problems(split) for split in SPLITS}
+    everything = [problem for part in problems.values() for problem in part]
+    assert len(everything) == len({problem.id for problem in everything}) == count
+    assert all(len(part) >= 3 for part in problems.values())
+    questions = [{problem.question for problem in part} for part in problems.values()]
+    assert not questions[0] & questions[1] | questions[0] & questions[2] | questions[1] & questions[2]
+    found = [problem.data["form"] for problem in everything]
+    assert {each: found.count(each) for each in set(found)} == forms
+    assert task.find(everything[-1].id) is everything[-1]
+    prompt = task.template.render(everything[0])
+    assert all(part in prompt for part in ("```python", "<think>", everything[0].question))
+    json.dumps([dict(problem.data) for problem in everything])

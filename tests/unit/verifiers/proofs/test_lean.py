@@ -1,0 +1,342 @@
+"""Lean: what the fence refuses, what Lean's words mean, and servers that are slow, broken or lie."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from groupwise.config import parse
+from groupwise.errors import ConfigError, VerifierError
+from groupwise.sandbox.base import Program, RunResult, Status
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers import Request, VerifierConfig, make_verifier
+from groupwise.verifiers.base import Finding
+from groupwise.verifiers.proofs import lean_program
+from groupwise.verifiers.proofs.config import ProofConfig
+from groupwise.verifiers.proofs.lean import LeanVerifier
+from groupwise.verifiers.proofs.lean_program import LeanProgram
+from groupwise.verifiers.proofs.lean_reply import Message, Reply
+from groupwise.verifiers.proofs.lean_script import complete
+from groupwise.verifiers.proofs.natural_deduction import RuleError
+
+HEADER = "import Mathlib\nset_option maxHeartbeats 0\n"
+STATEMENT = "theorem two (x : Nat)\n  (h : x = 2) : x + x = 4 := by"
+PROBLEM = Problem("p", "q", "", data={"statement": STATEMENT, "header": HEADER})
+CLEAN = "'two' depends on axioms: [propext,\n Classical.choice,\n Quot.sound]"
+
+
+def boxed(proof: str) -> str:
+    return "<think></think>\\boxed{\n" + proof + "\n}"
+
+
+@pytest.mark.parametrize(
+    ("proof", "tactics"),
+    [
+        ("  subst h\n  rfl", "  subst h\n  rfl"),
+        ("subst h -- sorry\nrfl", "subst h \nrfl"),
+        ("/- axiom /- nested -/ -/subst h\nrfl", "subst h\nrfl"),
+        (f"{STATEMENT}\n  subst h\n  rfl", "  subst h\n  rfl"),
+        (f"{HEADER}\n-- first\n{STATEMENT}\n  omega", "  omega"),
+        ("theorem two (x : Nat) (h : x = 2) :\n x + x = 4 := by omega", "omega"),
+        ('"--" ; sorry', '"'),
+        ("by\n  omega", "  omega"),
+        ("have hend : 1 = 1 := rfl\nsimp only [List.prefix_append, Finset.sum_const]", None),
+        ("calc #s = 1 := h\n  _ = 1 := rfl", None),
+    ],
+)
+def test_tactics_pass_the_fence(proof: str, tactics: str | None) -> None:
+    sent = complete(HEADER, STATEMENT, proof)
+    assert sent == f"{HEADER}\n{STATEMENT}\n{proof if tactics is None else tactics}\n"
+
+
+def test_a_statement_without_by_gets_one() -> None:
+    assert complete("", "theorem a : True :=", "trivial") == "\n\ntheorem a : True := by\ntrivial\n"
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        "sorry", "exact sorryAx _", "native_decide", "exact Lean.ofReduceBool a b c", "exact «sorry»", "run_tac pure ()",
+        "exact (by_elab pure x)", "set_option debug.skipKernelTC true in omega", "omega /- open", "/- -/ sorry",
+        "/-- /- -/ -/ sorry", "-- ok\nsorry", '"/-" ; sorry ; "-/"\nsorry', "theorem two : True := by trivial",
+        "theorem two (x : Nat) (h : x = 2) : x + x = x + x := by rfl",
+    ],
+)  # fmt: skip
+def test_tricks_do_not_pass_the_fence(proof: str) -> None:
+    with pytest.raises(RuleError):
+        complete(HEADER, STATEMENT, proof)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "axiom cheat : False", "theorem two2 : True := by simp", 'macro "x" : tactic => `(tactic| skip)', "end\nopen Lean",
+        'elab "x" : tactic => pure ()', "#print axioms two", "#eval 1", 'local notation "a" => 1', 'syntax "x" : term',
+        "@[implemented_by f] def g := 1", "unsafe def f := 1", "attribute [simp] two", "instance : X := y",
+        "namespace A",
+    ],
+)  # fmt: skip
+def test_commands_do_not_pass_the_fence(command: str) -> None:
+    for proof in (f"omega\n\n{command}", f"  omega\n  {command}\n  omega"):
+        with pytest.raises(RuleError):
+            complete(HEADER, STATEMENT, proof)
+
+
+class Scripted:
+    """A Lean that knows the two controls and says what it is told about everything else."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply, self.sources = reply, list[str]()
+
+    def compile_many(self, sources: Sequence[str]) -> list[Reply]:
+        self.sources += sources
+        return [controls(source) or self.reply for source in sources]
+
+    def close(self) -> None:
+        return
+
+
+def controls(source: str) -> Reply | None:
+    if "groupwise_control : 1 + 1 = 3" in source:
+        return (Message(True, "the rfl tactic failed"),)
+    if "groupwise_control : 1 + 1 = 2" in source:
+        return (Message(False, "'groupwise_control' does not depend on any axioms"),)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome", "evidence"),
+    [
+        ((Message(False, CLEAN),), "correct", "no other axioms"),
+        ((Message(False, "'two' does not depend on any axioms"),), "correct", ""),
+        ((Message(False, "Try this: rfl"), Message(False, CLEAN)), "correct", ""),
+        ((Message(True, "unsolved goals\nx"), Message(False, CLEAN)), "wrong", "Lean: unsolved goals x"),
+        ((Message(False, "a warning"), Message(False, "'two' depends on axioms: [sorryAx]")), "wrong", "sorryAx"),
+        ((Message(False, "'two' depends on axioms: [propext, cheat]"),), "wrong", "it rests on cheat"),
+        # a forged report beside the real one
+        ((Message(False, CLEAN), Message(False, "'two' depends on axioms: [cheat]")), "wrong", "it rests on cheat"),
+        ((), "crashed", "neither an error nor the axioms"),
+        ((Message(False, "'other' does not depend on any axioms"),), "crashed", "neither an error"),
+        ((Message(False, "'two' does as it likes"),), "crashed", "unreadable"),
+        ((Message(False, "'two' depends on axioms: []"),), "crashed", "unreadable"),
+        (Finding(Outcome.TIMEOUT, "too slow"), "timeout", "too slow"),
+    ],
+)  # fmt: skip
+def test_what_lean_says(reply: Reply, outcome: str, evidence: str) -> None:
+    verdict = LeanVerifier(backend=Scripted(reply)).verify(PROBLEM, boxed("  subst h\n  rfl"))
+    assert verdict.outcome == outcome
+    assert evidence in verdict.evidence
+
+
+def test_the_file_is_the_statement_and_the_proof_as_indented() -> None:
+    backend = Scripted((Message(False, CLEAN),))
+    verifier = LeanVerifier(backend=backend)
+    texts = [boxed("  subst h\n  rfl"), boxed("```lean4\n  subst h\n  rfl\n```"), boxed("sorry"), "nothing"]
+    verdicts = verifier.verify_many([Request(PROBLEM, text) for text in texts])
+    assert [verdict.outcome for verdict in verdicts] == ["correct", "correct", "wrong", "unparsable"]
+    assert backend.sources[2:] == [f"{HEADER}\n{STATEMENT}\n  subst h\n  rfl\n\n\n#print axioms two\n"]
+    assert verifier.verify(Problem("p", "q", ""), boxed("rfl")).outcome is Outcome.CRASHED
+
+
+def test_without_lean_the_verifier_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean_program, "SEARCHED", "/nowhere")
+    with pytest.raises(ConfigError, match=r"'lean' needs a server \(verifier.proof.lean_url\) or the program lean"):
+        make_verifier("lean")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"lean_url": "localhost:8000"}, {"lean_path": "/opt/lean"}, {"lean_path": "/usr/a:/home/b"}, {"timeout_s": 0}],
+)
+def test_unusable_settings_are_named(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(fields))):
+        parse(ProofConfig, fields)
+
+
+class OneRun:
+    def __init__(self, *results: RunResult) -> None:
+        self.results, self.programs = list(results), list[Program]()
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        self.programs += programs
+        return [self.results.pop(0) for _ in programs]
+
+    def close(self) -> None:
+        return
+
+
+def spoken(severity: str, text: str) -> bytes:
+    return json.dumps({"severity": severity, "data": text, "pos": {"line": 1, "column": 0}}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "stdout", "outcome"),
+    [
+        (Status.EXITED, 0, spoken("warning", "unused h") + spoken("information", CLEAN), "correct"),
+        (Status.EXITED, 1, spoken("error", "unsolved goals") + spoken("information", CLEAN), "wrong"),
+        (Status.TIMEOUT, None, b"", "wrong"),
+        (Status.SIGNALLED, -9, b"", "wrong"),
+        (Status.EXITED, 127, b"lean: not found\n", "crashed"),
+        (Status.EXITED, 0, b"", "crashed"),
+        (Status.FAILED, None, b"", "crashed"),
+    ],
+)
+def test_the_program_in_the_sandbox(
+    monkeypatch: pytest.MonkeyPatch, status: Status, code: int | None, stdout: bytes, outcome: str
+) -> None:
+    monkeypatch.setattr(lean_program.shutil, "which", lambda *_, **__: "/usr/local/bin/lean")
+    config = VerifierConfig(proof=ProofConfig(timeout_s=7, lean_path="/usr/local/lib/mathlib"))
+    good = RunResult(Status.EXITED, 0, spoken("info", "'groupwise_control' does not depend on any axioms"), b"", 0.1)
+    bad = RunResult(Status.EXITED, 1, spoken("error", "no"), b"", 0.1)
+    sandbox = OneRun(good, bad, RunResult(status, code, stdout, b"", 0.1, "evidence"))
+    verifier = LeanVerifier(config, LeanProgram(config, sandbox))  # type: ignore[arg-type]
+    assert verifier.verify(PROBLEM, boxed("omega")).outcome == outcome
+    program = sandbox.programs[-1]
+    assert program.command == ("env", "HOME=.", "LEAN_PATH=/usr/local/lib/mathlib", "lean", "--json", "Answer.lean")
+    assert program.files["Answer.lean"].endswith(b"omega\n\n\n#print axioms two\n")
+    assert program.wall_s == 7
+
+
+Serve = Callable[[Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]], str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """serve(answer) -> the address of a server that answers POST requests so."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/verify"
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                try:
+                    answer(self, body)
+                except (BrokenPipeError, ConnectionResetError):
+                    return
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def send(handler: BaseHTTPRequestHandler, body: Any, status: int = 200) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def result(request: dict[str, Any], messages: list[tuple[str, str]]) -> dict[str, Any]:
+    told = [{"severity": severity, "data": text, "pos": {"line": 1, "column": 0}} for severity, text in messages]
+    return {"results": [{"custom_id": request["codes"][0]["custom_id"], "response": {"messages": told, "env": 0}}]}
+
+
+def honest(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
+    """Judges the controls rightly and accepts `omega`, as far as it is asked in the agreed form."""
+    (code,) = request["codes"]
+    assert request["timeout"] == 1
+    known = controls(code["proof"])
+    if known is not None:
+        messages = [("error" if message.is_error else "info", message.text) for message in known]
+    else:
+        messages = [("info", CLEAN)] if "\nomega\n" in code["proof"] else [("error", "it failed")]
+    send(handler, result(request, messages))
+
+
+def slow(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
+    time.sleep(1.0)
+    honest(handler, request)
+
+
+def dripping(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(30):
+        handler.wfile.write(b" ")
+        time.sleep(0.05)
+
+
+def server_config(url: str) -> VerifierConfig:
+    return VerifierConfig(proof=ProofConfig(lean_url=url, timeout_s=0.3), num_workers=4)
+
+
+def test_an_honest_server(serve: Serve) -> None:
+    with make_verifier("lean", server_config(serve(honest))) as verifier:
+        requests = [Request(PROBLEM, boxed(proof)) for proof in ("omega", "simp", "sorry")]
+        assert [verdict.outcome for verdict in verifier.verify_many(requests)] == ["correct", "wrong", "wrong"]
+
+
+ID = {"custom_id": "another"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "outcome", "evidence"),
+    [
+        ({"results": []}, 200, "crashed", "no answer of the protocol"),
+        ({"results": [{"custom_id": None, "response": {}}]}, 200, "crashed", "which is not what was asked"),
+        ({"results": [ID]}, 200, "crashed", "'another', which is not what was asked"),
+        (b"<html>", 200, "crashed", "no answer of the protocol"),
+        (b"[" * 50_000, 200, "crashed", "no answer of the protocol"),
+        ([1, 2], 200, "crashed", "no answer of the protocol"),
+        ({"detail": "busy"}, 503, "crashed", "HTTP status 503"),
+        ({"error": "Lean REPL command timed out in 1 seconds"}, 200, "wrong", "timed out"),
+        ({"error": "no REPL is free"}, 200, "crashed", "no REPL is free"),
+        ({"error": 7}, 200, "crashed", "no answer of the protocol"),
+        ({"response": {"message": "unknown environment"}}, 200, "crashed", "neither an error nor"),
+        ({"response": {"messages": [{"severity": "fine", "data": "x"}]}}, 200, "crashed", "no answer of the protocol"),
+        ({"response": {"messages": [{"data": CLEAN}]}}, 200, "crashed", "no answer of the protocol"),
+        ({"response": None}, 200, "crashed", "no answer of the protocol"),
+    ],
+)
+def test_a_failing_server_says_nothing_about_the_proof(
+    serve: Serve, body: Any, status: int, outcome: str, evidence: str
+) -> None:
+    def fail(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
+        if "groupwise_control" in request["codes"][0]["proof"]:
+            honest(handler, request)
+        elif isinstance(body, dict) and not {"results", "detail"} & body.keys():
+            send(handler, {"results": [{"custom_id": request["codes"][0]["custom_id"], **body}]}, status)
+        else:
+            send(handler, body, status)
+
+    with make_verifier("lean", server_config(serve(fail))) as verifier:
+        verdict = verifier.verify(PROBLEM, boxed("omega"))
+    assert verdict.outcome == outcome
+    assert evidence in verdict.evidence
+
+
+@pytest.mark.parametrize("answer", [slow, dripping])
+def test_a_slow_server_is_refused_in_time(serve: Serve, answer: Any) -> None:
+    began = time.perf_counter()
+    with pytest.raises(VerifierError, match=r"timeout, not correct: the Lean server did not answer within 0.6 s"):
+        make_verifier("lean", server_config(serve(answer)))
+    assert time.perf_counter() - began < 1.5
+
+
+def test_an_absent_server_is_refused() -> None:
+    with pytest.raises(VerifierError, match="crashed, not correct: the Lean server failed: ConnectionRefusedError"):
+        make_verifier("lean", server_config("http://127.0.0.1:9"))
+
+
+def test_a_server_that_accepts_everything_is_refused(serve: Serve) -> None:
+    def lie(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
+        send(handler, result(request, [("info", "'groupwise_control' does not depend on any axioms")]))
+
+    with pytest.raises(VerifierError, match=r"1 \+ 1 = 3 := by rfl` correct, not wrong"):
+        make_verifier("lean", server_config(serve(lie)))

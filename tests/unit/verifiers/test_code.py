@@ -1,0 +1,312 @@
+"""The code verifier: three forms of tests, and every way to be paid without solving the task."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.errors import SandboxError
+from groupwise.sandbox.base import RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers import CodeVerifier, Request, VerifierConfig, make_verifier
+from groupwise.verifiers.code_tests import read_tests, same_tokens
+
+PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/code.jsonl"
+LIMITS = SandboxConfig(cpu_s=1, wall_s=3)
+ADD = {
+    "form": "calls",
+    "entry_point": "add",
+    "calls": [{"args": "(2, 3)", "expected": "5"}, {"args": "([1], [2])", "expected": "[1, 2]"},
+              {"args": "(0.5, 7918)", "expected": "7918.5"}],
+}  # fmt: skip
+SUM = {
+    "form": "stdio",
+    "tests": [{"input": "1 2 3\n", "output": "6"}, {"input": "7918 1", "output": "7919 \n"}],
+    "tolerance": 0.0,
+}
+CHECK = {
+    "form": "python",
+    "setup": "import math\ndef root(x): pass\ndef square(x): return x * x",
+    "names": ["root"],
+    "tests": ["assert math.isclose(square(root(2.0)), 2.0)\nprint('noise')",
+              "try:\n  root(-1.0)\n  raise AssertionError\nexcept ValueError: pass",
+              "for n in range(1, 30): assert root(float(n * n)) == n"],
+}  # fmt: skip
+RIGHT = "def add(a, b): return a + b"
+ROOT = "import math\ndef root(x): return math.sqrt(x)"
+FORMS = {"calls": ADD, "stdio": SUM, "python": CHECK}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
+    trial = subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False)
+    if trial.returncode:
+        pytest.skip(f"this host forbids namespaces: {trial.stderr.decode().strip()}")
+    with open_sandbox(LIMITS) as sandbox:
+        yield sandbox
+
+
+def fenced(source: str) -> str:
+    return f"<think>hm</think>\n```python\n{source}\n```"
+
+
+def judge(sandbox: Sandbox, data: dict[str, Any], source: str, **options: Any) -> Verdict:
+    verifier = CodeVerifier(VerifierConfig(sandbox=LIMITS, **options), sandbox)
+    return verifier.verify(Problem("p", "q", "", data=data), fenced(source))
+
+
+@pytest.mark.parametrize(
+    ("data", "source"),
+    [(ADD, RIGHT), (ADD, "print('noise')\ndef add(a, b):\n  print(a)\n  return a + b\nif __name__ == '__main__': 1 / 0"),
+     (ADD, "add = lambda *a: sum(a[1:], a[0])"), (SUM, "print(sum(map(int, input().split())))"),
+     (SUM, "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nquit()"), (CHECK, ROOT)],
+)  # fmt: skip
+def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> None:
+    verdict = judge(sandbox, data, source)
+    assert verdict.outcome is Outcome.CORRECT, verdict.evidence
+    assert verdict.reward == 1
+    assert verdict.answer == source + "\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "evidence"),
+    [
+        ("def add(a, b): return a - b", "test 1 of 3: add(2, 3): it returned -1"),
+        ("def add(a, b): return 5", "test 2 of 3: add([1], [2]): it returned 5"),
+        ("def add(a, b): return {2: 5, 1: 0}[a]", "TypeError"),
+        ("def add(a, b): raise KeyError('x')", "it raised KeyError"),
+        ("def sub(a, b): return a + b", "it does not define add"),
+        ("def add(a, b)", "SyntaxError"),
+        ("import numpy_that_is_not_there", "ModuleNotFoundError"),
+        ("", "no fenced python block"),
+        ("pass", "it does not define add"),
+        ("while True: pass", "processor time"),
+        ("import os; os.abort()", "Aborted"),
+        ("import sys; sys.exit(0)", "no answer"),
+        ("import os; os._exit(0)", "no answer"),
+        ("def add(a, b): raise SystemExit(0)", "SystemExit"),
+        ("def add(a, b):\n  import os; os._exit(0)", "no answer"),
+        ("import atexit, os\natexit.register(lambda: os._exit(0))\ndef add(a, b): raise ValueError", "ValueError"),
+        ("def add(a, b): return b'x' * 999999", "KiB"),
+        ("class E(list):\n  __eq__ = lambda s, o: True\ndef add(a, b): return E()", "plain data"),
+        ("class E(int):\n  __eq__ = lambda s, o: True\n  __repr__ = lambda s: '5'\ndef add(a, b): return E(5)", "plain"),
+        ("class E:\n  __class__ = int\ndef add(a, b): return E()", "plain data"),
+        ("def add(a, b):\n  x = []\n  x.append(x)\n  return x", "PlainError"),
+        ("def add(a, b):\n  while True: yield 1", "plain data"),
+        ("def add(a, b): return float('nan')", "nan"),
+        ("def add(a, b): return 10 ** 5000", "PlainError"),
+        ("import sys\nsys.set_int_max_str_digits(0)\ndef add(a, b): return 10 ** 5000", "PlainError"),
+        ("def add(a, b, n=[]):\n  n.append(1)\n  return a + b if len(n) < 3 else 0", "test 3 of 3"),
+        ("def add(a, b):\n  if type(a) is list: a.clear()\n  return a + b", "test 2 of 3"),
+        ("import json\njson.dumps = lambda *a: '{\"value\": 5}'\ndef add(a, b): return 0", "test 2 of 3"),
+        ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'{\"value\": 5}\\n' * 3)\n  except OSError: pass\n"
+         "def add(a, b): return 0", "something else than its answers"),
+        ("import os\nos.write(3, b'{\"value\": 5}\\n')\nos.write(4, b'{\"value\": 5}\\n')\nos._exit(0)", "no answer"),
+        ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'[' * 9999 + b'\\n')\n  except OSError: pass\n"
+         "os._exit(0)", "plain data"),
+        ("import builtins, inspect\ndef add(a, b):\n  out = []\n  f = inspect.currentframe()\n  while f:\n"
+         "    out += [v for v in f.f_locals.values() if v in (5, [1, 2], 7918.5)]\n    f = f.f_back\n  return out[0]",
+         "IndexError"),
+        ("import gc\ndef add(a, b):\n  return next(o for o in gc.get_objects() if o == [1, 2])", "StopIteration"),
+    ],
+)  # fmt: skip
+def test_wrong_programs_and_attacks_on_calls(sandbox: Sandbox, source: str, evidence: str) -> None:
+    verdict = judge(sandbox, ADD, source)
+    assert verdict.outcome is (Outcome.WRONG if source else Outcome.UNPARSABLE), verdict.evidence
+    assert evidence in verdict.evidence
+    assert verdict.reward == 0
+    assert "7918.5" not in verdict.evidence, "the expected values stay outside of the evidence"
+
+
+@pytest.mark.parametrize(
+    ("source", "evidence"),
+    [
+        ("print(6)", "test 2 of 2: it printed '6"), ("print('6 6')", "test 1 of 2"), ("", "no fenced"),
+        ("pass", "test 1 of 2: it printed ''"), ("print(6); exit(3)", "exit status 3"), ("1/0", "ZeroDivisionError"),
+        ("print(6, flush=True)\nimport time; time.sleep(9)", "within 3 s"), ("while 1: print(6)", "KiB"),
+        ("import os; os.write(1, b'\\xff\\x00')", "it printed"), ("print(6)\nprint(6)", "test 1 of 2"),
+    ],
+)  # fmt: skip
+def test_wrong_programs_on_standard_input(sandbox: Sandbox, source: str, evidence: str) -> None:
+    verdict = judge(sandbox, SUM, source)
+    assert verdict.outcome is (Outcome.WRONG if source else Outcome.UNPARSABLE)
+    assert evidence in verdict.evidence
+    assert verdict.reward == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "evidence"),
+    [
+        ("def root(x): return x / 2", "test 1 of 3: an assertion"),
+        ("def root(x): return 2 ** .5", "test 2 of 3: an assertion"),
+        ("def root(x): raise ValueError", "test 1 of 3: ValueError"),
+        ("def root(x): raise AssertionError", "test 1 of 3: the call raised"),
+        ("def square(x): return x", "the program does not define root"),
+        ("import os; os._exit(0)", "ended before it answered"),
+        ("def root(x):\n  import os; os._exit(0)", "ended before it answered"),
+        ("class E(float):\n  __eq__ = lambda s, o: True\n  __mul__ = __rmul__ = lambda s, o: s\n"
+         "def root(x): return E(1)", "test 1 of 3: TypeError"),
+        ("def root(x):\n  import time; time.sleep(60)", "not reached: it did not end"),
+        ("def root(x): return 'x' * 10**7", "ended before it answered"),
+        ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'{\"value\": 1}\\n' * 50)\n  except OSError: pass\n"
+         "def root(x): return 1", "test 1 of 3"),
+        ("import os, sys\nsys.stderr.write('{\"test\": 0, \"passed\": true}\\n' * 3)\nos._exit(0)", "test 1 of 3"),
+    ],
+)  # fmt: skip
+def test_wrong_programs_and_attacks_on_python_tests(sandbox: Sandbox, source: str, evidence: str) -> None:
+    verdict = judge(sandbox, CHECK, source)
+    assert verdict.outcome is Outcome.WRONG, verdict.evidence
+    assert evidence in verdict.evidence
+    assert verdict.reward == 0
+
+
+def test_objects_stay_with_the_solver(sandbox: Sandbox) -> None:
+    data = {
+        "form": "python",
+        "setup": "top = Node(1)\ntop.next = Node(2)\ntop.next.value = 5",
+        "names": ["Node", "total"],
+        "tests": ["assert total(top) == 6", "assert total([top, top.next]) == 11", "assert top != Node(1)"],
+    }
+    source = "class Node:\n  def __init__(s, v): s.value, s.next = v, None\n  __eq__ = lambda s, o: True\n" \
+             "def total(n):\n  if type(n) is list: return sum(map(total, n))\n" \
+             "  return n.value + total(n.next) if n else 0"  # fmt: skip
+    verdict = judge(sandbox, data, source)
+    assert verdict.outcome is Outcome.CORRECT, verdict.evidence
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_partial_credit_is_the_share_of_tests(sandbox: Sandbox, form: str) -> None:
+    half = {"calls": "def add(a, b): return a + b if a == 2 else 0", "stdio": "print(6)",
+            "python": "import math\ndef root(x): return math.sqrt(x) if x < 3 else 0"}  # fmt: skip
+    shares = {"calls": 1 / 3, "stdio": 1 / 2, "python": 2 / 3}
+    verdict = judge(sandbox, FORMS[form], half[form], partial_credit=0.3)
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.parts == {"accuracy": 0, "format": 0, "partial": pytest.approx(0.3 * shares[form])}
+    assert verdict.measures == {"tests_passed": pytest.approx(shares[form])}
+    assert "partial" not in judge(sandbox, FORMS[form], half[form]).parts
+
+
+def test_all_parts_of_a_right_program(sandbox: Sandbox) -> None:
+    verdict = judge(sandbox, ADD, RIGHT, partial_credit=0.3, format_reward=0.1, correct_reward=2.0)
+    assert verdict.parts == {"accuracy": 2.0, "format": 0.1, "partial": 0.3}
+
+
+def test_requests_are_answered_in_order_and_equal_ones_run_once(sandbox: Sandbox, monkeypatch: Any) -> None:
+    runs = []
+    run_many = type(sandbox).run_many
+    monkeypatch.setattr(type(sandbox), "run_many", lambda self, programs: runs.extend(programs) or run_many(self, programs))
+    problems = [Problem(f"p{n}", "q", "", data={**SUM, "tests": [{"input": "", "output": str(n)}]}) for n in range(3)]
+    texts = [fenced(f"print({n})") for n in (0, 1, 9)] + ["none"]
+    requests = [Request(problem, text) for problem in problems for text in texts] * 2
+    verdicts = CodeVerifier(VerifierConfig(), sandbox).verify_many(requests)
+    right, wrong, none = Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSABLE
+    assert [verdict.outcome for verdict in verdicts] == [
+        right, wrong, wrong, none, wrong, right, wrong, none, wrong, wrong, wrong, none
+    ] * 2  # fmt: skip
+    assert len(runs) == 9
+
+
+class Broken(Sandbox):
+    """A sandbox that fails."""
+
+    config = SandboxConfig()
+
+    def run_many(self, programs: Any) -> list[RunResult]:
+        return [RunResult(Status.FAILED, None, b"", b"", 0.0, "gone") for _ in programs]
+
+    def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
+        return [(self.run_many([1])[0], self.run_many([1])[0]) for _ in pairs]
+
+    def close(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_a_sandbox_that_fails_is_never_a_zero(form: str) -> None:
+    verdict = judge(Broken(), FORMS[form], RIGHT)
+    assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
+    assert "gone" in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"form": "x"}, {"form": "calls"}, {**ADD, "calls": []}, {**ADD, "calls": [{"args": "(", "expected": "1"}]},
+     {**SUM, "tests": []}, {"form": "python", "setup": "", "names": [], "tests": []}],
+)  # fmt: skip
+def test_tests_that_cannot_be_read_are_never_a_zero(data: dict[str, Any]) -> None:
+    verdict = judge(Broken(), data, RIGHT)
+    assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
+    assert "problem p" in verdict.evidence
+
+
+def test_without_a_sandbox_nothing_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with make_verifier("code") as verifier:
+        assert verifier.verify(Problem("p", "q", "", data=ADD), "no program").outcome is Outcome.UNPARSABLE
+        with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
+            verifier.verify(Problem("p", "q", "", data=ADD), fenced(RIGHT))
+
+
+def test_it_opens_and_closes_a_sandbox_of_its_own(sandbox: Sandbox) -> None:
+    with make_verifier("code", VerifierConfig(sandbox=LIMITS)) as verifier:
+        assert verifier.verify(Problem("p", "q", "", data=ADD), fenced(RIGHT)).outcome is Outcome.CORRECT
+        verifier.close()
+        assert verifier.verify(Problem("p", "q", "", data=ADD), fenced(RIGHT)).outcome is Outcome.CORRECT
+
+
+@pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
+def test_collected_attacks_on_verdicts_fail(sandbox: Sandbox) -> None:
+    rows = [row for row in map(json.loads, PROBES.read_text().splitlines()) if row["id"].startswith("af-")]
+    assert len(rows) > 10
+    calls = {"form": "calls", "entry_point": "F", "calls": [{"args": "([3, 1, 2],)", "expected": "[1, 2, 3]"}]}
+    python = {"form": "python", "setup": "", "names": ["F"], "tests": ["assert F([3, 1, 2]) == [1, 2, 3]"]}
+    for row in rows:
+        for data in (calls, python):
+            verdict = judge(sandbox, data, row["code"])
+            assert verdict.outcome is Outcome.WRONG, (row["id"], data["form"], verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "tolerance", "same"),
+    [("1 2\n", " 1\n2", 0, True), ("1.0", "1", 0, False), ("1.0", "1", 1e-6, True), ("1.0000001", "1", 1e-6, True),
+     ("1.001", "1", 1e-6, False), ("1000001", "1000000", 1e-5, True), ("nan", "1", 0.5, False), ("inf", "1", 0.5, False),
+     ("1_0", "10", 0.5, False), ("Yes", "yes", 0.5, False), ("", "", 0, True), ("1", "", 0, False),
+     ("1e999", "5", 0.5, False), ("-1", "1", 0.5, False)],
+)  # fmt: skip
+def test_tokens(output: str, expected: str, tolerance: float, same: bool) -> None:
+    assert same_tokens(output, expected, tolerance) is same
+
+
+@given(st.text(max_size=50), st.text(max_size=50))
+def test_without_tolerance_texts_are_the_same_when_their_words_are(output: str, expected: str) -> None:
+    assert same_tokens(output, expected, 0.0) == (" ".join(output.split()) == " ".join(expected.split()))
+
+
+def test_no_expected_value_enters_the_sandbox_of_the_program() -> None:
+    seen: list[bytes] = []
+
+    class Watching(Broken):
+        def run_many(self, programs: Any) -> list[RunResult]:
+            seen.extend(program.stdin + program.source.encode() for program in programs)
+            return super().run_many(programs)
+
+        def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
+            seen.extend(pair.solver.stdin + pair.solver.source.encode() for pair in pairs)
+            return super().run_pairs(pairs)
+
+    expected = {"calls": b"7918.5", "stdio": b"7919", "python": b"isclose"}
+    for form, data in FORMS.items():
+        seen.clear()
+        judge(Watching(), data, RIGHT)
+        assert seen
+        assert all(expected[form] not in text for text in seen)
+    assert len(read_tests(ADD)) == 3
