@@ -2,14 +2,15 @@
 
     python tests/mutation/mutate.py src/groupwise/algorithms [--file kl.py] [--tests tests/unit/algorithms]
 
-The mutants of NAME.py are run against test_NAME.py and test_NAME_*.py, each in a forked child in which the changed module
-stands in place of the real one, up to the first failure. Mutants that no test notices are listed. Those that are no
-mistake are explained in survivors.toml beside this file; any other one makes the exit status 1, and so does an
+The mutants of NAME.py are run against test_NAME.py and test_NAME_*.py, each in a forked child in which the changed
+module stands in place of the real one, up to the first failure. Mutants that no test notices are listed. Those that
+are no mistake are explained in survivors.toml beside this file; any other one makes the exit status 1, and so does an
 explanation that no mutant needs.
 """
 
 import argparse
 import ast
+import gc
 import importlib
 import importlib.util
 import os
@@ -50,6 +51,7 @@ class Outcome(NamedTuple):
     timeouts: int
     total: int
     seconds: float
+    """Of processor time."""
 
 
 def target(path: Path, tests: Path) -> Target:
@@ -72,14 +74,21 @@ def mutated(one: Target) -> Outcome:
     """
     source = one.path.read_text()
     _import_others(source)
-    start = time.monotonic()
+    gc.freeze()  # the children's collections then pass over all of torch
+    start, used = time.monotonic(), _processor_time()
     if not one.tests or _status(one, source, timeout=600.0) != pytest.ExitCode.OK:
         sys.exit(f"{one.path}: its tests {one.tests} do not pass without any change")
     timeout = max(LEAST_TIMEOUT, 10 * (time.monotonic() - start))
     every = mutants(source)
     statuses = [_status(one, mutant.source, timeout) for mutant in every]
     survivors = [mutant for mutant, status in zip(every, statuses, strict=True) if status == pytest.ExitCode.OK]
-    return Outcome(survivors, statuses.count(None), len(every), time.monotonic() - start)
+    return Outcome(survivors, statuses.count(None), len(every), _processor_time() - used)
+
+
+def _processor_time() -> float:
+    """Seconds that the children have used."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _import_others(source: str) -> None:
@@ -171,7 +180,9 @@ def report(files: list[Path], tests: Path, reasons: dict[Key, str]) -> int:
         killed = outcome.total - len(keys)
         print(f"{path.name:<22}{outcome.total:>8}{killed:>8}{known:>11}{len(unexplained):>6}{outcome.seconds:>9.1f}")
         for mutant in unexplained:
-            print(f"  {path.name}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}", flush=True)
+            print(
+                f"  {path.name}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}", flush=True
+            )
         for key in keys:
             unused.pop(key, None)
         left += len(unexplained)

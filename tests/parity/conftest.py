@@ -28,8 +28,9 @@ from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, P
 VERSION = "1.16.0"
 MAX_TOKENS = 12
 END = 1
-REFERENCE_SEED = 7
-CHANGE = 0.02
+REFERENCE = 99
+"""Number of the change that makes the reference of the policy."""
+CHANGE = 0.01
 """Standard deviation of what is added to every weight after an update."""
 
 
@@ -135,6 +136,12 @@ def move(model: Any, number: int) -> None:
             parameter += CHANGE * torch.randn(parameter.shape, generator=generator)
 
 
+def reference_of(model: Any) -> Any:
+    reference = copy.deepcopy(model)
+    move(reference, REFERENCE)
+    return reference
+
+
 class Recorder:
     """Stands in for our optimizer: keeps the gradients and moves the weights."""
 
@@ -150,13 +157,13 @@ class Recorder:
 
 
 @pytest.fixture
-def ours(policy: Policy, tiny_policy: Callable[..., Policy]) -> Callable[..., Updates]:
+def ours(policy: Policy) -> Callable[..., Updates]:
     """ours(batch, advantage, temperature=..., **loss configuration) -> what `grpo_step` does after verification."""
 
     def run(batch: Batch, advantage: str = "group_mean", temperature: float = 1.0, **config: Any) -> Updates:
         loss = LossConfig(**config)
         learner = replace(policy, model=copy.deepcopy(policy.model))
-        reference = tiny_policy(seed=REFERENCE_SEED).freeze() if loss.kl_coef else None
+        reference = replace(policy, model=reference_of(policy.model)).freeze() if loss.kl_coef else None
         judged = with_kl_part(scored(batch, groups_of(batch, policy, temperature)), reference, loss, temperature)
         groups = advantaged(judged, advantage, learner)
         recorder = Recorder(learner)
@@ -209,8 +216,8 @@ def trl_trainer(
     ) -> Any:
         module = getattr(__import__(f"trl.trainer.{algorithm.lower()}_trainer").trainer, f"{algorithm.lower()}_trainer")
         monkeypatch.setattr(module, "shuffle_sequence_dict", lambda rows: rows)
-        make_model(seed=REFERENCE_SEED).save_pretrained(tmp_path / "reference")
         model = make_model()
+        reference_of(model).save_pretrained(tmp_path / "reference")
         model.config._name_or_path = str(tmp_path / "reference")  # where TRL looks for the reference
         use_vllm = config.pop("use_vllm", False)
         settings = {
@@ -261,3 +268,32 @@ def theirs(trl_trainer: Callable[..., Any]) -> Callable[..., Updates]:
         return Updates(loss, trainer.recorder.gradients)
 
     return run
+
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="session")
+def assert_equal() -> Callable[..., None]:
+    """assert_equal(ours, theirs, factor=1): the loss and every parameter's gradient, ours times the factor.
+
+    Differences are shares: of the largest entry of TRL's gradient of that parameter, of the loss (at least 1).
+    """
+
+    def check(found: Updates, expected: Updates, factor: float = 1.0) -> None:
+        share = largest_difference(found, expected, factor)
+        gap = abs(found.loss * factor - expected.loss) / max(1.0, abs(expected.loss))
+        print(f"difference of gradients {share:.1e}, of losses {gap:.1e}")
+        assert share < TOLERANCE
+        assert gap < TOLERANCE
+
+    return check
+
+
+def largest_difference(found: Updates, expected: Updates, factor: float) -> float:
+    assert len(found.gradients) == len(expected.gradients) > 0
+    shares = []
+    for mine, other in zip(found.gradients, expected.gradients, strict=True):
+        assert mine.keys() == other.keys()
+        shares += [((mine[name] * factor - other[name]).abs().max() / other[name].abs().max()).item() for name in mine]
+    return max(shares)

@@ -1,12 +1,94 @@
+"""Loss and every parameter's gradient equal TRL's, in two updates on the same completions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import pytest
+
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
 
-def test_x(batch, ours, theirs):
-    a = ours(batch, "group_normalised_sample", aggregation="sequence", epochs=2)
-    b = theirs(batch, loss_type="grpo", num_iterations=2)
-    print(a.loss, b.loss, a.metrics)
-    for g, h in zip(a.gradients, b.gradients, strict=True):
-        assert g.keys() == h.keys()
-        for n in g:
-            print(n, float((g[n]-h[n]).abs().max()), float(h[n].abs().max()))
-    assert 0
+HIGH = 0.28
+GSPO = {"clip_low": 0.01, "clip_high": 0.02}
+GSPO_TRL = {"importance_sampling_level": "sequence", "epsilon": 0.01, "epsilon_high": 0.02}
+CISPO = {"policy_loss": "clipped_weight", "clip_low": 1.0, "aggregation": "token"}
+DAPO = {"clip_high": HIGH, "aggregation": "token"}
+DAPO_TRL = {"loss_type": "dapo", "epsilon_high": HIGH}
+DR_GRPO_TRL = {"loss_type": "dr_grpo", "scale_rewards": "none"}
+
+
+class Case(NamedTuple):
+    """One setting in the words of both sides."""
+
+    ours: dict[str, Any]
+    theirs: dict[str, Any]
+    normalised: bool = True
+    """Whether advantages are divided by the group's standard deviation."""
+    noise: float = 0.0
+
+
+CASES = {
+    "grpo": Case({"aggregation": "sequence"}, {"loss_type": "grpo"}),
+    "dapo": Case(DAPO, DAPO_TRL),
+    "dr_grpo": Case({}, DR_GRPO_TRL, normalised=False),
+    "cispo": Case(CISPO | {"clip_high": 0.5}, {"loss_type": "cispo", "epsilon_high": 1.5}),
+    "sapo": Case(
+        {"policy_loss": "soft_gate", "aggregation": "sequence", "tau_pos": 1.5, "tau_neg": 2.0},
+        {"loss_type": "sapo", "sapo_temperature_pos": 1.5, "sapo_temperature_neg": 2.0},
+    ),
+    "gspo": Case(
+        {"policy_loss": "sequence_ratio", "aggregation": "sequence"} | GSPO, {"loss_type": "grpo"} | GSPO_TRL
+    ),
+    "gspo by token": Case(
+        {"policy_loss": "sequence_ratio", "aggregation": "token"} | GSPO, {"loss_type": "dapo"} | GSPO_TRL
+    ),
+    "gspo, constant": Case({"policy_loss": "sequence_ratio"} | GSPO, DR_GRPO_TRL | GSPO_TRL, normalised=False),
+    "dual clip": Case(DAPO | {"dual_clip": 1.4}, DAPO_TRL | {"delta": 1.4}),
+    "kl": Case(DAPO | {"kl_coef": 0.3}, DAPO_TRL | {"beta": 0.3, "use_bias_correction_kl": False}),
+    "kl, corrected": Case(DAPO | {"kl_coef": 0.3, "kl_corrected": True}, DAPO_TRL | {"beta": 0.3}),
+    "kl in grpo": Case(
+        {"aggregation": "sequence", "kl_coef": 0.3, "kl_corrected": True}, {"loss_type": "grpo", "beta": 0.3}
+    ),
+    "kl in cispo": Case(
+        CISPO | {"clip_high": 0.5, "kl_coef": 0.3}, 
+        {"loss_type": "cispo", "epsilon_high": 1.5, "beta": 0.3, "use_bias_correction_kl": False},
+    ),
+    "masked": Case(DAPO | {"truncated": "mask"}, DAPO_TRL | {"mask_truncated_completions": True}),
+    **{
+        f"importance, {level}, {bound}": Case(
+            {"correction": {"level": level, "bound": bound, "cap": 1.5}, "kl_coef": 0.3, "kl_corrected": True} | DAPO,
+            {"vllm_importance_sampling_mode": f"{level}_{bound}", "vllm_importance_sampling_clip_max": 1.5}
+            | {"use_vllm": True, "beta": 0.3} | DAPO_TRL,
+            noise=0.3,
+        )
+        for level in ("token", "sequence")
+        for bound in ("truncate", "mask")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_gradients_are_trls(
+    batch: Any, ours: Any, theirs: Any, assert_equal: Callable[..., None], name: str, micro_batches: int
+) -> None:
+    case = CASES[name]
+    advantage = "group_normalised_sample" if case.normalised else "group_mean"
+    given = batch._replace(noise=case.noise)
+    budget = 4096 if micro_batches == 1 else 40
+    found = ours(given, advantage, epochs=2, tokens_per_micro_batch=budget, **case.ours)
+    expected = theirs(given, micro_batches=micro_batches, num_iterations=2, **case.theirs)
+    assert_equal(found, expected)
+    assert name == "sapo" or found.metrics.clipped > 0.05
+    assert bool(found.metrics.weights_bounded) == name.startswith("importance")
+
+
+def test_temperature(batch: Any, ours: Any, theirs: Any, assert_equal: Callable[..., None]) -> None:
+    found = ours(batch, epochs=2, temperature=0.7)
+    assert_equal(found, theirs(batch, num_iterations=2, temperature=0.7, **DR_GRPO_TRL))
+
+
+def test_two_mini_batches_twice(batch: Any, ours: Any, theirs: Any, assert_equal: Callable[..., None]) -> None:
+    found = ours(batch, epochs=2, mini_batches=2)
+    expected = theirs(batch, num_iterations=2, mini_batches=2, micro_batches=2, **DR_GRPO_TRL)
+    assert len(found.gradients) == 4
+    assert_equal(found, expected)

@@ -79,7 +79,7 @@ def _clipped(ratio: Tensor, advantages: Tensor, bounds: Bounds) -> PolicyLoss:
         floor = bounds.dual_clip * advantages
         clipped = clipped | ((advantages < 0) & (floor > objective))
         objective = torch.where(advantages < 0, torch.maximum(objective, floor), objective)
-    return PolicyLoss(-objective, ratio.detach(), clipped.detach())
+    return PolicyLoss(-objective, ratio.detach(), clipped)
 
 
 def clipped_weight(

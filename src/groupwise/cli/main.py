@@ -198,6 +198,47 @@ def audit(
 
 
 @app.command()
+def oracle(
+    section: Annotated[list[str] | None, typer.Option(help="Show this section only. Repeatable.")] = None,
+    combinations: Annotated[
+        bool, typer.Option("--all", help="Add every advantage with every loss and aggregation.")
+    ] = False,
+    tokens: Annotated[
+        int | None, typer.Option(min=2, help="Tokens of the vocabulary, the stop token included.")
+    ] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    group_size: Annotated[int | None, typer.Option(min=2, help="Completions per prompt.")] = None,
+    prompts: Annotated[int | None, typer.Option(min=1, help="Prompts per batch.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of policies and rewards.")] = 0,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the table of algorithms with the figures (Markdown).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Hold every estimator against the true policy gradient, in worlds so small that every batch can be gone through.
+
+    Columns: `cosine` between the expected gradient E[g] and the true one ∇J (1: the right direction); `scale`, the
+    length of E[g] along ∇J (a learning rate takes it up); `bias` = |E[g] - ∇J| / |∇J|, which no number of samples
+    averages away; `noise`, one batch's standard deviation in units of |E[g]| (n batches divide it by √n).
+
+    Each section has a world of its own size; a size given here holds for all. Nothing is sampled, so the
+    figures are exact and the same every time.
+
+    Examples:
+        groupwise oracle
+
+        groupwise oracle --section prompts --group-size 4
+
+        groupwise oracle --section kl --seed 1 --json
+    """
+    from groupwise.cli.oracle import OracleRequest, run_oracle
+    from groupwise.oracle.toys import Dials
+
+    dials = Dials(tokens, length, group_size, prompts, seed)
+    run_oracle(OracleRequest(tuple(section or []), combinations, dials, write, json), console)
+
+
+@app.command()
 def replay(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     step: Annotated[int, typer.Option(min=0, help="Training step (0-based).")],
@@ -250,6 +291,24 @@ def compare(
     from groupwise.cli.compare import run_comparison
 
     run_comparison(comparison, overrides or [], console, json)
+
+
+@app.command()
+def memory(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning.")],
+    overrides: Overrides = None,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 64,
+) -> None:
+    """Predict how much memory a recipe needs, part by part, without loading the model.
+
+    Examples:
+        groupwise memory recipes/arithmetic.toml
+
+        groupwise memory recipes/ppo.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct --prompt-tokens 256
+    """
+    from groupwise.cli.memory import show_memory
+
+    show_memory(recipe, overrides or [], prompt_tokens, console)
 
 
 @app.command()

@@ -1,18 +1,18 @@
 """Sections on what goes wrong around an estimator: stale samples, a foreign sampler, a noisy verifier, cut answers."""
 
 import math
+from typing import get_args
 
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
 from groupwise.oracle.batches import signal_chances
 from groupwise.oracle.estimate import estimate
 from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
-from groupwise.oracle.setting import Policies, Setting
+from groupwise.oracle.setting import Correction, Level, Policies, Setting
 from groupwise.oracle.toys import Dials, Toy, toy
 
 UPDATES = {"small": 0.3, "large": 1.0}
 """Length of the step in logits, along ∇J, between sampling and the update whose gradient is taken."""
 NO_BOUNDS = Bounds(clip_low=1.0, clip_high=math.inf)
-GSPO_BOUNDS = Bounds(clip_low=3e-4, clip_high=4e-4)
 FOREIGN = 0.7
 """Standard deviation of the difference in logits between the policy and its foreign sampler."""
 
@@ -22,9 +22,6 @@ def off_policy(dials: Dials) -> Section:
     world = toy(dials)
     settings = {name: Setting(world.group_size, "leave_one_out", policy_loss=name) for name in POLICY_LOSSES}
     settings["clipped_ratio, no bounds"] = Setting(world.group_size, "leave_one_out", bounds=NO_BOUNDS)
-    settings["sequence_ratio, ε of GSPO"] = Setting(
-        world.group_size, "leave_one_out", policy_loss="sequence_ratio", bounds=GSPO_BOUNDS
-    )
     rows = [_stale(world, size, name, one) for size in UPDATES for name, one in settings.items()]
     return section(
         "off-policy", "Off-policy: samples of the policy before an update",
@@ -75,8 +72,8 @@ def truncation(dials: Dials) -> Section:
     cut = float((world.world.probabilities(world.theta) * world.world.truncated).sum(-1).mean())
     return section(
         "truncation", "Truncated completions",
-        f"{cut:.0%} of the completions reach the limit and get 0. Kept, they teach to finish; masked, that part of ∇J is "
-        "missing, and with a baseline what is left even pushes away from finishing.",
+        f"{cut:.0%} of the completions reach the limit and get 0. Kept, they teach to finish; masked, that part of ∇J "
+        "is missing, and with a baseline what is left even pushes away from finishing.",
         world, on_policy_rows(world, settings),
     )  # fmt: skip
 
@@ -103,9 +100,11 @@ def importance(dials: Dials) -> Section:
     """Correction for a sampler that is not the policy."""
     world = toy(dials)
     settings = {"none": Setting(world.group_size, "leave_one_out")}
-    for level in ("token", "sequence"):
+    levels: tuple[Level, ...] = get_args(Level)
+    bounds: tuple[Correction, ...] = ("truncate", "mask")
+    for level in levels:
         settings[f"{level}, no cap"] = _corrected(world, level, "truncate", math.inf)
-        for bound in ("truncate", "mask"):
+        for bound in bounds:
             for cap in (4.0, 2.0, 1.5, 1.0):
                 settings[f"{level}, {bound} at {cap:g}"] = _corrected(world, level, bound, cap)
     policies = Policies(world.theta, world.theta, world.logits("sampler", FOREIGN))
@@ -122,7 +121,5 @@ def importance(dials: Dials) -> Section:
     )  # fmt: skip
 
 
-def _corrected(world: Toy, level: str, bound: str, cap: float) -> Setting:
-    return Setting(
-        world.group_size, "leave_one_out", correction=bound, correction_level=level, correction_cap=cap
-    )
+def _corrected(world: Toy, level: Level, bound: Correction, cap: float) -> Setting:
+    return Setting(world.group_size, "leave_one_out", correction=bound, correction_level=level, correction_cap=cap)

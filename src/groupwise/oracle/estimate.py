@@ -96,24 +96,26 @@ def _gradients(world: World, policies: Policies, setting: Setting, batches: Batc
         lengths = lengths.masked_fill(world.truncated[at[1]], 0)
     mask = torch.arange(world.max_length) < lengths[..., None]
     current, old, sampling = (world.token_logprobs(theta).detach()[at][mask] for theta in policies)
-    kept, logprobs = lengths[lengths > 0], current.requires_grad_()
-    importance = None
-    if setting.correction != "none":
-        importance = importance_weights(
-            old, sampling, kept, setting.correction_level, setting.correction, setting.correction_cap
-        ).weights
     advantages = _advantages(world, setting, batches)[mask]
-    tokens = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, kept, importance=importance)
-    loss = token_loss(tokens, Objective(setting.policy_loss, setting.bounds))
-    weights = _token_weights(world, setting, lengths)[mask]
-    slopes = -torch.autograd.grad((weights * loss.loss).sum(), logprobs)[0]  # ascent: minus the loss's slope
+    kept, logprobs = lengths[lengths > 0], current.requires_grad_()
+    weighing = _importance(setting, old, sampling, kept)
+    known = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, kept, importance=weighing)
+    found = token_loss(known, Objective(setting.policy_loss, setting.bounds))
+    loss = (_token_weights(world, setting, lengths)[mask] * found.loss).sum()
+    slopes = -torch.autograd.grad(loss, logprobs)[0]  # ascent: minus the loss's slope
+    rows = _by_logit(policies.current, slopes, world.states[at][mask], world.tokens[at[1]][mask])
     batch = torch.arange(len(lengths))[:, None, None].expand(mask.shape)[mask]
-    clipped = torch.zeros(len(lengths), dtype=torch.float64).index_add(0, batch, loss.clipped.double())
-    states, tokens = world.states[at][mask], world.tokens[at[1]][mask]
-    rows = _by_logit(policies.current, slopes, states, tokens)
-    sums = torch.zeros(len(lengths) * world.num_states, world.num_tokens, dtype=torch.float64)
-    sums.index_add_(0, batch * world.num_states + states, rows)
-    return _Gradients(sums.view(len(lengths), world.num_states, -1), clipped / lengths.sum(1).clamp_min(1))
+    sums = torch.zeros(len(lengths), world.num_states, world.num_tokens, dtype=torch.float64)
+    sums.view(-1, world.num_tokens).index_add_(0, batch * world.num_states + world.states[at][mask], rows)
+    clipped = torch.zeros(len(lengths), dtype=torch.float64).index_add(0, batch, found.clipped.double())
+    return _Gradients(sums, clipped / lengths.sum(1).clamp_min(1))
+
+
+def _importance(setting: Setting, old: Tensor, sampling: Tensor, lengths: Tensor) -> Tensor | None:
+    if setting.correction == "none":
+        return None
+    level, cap = setting.correction_level, setting.correction_cap
+    return importance_weights(old, sampling, lengths, level, setting.correction, cap).weights
 
 
 def _by_logit(theta: Tensor, slopes: Tensor, states: Tensor, tokens: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sections on the estimators themselves, sampled by the policy they train: advantages, losses, aggregations, prompts."""
+"""Sections on the estimators themselves, on-policy: advantages, losses, aggregations, prompts."""
 
 from itertools import product
 
@@ -31,8 +31,8 @@ def losses(dials: Dials) -> Section:
     rows = on_policy_rows(world, {**settings, "sequence_ratio, sequence": _by_sequence(world)})
     return section(
         "losses", "Policy losses on-policy",
-        "Leave-one-out advantages. At a ratio of 1 all losses have the same gradient; GSPO differs on-policy only by the "
-        "`sequence` aggregation that belongs to it.",
+        "Leave-one-out advantages. At a ratio of 1 all losses have the same gradient; on-policy GSPO differs only by "
+        "the `sequence` aggregation that belongs to it.",
         world, rows,
     )  # fmt: skip
 
@@ -49,8 +49,8 @@ def aggregations(dials: Dials) -> Section:
     )
     return section(
         "aggregations", "Aggregation of tokens",
-        "Leave-one-out advantages. `token` divides by a number of tokens that depends on the sample; `sequence` weights "
-        "every completion with 1 / its length.",
+        "Leave-one-out advantages. `token` divides by a number of tokens that depends on the sample; `sequence` "
+        "weights every completion with 1 / its length.",
         world, rows,
     )  # fmt: skip
 

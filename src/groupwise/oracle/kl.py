@@ -28,7 +28,7 @@ class Divergences(NamedTuple):
 
 
 def divergences(world: World, theta: Tensor, reference: Tensor, sampler: Tensor | None = None) -> Divergences:
-    """The truth, by sums over sequences and states; the text before a token is the sampler's (the policy's, if None)."""
+    """The truth, by sums over sequences and states; the text before a token is the sampler's (None: the policy's)."""
     leaf = theta.detach().requires_grad_()
     log_ratios = (world.token_logprobs(leaf) - world.token_logprobs(reference)).sum(-1)
     sequence = (world.probabilities(leaf) * log_ratios).sum(-1).mean()

@@ -10,6 +10,8 @@ from groupwise.oracle.report import Row, Section
 from groupwise.oracle.toys import Dials, toy
 
 COLUMNS = ("value", "std", "length", "to sequence", "to token", "to forward")
+WHERE = {"loss": "loss", "corrected": "loss × ratio", "reward": "reward"}
+"""How the report names the places."""
 REFERENCE, STALE = 1.0, 0.3
 """Standard deviation of the difference in logits between the policy and its reference, and an older policy."""
 
@@ -25,7 +27,7 @@ def kl(dials: Dials) -> Section:
         for place in get_args(Place):
             for estimator in KL_ESTIMATORS:
                 found = expected(world.world, world.theta, reference, estimator, place, sampler)
-                rows.append(Row(f"{name}: {estimator} in {_WHERE[place]}", _figures(found, truth)))
+                rows.append(Row(f"{name}: {estimator} in {WHERE[place]}", _figures(found, truth)))
     return Section(
         "kl", "KL estimators",
         "`value` and `std` are in units of the true divergence, 1 is right; `length` is that of the expected gradient "
@@ -33,9 +35,6 @@ def kl(dials: Dials) -> Section:
         "of whole sequences, of each token given the text before it, and of KL(ref ‖ π) of each token.",
         str(world), COLUMNS, tuple(rows),
     )  # fmt: skip
-
-
-_WHERE = {"loss": "loss", "corrected": "loss × ratio", "reward": "reward"}
 
 
 def _figures(found: KlEstimate, truth: Divergences) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ class Published(NamedTuple):
     @property
     def is_grpo(self) -> bool:
         """Whether the group's trainer runs it, so that its whole setting can be gone through."""
-        return self.keys.get("algorithm", "grpo") == "grpo"
+        return "algorithm" not in self.keys
 
 
 _SURROGATE = {"loss.policy_loss": "clipped_ratio", "loss.clip_low": 0.2, "loss.clip_high": 0.2}
@@ -48,8 +48,8 @@ PUBLISHED: dict[str, Published] = {
         "arXiv:2503.14476",
         {"grpo.advantage": "group_normalised", **_SURROGATE, "loss.clip_high": 0.28, "loss.aggregation": "token",
          "loss.truncated": "mask", "grpo.refill_rounds": 3},
-        "clip-higher, token loss, overlong filtering and dynamic sampling, each of its own; soft overlong punishment "
-        "is the reward part `overlong`, instead of filtering",
+        "clip-higher, token loss, overlong filtering and dynamic sampling can each be had alone; soft overlong "
+        "punishment, instead of filtering, is the reward part `overlong`",
     ),
     "GSPO": Published(
         "arXiv:2507.18071",

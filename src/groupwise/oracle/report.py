@@ -10,6 +10,14 @@ from groupwise.oracle.toys import Toy
 FIGURES = ("cosine", "scale", "bias", "noise")
 """What most sections say of an estimator; the properties of `Estimated`."""
 
+LEGEND = {
+    "cosine": "cosine of the angle between the expected gradient E[g] and the true one ∇J; 1 is the right direction",
+    "scale": "length of E[g] along ∇J; other than 1 is no harm where the cosine is 1: the learning rate takes it up",
+    "bias": "|E[g] - ∇J| / |∇J|: what no number of samples averages away, a wrong scale included",
+    "noise": "standard deviation of one batch's gradient in units of |E[g]|; n batches divide it by √n",
+}
+"""What the columns mean."""
+
 
 class Row(NamedTuple):
     """One setting."""

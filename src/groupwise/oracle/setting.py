@@ -1,13 +1,15 @@
 """What the oracle is asked about: how a batch is drawn and judged, and how it becomes a gradient."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from groupwise.algorithms.policy_losses import Bounds
 
+Correction = Literal["none", "truncate", "mask"]
+Level = Literal["token", "sequence"]
 TokenAdvantages = Callable[[int, Sequence[int], Sequence[float]], list[Tensor]]
 """A group's prompt, sequences and rewards -> one advantage per token of each sequence, (T,)."""
 
@@ -20,7 +22,7 @@ class Setting:
     advantage: str | TokenAdvantages = "group_mean"
     """A name in ADVANTAGES, or what gives each token its own."""
     policy_loss: str = "clipped_ratio"
-    bounds: Bounds = Bounds()
+    bounds: Bounds = field(default_factory=Bounds)
     aggregation: str = "constant"
     truncated: Literal["keep", "mask"] = "keep"
     dead_groups: Literal["keep", "again", "other"] = "keep"
@@ -30,8 +32,8 @@ class Setting:
     """Chance that the verifier pays 1 for what deserves 0."""
     false_negative: float = 0.0
     """Chance that the verifier pays 0 for what deserves more."""
-    correction: Literal["none", "truncate", "mask"] = "none"
-    correction_level: Literal["token", "sequence"] = "token"
+    correction: Correction = "none"
+    correction_level: Level = "token"
     correction_cap: float = 2.0
 
 

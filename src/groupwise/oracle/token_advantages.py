@@ -58,16 +58,14 @@ def critic(dials: Dials) -> Section:
     poor = perfect + random_logits(world.world, "critic", world.seed, spread=0.3)[:, 0]
     critics = {"perfect": perfect, "poor": poor, "zero": torch.zeros_like(perfect)}
     settings = {
-        f"{name}, γ = {gamma:g}, λ = {lam:g}": Setting(
-            world.group_size, by_critic(world.world, values, gamma, lam)
-        )
+        f"{name}, γ = {gamma:g}, λ = {lam:g}": Setting(world.group_size, by_critic(world.world, values, gamma, lam))
         for name, values in critics.items()
         for gamma, lam in ((1.0, 1.0), (1.0, 0.95), (1.0, 0.0), (0.9, 1.0))
     }
     return section(
         "critic", "Generalised advantages",
-        "A critic that knows the expected reward of every state, the same with errors of 0.3, and none at all. λ = 1 is "
-        "unbiased whatever the critic says, and any λ is with a perfect one; γ below 1 favours short answers.",
+        "A critic that knows the expected reward of every state, the same with errors of 0.3, and none at all. λ = 1 "
+        "is unbiased whatever the critic says, and any λ is with a perfect one; γ below 1 favours short answers.",
         world, on_policy_rows(world, settings),
     )  # fmt: skip
 
@@ -117,9 +115,7 @@ def _part_row(world: Toy, advantage: str) -> Row:
 
 def part_scales(world: Toy, found: Estimated) -> list[float]:
     """How much of each part's gradient an estimate holds, by least squares."""
-    own = [
-        world.world.paying(part[..., None]).gradient(world.theta) for part in world.world.parts.unbind(-1)
-    ]
+    own = [world.world.paying(part[..., None]).gradient(world.theta) for part in world.world.parts.unbind(-1)]
     basis = torch.stack([gradient.flatten() for gradient in own], 1)
     scales: list[float] = torch.linalg.lstsq(basis, found.mean.flatten()[:, None]).solution[:, 0].tolist()
     return scales

@@ -61,7 +61,7 @@ def toy(
     """A world of the given sizes, where the dials do not say otherwise.
 
     Rewards are 0 and 1 (`finished`: 1 only where the completion stopped by itself), `graded` in quarters, or of two
-    `parts`: 0 or 1 for being right, 0 or 0.2 for its form.
+    `parts`: 0 or 1 for being right, 0 or 0.2 for the form, which what is right always has.
 
     Raises:
         ConfigError: too many sequences.
@@ -79,7 +79,7 @@ def toy(
     right = bare.paying(_right(bare, theta, aims, dials.seed, only_finished=rewards == "finished"))
     theta = _with_pass_rates(right, theta, aims)
     if rewards == "parts":
-        form = 0.2 * _right(bare, theta, aims, dials.seed + 1)
+        form = 0.2 * torch.maximum(right.parts, _right(bare, theta, aims, dials.seed + 1))
         return Toy(bare.paying(torch.cat([right.parts, form], -1)), theta, G, dials.seed)
     return Toy(right, theta, G, dials.seed)
 
@@ -96,7 +96,7 @@ def _right(world: World, theta: Tensor, aims: Tensor, seed: int, only_finished: 
 
 
 def _with_pass_rates(world: World, theta: Tensor, aims: Tensor) -> Tensor:
-    """The policy nearby that has the pass rates aimed at: Newton steps on the log-odds, along each prompt's gradient."""
+    """The policy nearby with the pass rates aimed at: Newton steps on the log-odds, along each prompt's gradient."""
     for _ in range(20):
         rates = (world.probabilities(theta) * world.rewards).sum(-1)
         gradient = world.gradient(theta).view(world.num_prompts, -1) * world.num_prompts

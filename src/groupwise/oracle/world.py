@@ -117,11 +117,12 @@ class World:
 
 def num_sequences(num_tokens: int, max_length: int) -> int:
     """S, without making a world."""
-    others = num_tokens - 1
-    return sum(others**length for length in range(max_length)) + others**max_length
+    lengths: list[int] = [(num_tokens - 1) ** before for before in range(max_length)]
+    return sum(lengths) + (num_tokens - 1) * lengths[-1]
 
 
 def random_logits(world: World, *purpose: int | str, spread: float = 1.0) -> Tensor:
     """(K, V) float64 normal logits of an arbitrary policy; the same for the same purpose."""
     numbers = uniforms(key("oracle", *purpose), range(world.num_states * world.num_tokens))
-    return torch.special.ndtri(torch.from_numpy(numbers)).view(world.num_states, -1) * spread
+    normal: Tensor = torch.special.ndtri(torch.from_numpy(numbers))
+    return normal.view(world.num_states, -1) * spread

@@ -11,7 +11,7 @@ A CUDA graph runs the kernels that were recorded, on the addresses that were rec
 
 Cache, copies and graphs stay allocated between calls. They are made anew, graphs included, when a call needs a larger
 cache, when a weight has another address, or when the computation has another dtype. Where that memory is wanted for
-training, `sampling.cuda_graphs = false` does without it.
+training, `sampling.cuda_graphs = false` does without it; `release` frees it once.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.decode import Step, model_inputs
 from groupwise.rollout.kv_cache import KvCache, Shape
 
-MAX_GRAPHS = 128
+MAX_GRAPHS = 64
 """Graphs kept; the one longest unused goes first."""
 SHORTEST_SUFFIX = 64
 """Shorter completions are padded to this many tokens: more graphs would not pay."""
@@ -178,3 +178,8 @@ def graph_decoder(policy: Policy, largest: Shape) -> Iterator[GraphDecoder]:
     decoder.begin(policy, largest)
     yield decoder
     _DECODERS[policy.model] = decoder
+
+
+def release(policy: Policy) -> None:
+    """Free what is kept for the policy's model: graphs, keys and values, copies of weights."""
+    _DECODERS.pop(policy.model, None)

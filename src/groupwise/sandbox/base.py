@@ -23,8 +23,9 @@ class SandboxConfig(Section):
     """Address of the remote executor; only with `tier = "remote"`."""
     num_workers: int = Field(default=2, ge=1)
     """Programs that run at one time."""
-    wall_s: float = Field(default=4.0, gt=0, allow_inf_nan=False)
-    """Seconds of wall-clock time a program may take; the parent keeps this deadline."""
+    wall_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    """Seconds of wall-clock time a program may take; the parent keeps this deadline. It is there for programs that
+    wait: the others end by `cpu_s`, which does not depend on how busy the machine is."""
     cpu_s: int = Field(default=2, ge=1)
     """Seconds of processor time a process may take."""
     memory_mb: int = Field(default=512, ge=128)

@@ -47,7 +47,7 @@ class ForkServer:
         with theirs:
             process = subprocess.Popen(
                 command,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=[filter_fd],

@@ -32,9 +32,8 @@ def tester_program(setup: str, names: Sequence[str], tests: Sequence[str]) -> Pr
 
 def read_answers(result: RunResult, num_calls: int) -> list[Answer]:
     """One answer per call, whatever the program wrote; output beyond the last answer spoils them all."""
-    lines = result.stdout.split(b"\n")[:-1]
-    is_whole = not result.stdout or result.stdout.endswith(b"\n")
-    if len(lines) > num_calls or not is_whole:
+    *lines, rest = result.stdout.split(b"\n")
+    if len(lines) + bool(rest) > num_calls:
         return [Answer(None, "it wrote something else than its answers")] * num_calls
     missing = Answer(None, f"no answer: {describe_end(result)}")
     return [_read_answer(line) for line in lines] + [missing] * (num_calls - len(lines))

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, S
 from groupwise.sandbox.functions import read_answers, solver_program
 
 _UNKNOWN_VALUE = ("a value that no probe computes", 7919)
+_HONEST = "stdout "
+_ATTACK_S = 2.0
+"""Seconds an attack has, where the sandbox gives no fewer."""
 _CLAIM = re.compile(r"([A-Z]{1,20})(?:\s+(.*))?")
 _MIN_SECRET = 6
 """Shorter texts of the host could occur in any output."""
@@ -61,7 +65,8 @@ def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: tuple[str, .
         if asks_for_function
         else Program(probe["code"], stdin=probe["stdin"].encode())
     )
-    result = sandbox.run(program)
+    is_honest = probe["expected"].startswith(_HONEST)
+    result = sandbox.run(program if is_honest else replace(program, wall_s=min(_ATTACK_S, sandbox.config.wall_s)))
     fault = _function_fault(result) if asks_for_function else _output_fault(result, probe, sandbox.config, secrets)
     if not fault and sandbox.run(Program("print(6)")).stdout != b"6\n":
         fault = "the sandbox did not survive it"
@@ -77,8 +82,8 @@ def _function_fault(result: RunResult) -> str:
 def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: tuple[str, ...]) -> str:
     """What got through, in words; empty when nothing did."""
     text, expected = result.stdout.decode("utf-8", errors="replace"), probe["expected"]
-    if expected.startswith("stdout "):
-        return "" if text.strip() == expected.removeprefix("stdout ") else f"an honest program printed {text[:80]!r}"
+    if expected.startswith(_HONEST):
+        return "" if text.strip() == expected.removeprefix(_HONEST) else f"an honest program printed {text[:80]!r}"
     if result.status is Status.FAILED:
         return result.evidence or "the sandbox failed"
     leaked = next((secret for secret in secrets if secret in text and secret not in probe["code"]), None)

@@ -96,6 +96,13 @@ def test_no_steps_at_all_are_exactly_zero() -> None:
     assert supervised([[], []], [2, 3]) == [[0.0] * 2, [0.0] * 3]
 
 
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_process_supervision_keeps_the_dtype(reward: float) -> None:
+    rewards = torch.tensor([0.0, reward], dtype=torch.float64)
+    (found,) = process_supervision([rewards], [torch.tensor([1, 2])], [2])
+    assert found.dtype is torch.float64
+
+
 def test_completions_and_their_steps_must_match() -> None:
     with pytest.raises(ValueError, match="shorter"):
         supervised([[(1, 0.0)], [(1, 1.0)]], [1])

@@ -136,6 +136,13 @@ def test_the_report_carries_no_gradient() -> None:
     assert not any(part.requires_grad for part in found[1:])
 
 
+def test_a_term_with_coefficient_zero_is_left_out_whatever_it_is() -> None:
+    known = tokens(entropy=torch.full((6,), math.inf), ref_logprobs=torch.full((6,), 1e4).double())
+    found = token_loss(known, Objective())
+    assert found.kl.isinf().all()
+    assert found.loss.isfinite().all()
+
+
 def test_a_term_without_a_reference_is_refused() -> None:
     with pytest.raises(ValueError, match=r"coefficient 0\.25 needs the reference"):
         token_loss(tokens(ref_logprobs=None), Objective(kl_coef=0.25))

@@ -210,7 +210,7 @@ def slow_slopes(name: str, tokens: Batch, bounds: Bounds, step: float = 1e-5) ->
     slopes = []
     for t in range(len(still)):
         above, below = (
-            math.fsum(SLOW[name](still[:t] + [still[t] + h] + still[t + 1 :], still, old, advantages, lengths, bounds))
+            math.fsum(SLOW[name]([*still[:t], still[t] + h, *still[t + 1 :]], still, old, advantages, lengths, bounds))
             for h in (step, -step)
         )
         slopes.append((above - below) / (2 * step))

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.statistics import Z_95, Estimate, majority, mean_share, paired_difference, pass_at_k
+from groupwise.algorithms.statistics import (
+    T_95,
+    Z_95,
+    Estimate,
+    majority,
+    mean_over_seeds,
+    mean_share,
+    paired_difference,
+    pass_at_k,
+)
 
 
 @pytest.mark.parametrize("n", range(1, 7))
@@ -95,6 +104,50 @@ def test_paired_difference_of_one_problem_knows_nothing() -> None:
 def test_paired_difference_needs_the_same_problems() -> None:
     with pytest.raises(ValueError, match="got 2 and 1"):
         paired_difference([0.0, 1.0], [1.0])
+
+
+def beyond(quantile: float, freedom: int) -> float:
+    """Chance that Student's t of so many degrees of freedom lies beyond ± the quantile: Simpson's rule."""
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    steps = 2000
+    heights = [(1 + (quantile * i / steps) ** 2 / freedom) ** (-(freedom + 1) / 2) for i in range(steps + 1)]
+    inner = heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1]
+    return 1 - 2 * scale * inner * quantile / steps / 3
+
+
+@pytest.mark.parametrize("freedom", range(1, 31))
+def test_the_quantiles_are_students(freedom: int) -> None:
+    assert len(T_95) == 30
+    assert beyond(T_95[freedom - 1] - 0.0006, freedom) > 0.05 > beyond(T_95[freedom - 1] + 0.0006, freedom)
+
+
+def test_the_normal_quantile_is_the_normal_distributions() -> None:
+    assert math.erf(Z_95 / math.sqrt(2)) == pytest.approx(0.95, abs=1e-12)
+
+
+def test_mean_over_seeds_by_hand() -> None:
+    # deviations -1, 0 and 1: std 1, two degrees of freedom
+    half = 4.303 / math.sqrt(3)
+    assert mean_over_seeds([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2.0 - half, 2.0 + half), abs=1e-9)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=40))
+def test_mean_over_seeds_equals_its_loop(values: list[float]) -> None:
+    mean = math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1))
+    half = T_95[min(len(values), 31) - 2] * std / math.sqrt(len(values))
+    assert mean_over_seeds(values) == pytest.approx((mean, mean - half, mean + half), abs=1e-9)
+
+
+def test_one_run_knows_nothing_of_its_spread() -> None:
+    assert mean_over_seeds([0.5]) == Estimate(0.5, -math.inf, math.inf)
+    nothing = mean_over_seeds([])
+    assert math.isnan(nothing.value)
+    assert nothing[1:] == (-math.inf, math.inf)
+
+
+def test_equal_runs_have_an_interval_of_a_point() -> None:
+    assert mean_over_seeds([0.1] * 3) == Estimate(0.1, 0.1, 0.1)  # rounding of mean and spread is cut off
 
 
 @pytest.mark.parametrize(

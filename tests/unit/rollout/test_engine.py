@@ -15,7 +15,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.rollout.collect import collect, sample_keys
 from groupwise.rollout.engine import PREFILL_TOKENS, Request, Sampled, generate
-from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Problem
 
@@ -98,6 +98,65 @@ def test_prompts_beyond_one_prefill_are_computed_alike(
     monkeypatch.setattr("groupwise.rollout.engine.PREFILL_TOKENS", 6)
     assert PREFILL_TOKENS > 6
     assert_same(generate(policy, requests(), CONFIG), expected)
+
+
+@pytest.mark.parametrize("max_rows", [2, 5, 256])
+def test_each_group_is_reported_once_as_soon_as_it_has_finished(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, max_rows: int
+) -> None:
+    policy, asked = stopping(tiny_policy()), [*requests(), Request((7, 8), ())]
+    config = CONFIG.model_copy(update={"max_live_completions": max_rows})
+    reports: list[tuple[int, list[Sampled], int]] = []
+    steps = 0
+
+    def counted(*arguments: Any) -> Drawn:
+        nonlocal steps
+        steps += 1
+        return draw(*arguments)
+
+    monkeypatch.setattr("groupwise.rollout.engine.draw", counted)
+    sampled = generate(policy, asked, config, lambda request, group: reports.append((request, group, steps)))
+    assert sorted(request for request, *_ in reports) == [0, 1, 2, 3, 4]
+    for request, group, _ in reports:
+        assert_same([group], [sampled[request]])
+    assert reports[0][0] == 4  # nothing was asked for: nothing to wait for
+    assert reports[0][2] == 0
+    last = [step for _, _, step in reports]
+    assert last == sorted(last)
+    assert last[1] < last[-1] == steps  # others went on
+    if max_rows == 256:  # all began together, so a group has finished when its longest completion has
+        for request, group, step in reports[1:]:
+            assert step == max(len(one.token_ids) for one in group), request
+
+
+def test_what_a_callback_computes_can_be_differentiated(tiny_policy: Callable[..., Policy]) -> None:
+    policy = stopping(tiny_policy())
+    losses = []
+
+    def train(request: int, group: list[Sampled]) -> None:
+        packed = pack([Sequences(requests()[request].token_ids, [one.token_ids for one in group])])
+        losses.append(policy.token_logprobs(packed).logprobs.sum())
+
+    generate(policy, requests(), CONFIG, train)
+    torch.stack(losses).sum().backward()
+    assert all(parameter.grad is not None for parameter in policy.model.parameters())
+
+
+def test_no_request_is_no_report(tiny_policy: Callable[..., Policy]) -> None:
+    generate(tiny_policy(), [], CONFIG, lambda request, group: pytest.fail("nothing was asked for"))
+
+
+def test_a_prompt_is_prefilled_once(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    prefilled: list[tuple[int, ...]] = []
+
+    def watched(sequences: Any, device: Any) -> Any:
+        prefilled.extend(tuple(one.prompt) for one in sequences)
+        return pack(sequences, device)
+
+    monkeypatch.setattr("groupwise.rollout.engine.pack", watched)
+    config = CONFIG.model_copy(update={"max_live_completions": 2})
+    generate(stopping(tiny_policy()), requests(), config)
+    assert prefilled == [request.token_ids for request in requests()]
 
 
 def test_equal_keys_and_prompts_give_equal_completions(tiny_policy: Callable[..., Policy]) -> None:

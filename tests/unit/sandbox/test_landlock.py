@@ -16,7 +16,7 @@ from groupwise.sandbox.opening import open_sandbox
 def landlock() -> Iterator[Sandbox]:
     if landlock_version() == 0:
         pytest.skip(f"Linux {platform.release()} here has no landlock")
-    with open_sandbox(SandboxConfig(tier="landlock", wall_s=1.5, cpu_s=1)) as sandbox:
+    with open_sandbox(SandboxConfig(tier="landlock", cpu_s=1)) as sandbox:
         yield sandbox
 
 

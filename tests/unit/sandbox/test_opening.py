@@ -49,16 +49,14 @@ def test_a_leak_is_named(sandbox: Sandbox, program: str, name: str) -> None:
         check(Leaky(sandbox, program))
 
 
-@pytest.mark.parametrize(
-    ("part", "refused"), [("sandbox_filter", "the network"), ("run_filter", "signals to others")]
-)
+@pytest.mark.parametrize(("part", "refused"), [("sandbox_filter", "the network"), ("run_filter", "signals to others")])
 def test_without_its_filters_it_does_not_open(
     bubblewrap: None, monkeypatch: pytest.MonkeyPatch, part: str, refused: str
 ) -> None:
     place = local if part == "sandbox_filter" else sys.modules["groupwise.sandbox.bubblewrap"]
     monkeypatch.setattr(place, part, lambda machine: ALLOW_ALL)
     with pytest.raises(SandboxError, match=refused):
-        open_sandbox(SandboxConfig(wall_s=0.7))
+        open_sandbox(SandboxConfig(wall_s=3))
 
 
 def test_bubblewrap_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

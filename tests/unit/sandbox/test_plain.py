@@ -21,7 +21,9 @@ values = st.recursive(
 json_data = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(["tuple", "set", "frozenset", "dict", "bytes", "complex", "object", "type", "x"]), inner, max_size=2
+        st.sampled_from(["tuple", "set", "frozenset", "dict", "bytes", "complex", "object", "type", "x"]),
+        inner,
+        max_size=2,
     ),
     max_leaves=20,
 )  # fmt: skip

@@ -7,18 +7,23 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import DataError
+from groupwise.sandbox import probes
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import read_probes, run_probes
 
 PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/code.jsonl"
 collected = pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
-CONFIG = SandboxConfig(wall_s=0.5, cpu_s=1)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_ATTACK_S", 0.5)
 
 
 @collected
 def test_collected_attacks(bubblewrap: None) -> None:
-    with open_sandbox(CONFIG) as sandbox:
+    with open_sandbox(SandboxConfig(cpu_s=1)) as sandbox:
         results = run_probes(sandbox, read_probes(PROBES))
     assert len(results) == 37
     assert [result for result in results if not result.contained] == []
@@ -29,9 +34,10 @@ def test_collected_attacks_as_an_ordinary_user(bubblewrap: None, as_ordinary_use
     text = f"""
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox.probes import run_probes
-with open_sandbox(SandboxConfig(wall_s=0.5, cpu_s=1)) as sandbox:
-    results = run_probes(sandbox, {read_probes(PROBES)!r})
+from groupwise.sandbox import probes
+probes._ATTACK_S = 0.5
+with open_sandbox(SandboxConfig(cpu_s=1)) as sandbox:
+    results = probes.run_probes(sandbox, {read_probes(PROBES)!r})
 print(len(results), [result for result in results if not result.contained])
 """
     assert as_ordinary_user(text) == "37 []\n"

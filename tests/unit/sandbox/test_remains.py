@@ -64,8 +64,8 @@ def adopter() -> Iterator[None]:
 
 def run_hostile(count: int, wall_s: float) -> None:
     before, remained = descendants(os.getpid()), remains()
-    with open_sandbox(SandboxConfig(wall_s=wall_s, cpu_s=1)) as sandbox:
-        sandbox.run_many([Program(HOSTILE[number % len(HOSTILE)]) for number in range(count)])
+    with open_sandbox(SandboxConfig(cpu_s=1)) as sandbox:
+        sandbox.run_many([Program(HOSTILE[number % len(HOSTILE)], wall_s=wall_s) for number in range(count)])
         sandbox.run_many([Program(command=("sh", "-c", "(setsid sleep 600 &); sleep 600"), wall_s=wall_s)])
         assert sandbox.run(Program("import os; print(os.listdir('.'))", wall_s=9)).stdout == b"[]\n"
     assert descendants(os.getpid()) - before == set()

@@ -77,12 +77,22 @@ def test_an_honest_executor(sandbox: Sandbox, serve: Callable[[Answer], str]) ->
         assert remote.run(Program("import os; os.abort()")).exit_code == -6
 
 
+def result(**changes: Any) -> bytes:
+    """A reply with one result."""
+    fields = {"status": "exited", "exit_code": 0, "stdout": "", "stderr": "", "seconds": 0, "evidence": ""} | changes
+    return json.dumps({"results": [[fields]]}).encode()
+
+
+def test_the_smallest_reply(serve: Callable[[Answer], str]) -> None:
+    remote = RemoteSandbox(SandboxConfig(tier="remote", url=serve(lambda body: result())))
+    assert remote.run(Program("")) == RunResult(Status.EXITED, 0, b"", b"", 0.0)
+
+
 @pytest.mark.parametrize(
     "reply",
     [b"", b"nonsense", b"[]", b"{}", b'{"results": []}', b'{"results": [[]]}', b'{"results": [[{"status": "exited"}]]}',
      b"[" * 100_000,
-     b'{"results": [[{"status": "fine", "exit_code": 0, "stdout": "", "stderr": "", "seconds": 0, "evidence": ""}]]}',
-     b'{"results": [[{"status": "exited", "exit_code": 0, "stdout": "?", "stderr": "", "seconds": 0, "evidence": ""}]]}'],
+     result(status="fine"), result(stdout="?"), result(exit_code="x"), result(seconds=None)],
 )  # fmt: skip
 def test_a_broken_executor_is_no_finding(serve: Callable[[Answer], str], reply: bytes) -> None:
     remote = RemoteSandbox(SandboxConfig(tier="remote", url=serve(lambda body: reply)))
@@ -91,5 +101,5 @@ def test_a_broken_executor_is_no_finding(serve: Callable[[Answer], str], reply: 
 
 
 def test_an_executor_that_is_not_there() -> None:
-    with pytest.raises(SandboxError, match="new processes: failed .*refused"):
+    with pytest.raises(SandboxError, match=r"new processes: failed .*refused"):
         open_sandbox(SandboxConfig(tier="remote", url="http://127.0.0.1:9/"))

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
+from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import CodeVerifier, Request, VerifierConfig, make_verifier
 from groupwise.verifiers.code_tests import read_tests, same_tokens
 
-PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/code.jsonl"
-LIMITS = SandboxConfig(cpu_s=1, wall_s=3)
+DATA = Path(__file__).parents[4] / "shared/data"
+PROBES = DATA / "attack_probes/code.jsonl"
+LIMITS = SandboxConfig(cpu_s=1)
 ADD = {
     "form": "calls",
     "entry_point": "add",
@@ -66,7 +68,7 @@ def judge(sandbox: Sandbox, data: dict[str, Any], source: str, **options: Any) -
 
 @pytest.mark.parametrize(
     ("data", "source"),
-    [(ADD, RIGHT), (ADD, "print('noise')\ndef add(a, b):\n  print(a)\n  return a + b\nif __name__ == '__main__': 1 / 0"),
+    [(ADD, RIGHT), (ADD, "print('a')\ndef add(a, b):\n  print(a)\n  return a + b\nif __name__ == '__main__': 1 / 0"),
      (ADD, "add = lambda *a: sum(a[1:], a[0])"), (SUM, "print(sum(map(int, input().split())))"),
      (SUM, "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nquit()"), (CHECK, ROOT)],
 )  # fmt: skip
@@ -89,7 +91,7 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
         ("import numpy_that_is_not_there", "ModuleNotFoundError"),
         ("", "no fenced python block"),
         ("pass", "it does not define add"),
-        ("while True: pass", "processor time"),
+        ("while True: pass", "no answer"),
         ("import os; os.abort()", "Aborted"),
         ("import sys; sys.exit(0)", "no answer"),
         ("import os; os._exit(0)", "no answer"),
@@ -98,7 +100,7 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
         ("import atexit, os\natexit.register(lambda: os._exit(0))\ndef add(a, b): raise ValueError", "ValueError"),
         ("def add(a, b): return b'x' * 999999", "KiB"),
         ("class E(list):\n  __eq__ = lambda s, o: True\ndef add(a, b): return E()", "plain data"),
-        ("class E(int):\n  __eq__ = lambda s, o: True\n  __repr__ = lambda s: '5'\ndef add(a, b): return E(5)", "plain"),
+        ("class E(int):\n  __eq__ = lambda s, o: True\n  __repr__ = lambda s: '5'\ndef add(a, b): return E(5)", "data"),
         ("class E:\n  __class__ = int\ndef add(a, b): return E()", "plain data"),
         ("def add(a, b):\n  x = []\n  x.append(x)\n  return x", "PlainError"),
         ("def add(a, b):\n  while True: yield 1", "plain data"),
@@ -114,7 +116,7 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
         ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'[' * 9999 + b'\\n')\n  except OSError: pass\n"
          "os._exit(0)", "plain data"),
         ("import builtins, inspect\ndef add(a, b):\n  out = []\n  f = inspect.currentframe()\n  while f:\n"
-         "    out += [v for v in f.f_locals.values() if v in (5, [1, 2], 7918.5)]\n    f = f.f_back\n  return out[0]",
+         "    out += [v for v in f.f_locals.values() if v == 7918.5]\n    f = f.f_back\n  return out[0]",
          "IndexError"),
         ("import gc\ndef add(a, b):\n  return next(o for o in gc.get_objects() if o == [1, 2])", "StopIteration"),
     ],
@@ -132,7 +134,7 @@ def test_wrong_programs_and_attacks_on_calls(sandbox: Sandbox, source: str, evid
     [
         ("print(6)", "test 2 of 2: it printed '6"), ("print('6 6')", "test 1 of 2"), ("", "no fenced"),
         ("pass", "test 1 of 2: it printed ''"), ("print(6); exit(3)", "exit status 3"), ("1/0", "ZeroDivisionError"),
-        ("print(6, flush=True)\nimport time; time.sleep(9)", "within 3 s"), ("while 1: print(6)", "KiB"),
+        ("while 1: print(6)", "KiB"),
         ("import os; os.write(1, b'\\xff\\x00')", "it printed"), ("print(6)\nprint(6)", "test 1 of 2"),
     ],
 )  # fmt: skip
@@ -155,7 +157,6 @@ def test_wrong_programs_on_standard_input(sandbox: Sandbox, source: str, evidenc
         ("def root(x):\n  import os; os._exit(0)", "ended before it answered"),
         ("class E(float):\n  __eq__ = lambda s, o: True\n  __mul__ = __rmul__ = lambda s, o: s\n"
          "def root(x): return E(1)", "test 1 of 3: TypeError"),
-        ("def root(x):\n  import time; time.sleep(60)", "not reached: it did not end"),
         ("def root(x): return 'x' * 10**7", "ended before it answered"),
         ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'{\"value\": 1}\\n' * 50)\n  except OSError: pass\n"
          "def root(x): return 1", "test 1 of 3"),
@@ -167,6 +168,15 @@ def test_wrong_programs_and_attacks_on_python_tests(sandbox: Sandbox, source: st
     assert verdict.outcome is Outcome.WRONG, verdict.evidence
     assert evidence in verdict.evidence
     assert verdict.reward == 0
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_programs_that_wait_are_wrong(sandbox: Sandbox, form: str) -> None:
+    source = "import time\ndef add(a, b): time.sleep(60)\nroot = add\nif __name__ == '__main__': add(1, 2)"
+    with open_sandbox(SandboxConfig(wall_s=1.5, num_workers=1)) as hasty:
+        verdict = judge(hasty, FORMS[form], source, partial_credit=0.5)
+    assert (verdict.outcome, verdict.reward) == (Outcome.WRONG, 0)
+    assert "did not end within 1.5 s" in verdict.evidence
 
 
 def test_objects_stay_with_the_solver(sandbox: Sandbox) -> None:
@@ -203,7 +213,12 @@ def test_all_parts_of_a_right_program(sandbox: Sandbox) -> None:
 def test_requests_are_answered_in_order_and_equal_ones_run_once(sandbox: Sandbox, monkeypatch: Any) -> None:
     runs = []
     run_many = type(sandbox).run_many
-    monkeypatch.setattr(type(sandbox), "run_many", lambda self, programs: runs.extend(programs) or run_many(self, programs))
+
+    def count(self: Sandbox, programs: Any) -> list[RunResult]:
+        runs.extend(programs)
+        return run_many(self, programs)
+
+    monkeypatch.setattr(type(sandbox), "run_many", count)
     problems = [Problem(f"p{n}", "q", "", data={**SUM, "tests": [{"input": "", "output": str(n)}]}) for n in range(3)]
     texts = [fenced(f"print({n})") for n in (0, 1, 9)] + ["none"]
     requests = [Request(problem, text) for problem in problems for text in texts] * 2
@@ -224,7 +239,8 @@ class Broken(Sandbox):
         return [RunResult(Status.FAILED, None, b"", b"", 0.0, "gone") for _ in programs]
 
     def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
-        return [(self.run_many([1])[0], self.run_many([1])[0]) for _ in pairs]
+        failed = Broken.run_many(self, [None])[0]
+        return [(failed, failed) for _ in pairs]
 
     def close(self) -> None:
         return
@@ -266,7 +282,7 @@ def test_it_opens_and_closes_a_sandbox_of_its_own(sandbox: Sandbox) -> None:
 @pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
 def test_collected_attacks_on_verdicts_fail(sandbox: Sandbox) -> None:
     rows = [row for row in map(json.loads, PROBES.read_text().splitlines()) if row["id"].startswith("af-")]
-    assert len(rows) > 10
+    assert len(rows) == 10
     calls = {"form": "calls", "entry_point": "F", "calls": [{"args": "([3, 1, 2],)", "expected": "[1, 2, 3]"}]}
     python = {"form": "python", "setup": "", "names": ["F"], "tests": ["assert F([3, 1, 2]) == [1, 2, 3]"]}
     for row in rows:
@@ -275,10 +291,38 @@ def test_collected_attacks_on_verdicts_fail(sandbox: Sandbox) -> None:
             assert verdict.outcome is Outcome.WRONG, (row["id"], data["form"], verdict.evidence)
 
 
+def rejected_references(sandbox: Sandbox, file: str, form: str, every: int) -> list[str]:
+    task = Code(CodeConfig(path=str(DATA / file), format=form, only_test=True))  # type: ignore[arg-type]
+    problems = task.problems("test")[::every]
+    requests = [Request(problem, task.template.gold_answer(problem)) for problem in problems]
+    verdicts = CodeVerifier(VerifierConfig(), sandbox).verify_many(requests)
+    pairs = zip(problems, verdicts, strict=True)
+    return [problem.id for problem, verdict in pairs if verdict.outcome is not Outcome.CORRECT]
+
+
+COLLECTIONS = [("humaneval/HumanEval.jsonl.gz", "humaneval", 5), ("mbpp/mbpp.jsonl", "mbpp", 33),
+               ("code_contests_small/code_contests_test.json", "stdio", 10)]  # fmt: skip
+collections = pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
+
+
+@collections
+@pytest.mark.parametrize(("file", "form", "every"), COLLECTIONS)
+def test_some_reference_programs_pass(sandbox: Sandbox, file: str, form: str, every: int) -> None:
+    assert rejected_references(sandbox, file, form, every) == []
+
+
+@collections
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "form", "every"), COLLECTIONS)
+def test_all_reference_programs_pass(file: str, form: str, every: int) -> None:
+    with open_sandbox(SandboxConfig()) as roomy:
+        assert set(rejected_references(roomy, file, form, 1)) <= {"mbpp/123"}, "one needs more processor time"
+
+
 @pytest.mark.parametrize(
     ("output", "expected", "tolerance", "same"),
     [("1 2\n", " 1\n2", 0, True), ("1.0", "1", 0, False), ("1.0", "1", 1e-6, True), ("1.0000001", "1", 1e-6, True),
-     ("1.001", "1", 1e-6, False), ("1000001", "1000000", 1e-5, True), ("nan", "1", 0.5, False), ("inf", "1", 0.5, False),
+     ("1.001", "1", 1e-6, False), ("1000001", "1000000", 1e-5, True), ("nan", "1", 0.5, False), ("inf", "1", 1, False),
      ("1_0", "10", 0.5, False), ("Yes", "yes", 0.5, False), ("", "", 0, True), ("1", "", 0, False),
      ("1e999", "5", 0.5, False), ("-1", "1", 0.5, False)],
 )  # fmt: skip

@@ -24,8 +24,8 @@ nothing else, inside \\boxed{}. Commands, further theorems, axioms and sorry are
 """Default template for Lean."""
 
 COQ = Template(
-    prompt="""Prove the theorem in Coq. Think inside <think> </think>, then give the tactics between Proof and Qed, and \
-nothing else, inside \\boxed{}. Commands, further theorems, axioms and admit are not allowed.
+    prompt="""Prove the theorem in Coq. Think inside <think> </think>, then give the tactics between Proof and Qed, \
+and nothing else, inside \\boxed{}. Commands, further theorems, axioms and admit are not allowed.
 {question}
 """,
     gold="<think></think>\\boxed{{\n{reference}\n}}",
@@ -48,8 +48,8 @@ class Minif2fConfig(StatementsConfig):
     template: Template = LEAN
     """How a problem becomes a prompt."""
     path: str = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
-    """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix` and
-    `formal_statement`; ProofNet comes in the same form."""
+    """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix`
+    and `formal_statement`; ProofNet comes in the same form."""
 
 
 class CoqStatementsConfig(StatementsConfig):
@@ -128,14 +128,14 @@ class Minif2f(StatementTask):
             VerifierError: the verifier misjudges one of the two.
         """
         problems = self.problems(split)
+        header = problems[0].data["header"] if problems else ""
         for value, wanted in ((2, Outcome.CORRECT), (3, Outcome.WRONG)):
-            data = {"statement": f"theorem groupwise_control : 1 + 1 = {value} := by", "header": ""}
-            data["header"] = problems[0].data["header"] if problems else ""
-            control = Problem(id="minif2f/control", question=data["statement"], reference="rfl", data=data)
+            statement = f"theorem groupwise_control : 1 + 1 = {value} := by"
+            control = Problem("minif2f/control", statement, "rfl", data={"statement": statement, "header": header})
             verdict = verify(control, self.template.gold_answer(control))
             if verdict.outcome is not wanted:
                 raise VerifierError(
-                    f"the verifier '{self.verifier}' finds `{data['statement']} rfl` {verdict.outcome}, not {wanted} "
+                    f"the verifier '{self.verifier}' finds `{statement} rfl` {verdict.outcome}, not {wanted} "
                     f"({verdict.evidence}); mend the template or Lean before training"
                 )
         warnings.warn(

@@ -1,6 +1,5 @@
 """What the verifiers of proofs share: the statement comes from the problem, only the proof from the completion."""
 
-import re
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -12,7 +11,8 @@ from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 MAX_LENGTH = 20_000
 """Characters of a proof that are read at most."""
-_FENCED = re.compile(r"```[A-Za-z0-9]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+SEARCHED = "/usr/local/bin:/usr/bin"
+"""Where the programs of proof assistants must stand for the sandbox to run them."""
 
 
 class ProofVerifier(Verifier):
@@ -83,8 +83,11 @@ def as_written(text: str, answer: str) -> str:
 
 def unfenced(answer: str) -> str:
     """The answer without a code fence around all of it."""
-    fenced = _FENCED.fullmatch(answer.strip())
-    return fenced[1] if fenced else answer
+    text = answer.strip()
+    if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
+        return answer
+    language, _, inside = text[3:-3].partition("\n")
+    return inside if language.strip().isalnum() or not language.strip() else text[3:-3]
 
 
 def _unreadable(reason: str) -> Finding:

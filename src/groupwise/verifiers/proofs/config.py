@@ -5,11 +5,16 @@ from pydantic import Field
 from groupwise.config import Section
 
 
+PATIENCE = 8
+"""By the clock a check may take so many times its limit, for the machine may be busy; then the verifier timed out."""
+
+
 class ProofConfig(Section):
     """How the verifiers `coq` and `lean` check proofs."""
 
     timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
-    """Seconds that checking one proof may take; a slower proof is wrong. A Lean server has as many again to answer."""
+    """Seconds of processor time that checking one proof may take (of a Lean server: its own limit); a slower proof is
+    wrong. Eight times as long by the clock and the outcome is `timeout`, for then the machine is to blame."""
     memory_mb: int = Field(default=4096, ge=256)
     """Memory in MiB that checking one proof may take in the sandbox. Mathlib needs about 4096."""
     lean_url: str = Field(default="", pattern=r"^(https?://\S+)?$")

@@ -1,6 +1,6 @@
 """Proofs for Coq, compiled by `coqc` in the sandbox.
 
-The statement never comes from the answer. Three things must hold, and each alone stops a forged proof:
+The statement never comes from the answer, and a proof must pass three fences:
 
 1. the script holds tactics only (`coq_script`);
 2. between our own `Theorem` and `Qed` it compiles, in a sandbox that ends with the run; only the compiled file leaves;
@@ -20,12 +20,11 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import Finding, VerifierConfig
-from groupwise.verifiers.proofs.base import ProofVerifier
+from groupwise.verifiers.proofs.base import SEARCHED, ProofVerifier
+from groupwise.verifiers.proofs.config import PATIENCE
 from groupwise.verifiers.proofs.coq_script import tactics_only
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
-SEARCHED = "/usr/local/bin:/usr/bin"
-"""Where programs stand that the sandbox can run."""
 CLOSED = b"Closed under the global context"
 _FINDLIB = b'path="/usr/local/lib/ocaml:/usr/lib/ocaml:/usr/lib64/ocaml"\n'  # the sandbox has no /etc/ocamlfind.conf
 _COQC = "export HOME=. OCAMLFIND_CONF=findlib.conf; coqc -q -noglob"
@@ -63,7 +62,7 @@ class CoqVerifier(ProofVerifier):
                 f"the verifier 'coq' needs the program coqc in {SEARCHED}; install it (Debian: apt-get install coq)"
             )
         self._sandbox = sandbox
-        self._statement_faults: dict[tuple[str, str], str] = {}
+        self._good_statements: set[tuple[str, str]] = set()
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
         """One finding per problem and proof; equal ones are checked once.
@@ -94,21 +93,30 @@ class CoqVerifier(ProofVerifier):
         """A script that did not compile: wrong, unless the statement does not compile either."""
         if compiled.status is Status.FAILED:
             return _crashed(f"the sandbox failed: {compiled.evidence}")
+        if compiled.status is Status.TIMEOUT:
+            return Finding(Outcome.TIMEOUT, compiled.evidence, job.script.strip())
+        fault = self._statement_fault(job)
+        if fault:
+            return _crashed(f"the problem's statement does not compile: {fault}")
+        return Finding(Outcome.WRONG, _complaint(compiled), job.script.strip())
+
+    def _statement_fault(self, job: _Job) -> str:
+        """Why the statement itself does not compile; empty if it does, which is found out once."""
         stated = job.header, job.statement
-        if stated not in self._statement_faults:
+        if stated not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
             result = self._run([self._program(f"{_COQC} Stated.v", source)])[0]
-            self._statement_faults[stated] = "" if _succeeded(result) else _complaint(result)
-        if self._statement_faults[stated]:
-            return _crashed(f"the problem's statement does not compile: {self._statement_faults[stated]}")
-        return Finding(Outcome.WRONG, _complaint(compiled), job.script.strip())
+            if not _succeeded(result):
+                return _complaint(result)
+            self._good_statements.add(stated)
+        return ""
 
     def _program(self, command: str, files: Mapping[str, str | bytes]) -> Program:
         limits, given = self.config.proof, {"findlib.conf": _FINDLIB, **files}
         return Program(
             command=("sh", "-c", command),
             files={name: text.encode() if isinstance(text, str) else text for name, text in given.items()},
-            wall_s=limits.timeout_s,
+            wall_s=PATIENCE * limits.timeout_s,
             cpu_s=math.ceil(limits.timeout_s),
             memory_mb=limits.memory_mb,
         )

@@ -9,7 +9,7 @@ import re
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 _COMMENT = re.compile(r"\(\*|\*\)")
-_PROOF = re.compile(r"\s*Proof(?:\s+using[^.]*)?\.(?=\s|$)")
+_PROOF = re.compile(r"\A\s*Proof(?:\s+using[^.]*)?\.(?=\s|$)")
 _END = re.compile(r"(?:^|(?<=\s))(?:Qed|Defined)\.\s*$")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)")
 _BULLETS = re.compile(r"(?:\s|[-+*{}]|[0-9]+\s*:|all\s*:)*")

@@ -10,7 +10,8 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome
 from groupwise.verifiers.base import Finding, VerifierConfig
-from groupwise.verifiers.proofs.coq import SEARCHED
+from groupwise.verifiers.proofs.base import SEARCHED
+from groupwise.verifiers.proofs.config import PATIENCE
 from groupwise.verifiers.proofs.lean_reply import Reply, read_message
 
 
@@ -49,7 +50,7 @@ class LeanProgram:
         return Program(
             command=("env", "HOME=.", f"LEAN_PATH={limits.lean_path}", "lean", "--json", "Answer.lean"),
             files={"Answer.lean": source.encode()},
-            wall_s=limits.timeout_s,
+            wall_s=PATIENCE * limits.timeout_s,
             cpu_s=math.ceil(limits.timeout_s),
             memory_mb=limits.memory_mb,
         )
@@ -58,7 +59,9 @@ class LeanProgram:
 def _read(result: RunResult) -> Reply:
     if result.status is Status.FAILED:
         return Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}")
-    if result.status is not Status.EXITED:  # it took too long or too much memory
+    if result.status is Status.TIMEOUT:
+        return Finding(Outcome.TIMEOUT, f"Lean: {result.evidence}")
+    if result.status is not Status.EXITED:  # it took too much processor time, memory or output
         return Finding(Outcome.WRONG, f"Lean: {result.evidence}")
     try:
         return tuple(read_message(json.loads(line)) for line in result.stdout.splitlines())

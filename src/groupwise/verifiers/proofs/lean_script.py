@@ -64,7 +64,8 @@ def without_comments(text: str) -> str:
             kept.append(text[position : mark.start()])
         position = mark.end()
         if mark[0] == "--":
-            position = text.find("\n", position) if "\n" in text[position:] else len(text)
+            end = text.find("\n", position)
+            position = len(text) if end < 0 else end
         else:
             depth += 1 if mark[0] == "/-" else -1
     if depth:

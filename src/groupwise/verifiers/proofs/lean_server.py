@@ -15,7 +15,7 @@ from http.client import HTTPException
 from groupwise.types import Outcome
 from groupwise.verifiers.base import Finding
 from groupwise.verifiers.judge.post import OversizedError, post
-from groupwise.verifiers.proofs.config import ProofConfig
+from groupwise.verifiers.proofs.config import PATIENCE, ProofConfig
 from groupwise.verifiers.proofs.lean_reply import Reply, read_message
 
 
@@ -38,9 +38,9 @@ class LeanServer:
         body = {"codes": [{"custom_id": name, "proof": source}], "timeout": math.ceil(seconds)}
         url, headers = f"{self._config.lean_url.rstrip('/')}/verify", {"Content-Type": "application/json"}
         try:
-            response = post(url, json.dumps(body).encode(), headers, 2 * seconds)
+            response = post(url, json.dumps(body).encode(), headers, PATIENCE * seconds)
         except TimeoutError:
-            return Finding(Outcome.TIMEOUT, f"the Lean server did not answer within {2 * seconds:g} s")
+            return Finding(Outcome.TIMEOUT, f"the Lean server did not answer within {PATIENCE * seconds:g} s")
         except (OSError, HTTPException, ValueError, OversizedError) as error:
             return _failed(f"{type(error).__name__}: {error}")
         if response.status != 200:

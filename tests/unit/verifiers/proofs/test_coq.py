@@ -1,7 +1,9 @@
 """Coq: what the fence refuses, and with `coqc` in the sandbox what is accepted, refused and seen through."""
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -60,6 +62,22 @@ def test_commands_do_not_pass_the_fence(script: str) -> None:
         tactics_only(script)
 
 
+def test_hostile_texts_take_no_time() -> None:
+    began = time.perf_counter()
+    for flood in (
+        "(*" * 10_000,
+        "(**)" * 5000,
+        ". " * 10_000,
+        " " * 20_000,
+        "1" * 20_000,
+        "Proof using " * 1600,
+        "Qed.\n" * 4000,
+    ):
+        with suppress(RuleError):
+            tactics_only(flood)
+    assert time.perf_counter() - began < 0.5
+
+
 def test_without_coqc_the_verifier_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coq, "SEARCHED", "/nowhere")
     with pytest.raises(ConfigError, match=r"'coq' needs the program coqc in /nowhere.*apt-get install coq"):
@@ -109,7 +127,8 @@ ERROR = result(code=1, err=b'File "./Answer.v", line 4:\nError: The reference x\
         ([result(Status.FAILED)], "crashed", "the sandbox failed"),
         ([ERROR, result()], "wrong", "The reference x was not found."),
         ([ERROR, ERROR], "crashed", "the problem's statement does not compile"),
-        ([result(Status.TIMEOUT), result()], "wrong", "evidence of the sandbox"),
+        ([result(Status.TIMEOUT)], "timeout", "evidence of the sandbox"),
+        ([result(Status.SIGNALLED), result()], "wrong", "evidence of the sandbox"),
         ([result(Status.FLOODED), result()], "wrong", "evidence of the sandbox"),
     ],
 )
@@ -119,7 +138,7 @@ def test_what_the_runs_mean(results: list[RunResult], outcome: str, evidence: st
     assert verdict.outcome == outcome
     assert evidence in verdict.evidence
     assert not sandbox.results
-    assert all(program.wall_s == 20 and program.memory_mb == 1024 for program in sandbox.programs)
+    assert all((program.wall_s, program.cpu_s, program.memory_mb) == (160, 20, 1024) for program in sandbox.programs)
 
 
 @pytest.mark.usefixtures("scripted")

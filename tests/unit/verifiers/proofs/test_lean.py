@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -53,6 +54,14 @@ def test_tactics_pass_the_fence(proof: str, tactics: str | None) -> None:
     assert sent == f"{HEADER}\n{STATEMENT}\n{proof if tactics is None else tactics}\n"
 
 
+def test_hostile_texts_take_no_time() -> None:
+    began = time.perf_counter()
+    for flood in ("--\n" * 6000, "/-" * 10_000, "/--/" * 5000, "-- " * 6000, " " * 20_000, "by " * 6000, "«" * 20_000):
+        with suppress(RuleError):
+            complete(HEADER, STATEMENT, flood)
+    assert time.perf_counter() - began < 0.5
+
+
 def test_a_statement_without_by_gets_one() -> None:
     assert complete("", "theorem a : True :=", "trivial") == "\n\ntheorem a : True := by\ntrivial\n"
 
@@ -60,7 +69,8 @@ def test_a_statement_without_by_gets_one() -> None:
 @pytest.mark.parametrize(
     "proof",
     [
-        "sorry", "exact sorryAx _", "native_decide", "exact Lean.ofReduceBool a b c", "exact «sorry»", "run_tac pure ()",
+        "sorry", "exact sorryAx _", "native_decide", "exact Lean.ofReduceBool a b c", "exact «sorry»",
+        "run_tac pure ()",
         "exact (by_elab pure x)", "set_option debug.skipKernelTC true in omega", "omega /- open", "/- -/ sorry",
         "/-- /- -/ -/ sorry", "-- ok\nsorry", '"/-" ; sorry ; "-/"\nsorry', "theorem two : True := by trivial",
         "theorem two (x : Nat) (h : x = 2) : x + x = x + x := by rfl",
@@ -74,7 +84,8 @@ def test_tricks_do_not_pass_the_fence(proof: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "axiom cheat : False", "theorem two2 : True := by simp", 'macro "x" : tactic => `(tactic| skip)', "end\nopen Lean",
+        "axiom cheat : False", "theorem two2 : True := by simp", 'macro "x" : tactic => `(tactic| skip)',
+        "end\nopen Lean",
         'elab "x" : tactic => pure ()', "#print axioms two", "#eval 1", 'local notation "a" => 1', 'syntax "x" : term',
         "@[implemented_by f] def g := 1", "unsafe def f := 1", "attribute [simp] two", "instance : X := y",
         "namespace A",
@@ -178,7 +189,7 @@ def spoken(severity: str, text: str) -> bytes:
     [
         (Status.EXITED, 0, spoken("warning", "unused h") + spoken("information", CLEAN), "correct"),
         (Status.EXITED, 1, spoken("error", "unsolved goals") + spoken("information", CLEAN), "wrong"),
-        (Status.TIMEOUT, None, b"", "wrong"),
+        (Status.TIMEOUT, None, b"", "timeout"),
         (Status.SIGNALLED, -9, b"", "wrong"),
         (Status.EXITED, 127, b"lean: not found\n", "crashed"),
         (Status.EXITED, 0, b"", "crashed"),
@@ -198,7 +209,7 @@ def test_the_program_in_the_sandbox(
     program = sandbox.programs[-1]
     assert program.command == ("env", "HOME=.", "LEAN_PATH=/usr/local/lib/mathlib", "lean", "--json", "Answer.lean")
     assert program.files["Answer.lean"].endswith(b"omega\n\n\n#print axioms two\n")
-    assert program.wall_s == 7
+    assert (program.wall_s, program.cpu_s) == (56, 7)
 
 
 Serve = Callable[[Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]], str]
@@ -260,20 +271,20 @@ def honest(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
 
 
 def slow(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-    time.sleep(1.0)
+    time.sleep(4.0)
     honest(handler, request)
 
 
 def dripping(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
     handler.send_response(200)
     handler.end_headers()
-    for _ in range(30):
+    for _ in range(80):
         handler.wfile.write(b" ")
         time.sleep(0.05)
 
 
-def server_config(url: str) -> VerifierConfig:
-    return VerifierConfig(proof=ProofConfig(lean_url=url, timeout_s=0.3), num_workers=4)
+def server_config(url: str, timeout_s: float = 1.0) -> VerifierConfig:
+    return VerifierConfig(proof=ProofConfig(lean_url=url, timeout_s=timeout_s), num_workers=4)
 
 
 def test_an_honest_server(serve: Serve) -> None:
@@ -324,9 +335,9 @@ def test_a_failing_server_says_nothing_about_the_proof(
 @pytest.mark.parametrize("answer", [slow, dripping])
 def test_a_slow_server_is_refused_in_time(serve: Serve, answer: Any) -> None:
     began = time.perf_counter()
-    with pytest.raises(VerifierError, match=r"timeout, not correct: the Lean server did not answer within 0.6 s"):
-        make_verifier("lean", server_config(serve(answer)))
-    assert time.perf_counter() - began < 1.5
+    with pytest.raises(VerifierError, match=r"timeout, not correct: the Lean server did not answer within 0.4 s"):
+        make_verifier("lean", server_config(serve(answer), timeout_s=0.05))
+    assert time.perf_counter() - began < 3.0
 
 
 def test_an_absent_server_is_refused() -> None:

@@ -106,6 +106,8 @@ def test_unreadable_proofs(lines: tuple[str, ...], evidence: str) -> None:
 
 def test_the_answer_may_stand_in_a_fence_or_a_tag() -> None:
     proof = "```\n1. P by premise\n```"
+    assert judge(["P"], "P", "```text\n1. P by premise\n```").outcome is Outcome.CORRECT
+    assert judge(["P"], "P", "```1. P by premise```").outcome is Outcome.CORRECT
     assert judge(["P"], "P", proof).outcome is Outcome.CORRECT
     with make_verifier("propositional_proof", VerifierConfig(extraction="tag")) as tagged:
         assert tagged.verify(problem(["P"], "P"), f"<answer>{proof}</answer>").outcome is Outcome.CORRECT
@@ -137,7 +139,14 @@ def test_no_text_raises(text: str) -> None:
 
 
 def test_hostile_texts_take_no_time() -> None:
-    floods = ["1. " + "~" * 19_000, "1." * 9000, " by " * 4000, "\n" * 19_000, "1. P by " + "1 " * 9000]
+    floods = [
+        "1. " + "~" * 19_000,
+        "```\n" + " " * 200_000 + "x",
+        "1." * 9000,
+        " by " * 4000,
+        "\n" * 19_000,
+        "1. P by " + "1 " * 9000,
+    ]
     began = time.perf_counter()
     for flood in floods:
         assert judge([], "P", flood).outcome is not Outcome.CORRECT

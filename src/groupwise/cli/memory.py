@@ -1,0 +1,33 @@
+"""`groupwise memory`: the memory plan of a recipe as a table."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from groupwise.errors import ConfigError
+from groupwise.health.memory import MIB, plan
+from groupwise.trainers import load_recipe
+from groupwise.trainers.rl import RlRecipe
+
+
+def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, console: Console) -> None:
+    """Print what stays, what sampling and training add, and the peak."""
+    recipe = load_recipe(path, overrides)
+    if not isinstance(recipe, RlRecipe):
+        raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
+    found = plan(recipe, prompt_tokens)
+    table = Table("part", "MiB", box=None)
+    table.columns[1].justify = "right"
+    for title, parts in (("always", found.weights), ("sampling", found.sampling), ("training", found.training)):
+        _add(table, title, parts)
+    table.add_row("[bold]peak[/]", f"[bold]{found.peak / MIB:,.1f}[/]")
+    console.print(table)
+    console.print("The libraries themselves come on top: about 500 MiB.", style="dim")
+
+
+def _add(table: Table, title: str, parts: Mapping[str, int]) -> None:
+    table.add_row(f"[dim]{title}[/]", "")
+    for name, size in parts.items():
+        table.add_row(f"  {name}", f"{size / MIB:,.1f}")

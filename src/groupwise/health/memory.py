@@ -1,0 +1,106 @@
+"""How much memory a recipe will need, part by part, from the model's configuration alone: no weight is loaded.
+
+A step has two phases. Sampling holds weights, optimizer moments, keys and values; training holds weights, moments,
+gradients, activations of one micro-batch and a chunk of logits. The peak is the larger of the two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from groupwise.algorithms.logprobs import MAX_LOGITS
+from groupwise.errors import ModelError
+from groupwise.models.policy import resolve
+from groupwise.trainers.ppo import PpoRecipe
+from groupwise.trainers.rl import RlRecipe
+
+FP32 = 4
+MOMENTS = 2
+"""AdamW keeps two numbers per weight."""
+HEAD_COPIES = 3
+"""Chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope."""
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Predicted bytes by part."""
+
+    weights: Mapping[str, int]
+    """What stays all the time: policy, optimizer, reference, critic and its optimizer."""
+    sampling: Mapping[str, int]
+    """What sampling needs on top."""
+    training: Mapping[str, int]
+    """What an update needs on top."""
+
+    @property
+    def peak(self) -> int:
+        """The most that is needed at one time."""
+        return sum(self.weights.values()) + max(sum(self.sampling.values()), sum(self.training.values()))
+
+
+def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
+    """The memory of a recipe's step, for prompts of so many tokens.
+
+    Raises:
+        ModelError: the model's configuration cannot be read.
+    """
+    config = _config(recipe.model.path)
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    trunk = sum(parameter.numel() for parameter in model.base_model.parameters())
+    text = config.get_text_config()
+    weights = {"policy": FP32 * count, "optimizer": MOMENTS * FP32 * count}
+    training = {"gradients": FP32 * count}
+    if recipe.loss.kl_coef > 0:
+        weights["reference"] = FP32 * count
+    if isinstance(recipe, PpoRecipe) and recipe.critic.backbone == "own":
+        weights |= {"critic": FP32 * count, "critic's optimizer": MOMENTS * FP32 * trunk}
+        training["critic's gradients"] = FP32 * trunk
+    width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
+    training |= {
+        "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * _num_backbones(recipe),
+        "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(recipe, text),
+    }
+    return MemoryPlan(weights, {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}, training)
+
+
+def _config(path: str) -> Any:
+    try:
+        return AutoConfig.from_pretrained(resolve(path))
+    except Exception as error:
+        raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None
+
+
+def _num_backbones(recipe: RlRecipe) -> int:
+    return 2 if isinstance(recipe, PpoRecipe) and recipe.critic.backbone == "own" else 1
+
+
+def _head_dim(text: Any) -> int:
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+
+
+def _head_rows(recipe: RlRecipe, text: Any) -> int:
+    """Tokens whose logits exist at one time."""
+    return min(max(1, MAX_LOGITS // text.vocab_size), recipe.loss.tokens_per_micro_batch)
+
+
+def _keys_and_values(recipe: RlRecipe, text: Any, prompt_tokens: int, width: int) -> int:
+    """Every prompt once, and room for the whole completion of each live one."""
+    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * _head_dim(text) * width
+    live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
+    return int(per_token * (recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens))
+
+
+def _activations(text: Any, width: int) -> int:
+    """Bytes kept per token for the backward: two norms and two residual sums per block, what the products read."""
+    d, inner = text.hidden_size, text.intermediate_size
+    query = text.num_attention_heads * _head_dim(text)
+    key_value = text.num_key_value_heads * _head_dim(text)
+    # norms keep their fp32 input and normalised input; products keep what they read; rotation keeps its inputs
+    block = FP32 * 6 * d + width * (3 * query + 4 * key_value + 4 * inner)
+    return int(text.num_hidden_layers * block)

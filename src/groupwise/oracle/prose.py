@@ -1,0 +1,73 @@
+"""What the report settles, in sentences with its own figures."""
+
+import re
+from collections.abc import Mapping
+
+from groupwise.oracle.report import LEGEND, Section
+
+READING = """## How to read the figures
+
+`groupwise oracle` goes through every batch that a toy world can produce, weights each with its probability, and calls
+the functions that train on it. So the expected gradient is exact, no estimate, and stands beside the true gradient ∇J
+of the expected reward:
+
+{legend}
+
+A toy world has two or three tokens, so the sizes of the effects are those of the toy. That a bias is exactly zero, or
+is not, holds for any model.
+
+## What the oracle settles
+
+{findings}"""
+
+FINDINGS = (
+    "Taking the group's mean off the rewards keeps the direction and shrinks the gradient to (G - 1) / G: cosine "
+    "{advantages/group_mean/cosine}, scale {advantages/group_mean/scale} at G = 4. Leave-one-out has scale "
+    "{advantages/leave_one_out/scale}. Both have less noise ({advantages/leave_one_out/noise}) than no baseline "
+    "({advantages/none/noise}).",
+    "Dividing by the group's std weights prompts against each other: at G = 8 a pass rate p of 0.10 counts "
+    "{prompts/group_normalised/p = 0.10} and one of 0.50 counts {prompts/group_normalised/p = 0.50} (cosine "
+    "{prompts/group_normalised/cosine}). Dividing by the mean does it more: {prompts/divided_by_mean/p = 0.10} and "
+    "{prompts/divided_by_mean/p = 0.50}, which is (1 - (1 - p)^(G-1)) / p, the gradient of a truncated E[log p].",
+    "Dividing each completion by its own length bends the gradient (cosine {aggregations/sequence/cosine}); dividing "
+    "by all tokens hardly does ({aggregations/token/cosine}); a constant does not ({aggregations/constant/cosine}).",
+    "k1 in the loss has an expected gradient of length {kl/on-policy: k1 in loss/length}: it only adds noise. k2 in "
+    "the loss, and k1 or k3 times the ratio, have the gradient of KL(π ‖ ref) of the token (distance "
+    "{kl/on-policy: k2 in loss/to token}). k3 in the loss, as in GRPO, has that of KL(ref ‖ π) (distance "
+    "{kl/on-policy: k3 in loss/to forward}; to the one meant {kl/on-policy: k3 in loss/to token}). Only k1 in the "
+    "reward has that of the whole sequence ({kl/on-policy: k1 in reward/to sequence}).",
+    "With a foreign sampler, weights of whole completions are unbiased (bias {importance/sequence, no cap/bias}) and "
+    "noisy ({importance/sequence, no cap/noise}); a cap of 2 costs bias {importance/sequence, truncate at 2/bias} and "
+    "saves noise ({importance/sequence, truncate at 2/noise}). Token weights are biased even without a cap "
+    "({importance/token, no cap/bias}).",
+    "After a large update the clipped ratio points away from ∇J (cosine {off-policy/large: clipped_ratio/cosine}, "
+    "{off-policy/large: clipped_ratio/clipped} of the tokens clipped): it brakes. Clipping the weight instead keeps "
+    "the direction ({off-policy/large: clipped_weight/cosine}): it goes on.",
+    "A verifier with 10 % false positives and 10 % false negatives leaves the direction (cosine "
+    "{verifier/leave_one_out, false positives 10%, negatives 10%/cosine}) and scales it to "
+    "{verifier/leave_one_out, false positives 10%, negatives 10%/scale} = 1 - 0.1 - 0.1.",
+    "Replacing dead groups by groups of other prompts only scales the gradient (cosine "
+    "{dead-groups/group_mean, other/cosine}), as they taught nothing; sampling the same prompt again until there is a "
+    "signal favours hard prompts ({dead-groups/group_mean, again/cosine}). Masking truncated completions bends the "
+    "gradient ({truncation/leave_one_out, mask/cosine}): the pressure to finish is lost.",
+)
+"""A figure is {section/row/column}."""
+
+
+def prose(sections: Mapping[str, Section]) -> str:
+    """How to read the figures, and what they say."""
+
+    def figure(place: re.Match[str]) -> str:
+        key, row, column = place[1].split("/")
+        return shown(sections[key].row(row)[column])
+
+    legend = "\n".join(f"- **{name}**: {meaning}." for name, meaning in LEGEND.items())
+    findings = "\n".join(f"- {re.sub('{(.*?)}', figure, sentence)}" for sentence in FINDINGS)
+    return READING.format(legend=legend, findings=findings)
+
+
+def shown(value: float) -> str:
+    """A figure as document and terminal print it."""
+    if value != value:
+        return "–"
+    return f"{value:.3f}" if round(value, 3) else "0.000"  # never -0.000

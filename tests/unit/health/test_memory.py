@@ -1,0 +1,62 @@
+"""The memory plan, counted by hand for the shipped model; how well it predicts is measured by benchmarks/memory.py."""
+
+from typing import Any
+
+import pytest
+
+from groupwise.config import parse
+from groupwise.errors import ModelError
+from groupwise.health.memory import plan
+from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.trainers.ppo import PpoRecipe
+
+
+def recipe(kind: type[Any], *overrides: str) -> Any:
+    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+    return parse(kind, values, overrides)
+
+
+@pytest.fixture(scope="module")
+def count() -> int:
+    policy = load_policy(ModelConfig())
+    return sum(parameter.numel() for parameter in policy.model.parameters())
+
+
+def test_grpo_holds_weights_moments_and_gradients(count: int) -> None:
+    found = plan(recipe(GrpoRecipe))
+    assert found.weights == {"policy": 4 * count, "optimizer": 8 * count}
+    assert found.training["gradients"] == 4 * count
+
+
+def test_a_reference_and_a_critic_cost_what_they_hold(count: int) -> None:
+    with_reference = plan(recipe(GrpoRecipe, "loss.kl_coef=0.1"))
+    assert with_reference.weights["reference"] == 4 * count
+    own, shared = (plan(recipe(PpoRecipe, f"critic.backbone={backbone}")) for backbone in ("own", "shared"))
+    assert own.weights["critic"] == 4 * count
+    assert own.weights["critic's optimizer"] == 2 * own.training["critic's gradients"] == 8 * count  # tied embedding
+    assert "critic" not in shared.weights
+    assert own.peak > 1.9 * sum(plan(recipe(GrpoRecipe)).weights.values())
+
+
+def test_keys_and_values_by_hand() -> None:
+    config = load_policy(ModelConfig()).model.config
+    found = plan(recipe(GrpoRecipe, "grpo.prompts_per_step=3", "grpo.group_size=4", "sampling.max_tokens=50"), 10)
+    tokens = 3 * 10 + 12 * 50
+    assert found.sampling["keys and values"] == 2 * 4 * tokens * (
+        config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    )
+    few_alive = plan(recipe(GrpoRecipe, "sampling.max_live_completions=5", "sampling.max_tokens=50"), 10)
+    all_alive = plan(recipe(GrpoRecipe, "sampling.max_tokens=50"), 10)
+    assert few_alive.sampling["keys and values"] < all_alive.sampling["keys and values"]
+
+
+def test_larger_micro_batches_keep_more_activations() -> None:
+    small, large = (plan(recipe(GrpoRecipe, f"loss.tokens_per_micro_batch={n}")).training for n in (100, 1000))
+    assert large["activations"] == 10 * small["activations"]
+    assert large["head"] == 10 * small["head"]
+
+
+def test_a_missing_model_is_named() -> None:
+    with pytest.raises(ModelError, match="nowhere"):
+        plan(recipe(GrpoRecipe, "model.path=./nowhere"))

@@ -1,0 +1,183 @@
+"""The oracle's own arithmetic: against going through ordered tuples one by one, and against plain sampling."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.errors import ConfigError
+from groupwise.oracle.batches import MAX_BATCHES, all_batches, signal_chances
+from groupwise.oracle.estimate import Estimated, estimate
+from groupwise.oracle.setting import Policies, Setting
+from groupwise.oracle.token_advantages import by_steps, token_rewards
+from groupwise.oracle.toys import Dials, Toy, toy
+
+EPS = 1e-4
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting(3),
+        Setting(3, false_positive=0.1, false_negative=0.3),
+        Setting(3, dead_groups="again"),
+        Setting(3, dead_groups="other"),
+    ],
+)
+def test_probabilities_of_batches_sum_to_one(setting: Setting) -> None:
+    one = toy(Dials(), 2, 2, num_prompts=2)
+    batches = all_batches(one.world, one.theta, setting)
+    assert batches.chances.sum().item() == pytest.approx(1, abs=1e-12)
+    assert batches.prompts.shape == batches.sequences.shape == (len(batches.chances), 2, 3)
+
+
+def test_the_chance_of_a_signal_is_the_binomial_one() -> None:
+    one = toy(Dials(), num_prompts=2)
+    expected = [1 - rate**4 - (1 - rate) ** 4 for rate in one.pass_rates]
+    assert signal_chances(one.world, one.theta, Setting(4)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_too_many_batches_are_refused_with_their_number() -> None:
+    with pytest.raises(ConfigError, match=rf"9,363,600 batches are too many .* at most {MAX_BATCHES:,}"):
+        estimate(*_asked(toy(Dials(), num_prompts=2)), Setting(4))
+
+
+def test_dead_groups_cannot_be_replaced_where_all_are_dead() -> None:
+    one = toy(Dials())
+    world = one.world.paying(torch.zeros_like(one.world.parts))
+    with pytest.raises(ConfigError, match="same reward"):
+        all_batches(world, one.theta, Setting(2, dead_groups="again"))
+
+
+def _asked(one: Toy) -> tuple:
+    return one.world, Policies.on_policy(one.theta)
+
+
+# --- an independent computation: loops over ordered tuples, formulas written out --------------------------------------
+
+
+def gradient_of_one(one: Toy, prompt: int, sequence: int, per_token: Sequence[float]) -> Tensor:
+    """Σ a_t ∇ log π(token t), by hand: the score of a softmax is one-hot minus probabilities."""
+    total = torch.zeros_like(one.theta)
+    states_per_prompt = len(one.world.prefixes)
+    tokens = one.world.sequences[sequence]
+    for t, (token, weight) in enumerate(zip(tokens, per_token, strict=True)):
+        state = prompt * states_per_prompt + one.world.prefixes.index(tokens[:t])
+        total[state] -= weight * one.theta[state].softmax(-1)
+        total[state, token] += weight
+    return total
+
+
+def grpo(one: Toy, batch: Sequence[Sequence[int]]) -> Tensor:
+    """One batch's GRPO gradient: normalised in the group, each completion's mean over its tokens, mean over all."""
+    total = torch.zeros_like(one.theta)
+    for prompt, group in enumerate(batch):
+        rewards = [one.world.rewards[prompt, sequence].item() for sequence in group]
+        mean, std = np.mean(rewards), np.std(rewards)
+        for sequence, reward in zip(group, rewards, strict=True):
+            length = len(one.world.sequences[sequence])
+            advantage = (reward - mean) / (std + EPS)
+            total += gradient_of_one(one, prompt, sequence, [advantage / length] * length)
+    return total / sum(map(len, batch))
+
+
+def dapo(one: Toy, batch: Sequence[Sequence[int]]) -> Tensor:
+    """As above without the std, divided by the tokens of the batch, truncated completions left out."""
+    total, tokens = torch.zeros_like(one.theta), 0
+    for prompt, group in enumerate(batch):
+        mean = np.mean([one.world.rewards[prompt, sequence].item() for sequence in group])
+        for sequence in group:
+            if one.world.sequences[sequence][-1] == 0:
+                length = len(one.world.sequences[sequence])
+                tokens += length
+                advantage = one.world.rewards[prompt, sequence].item() - mean
+                total += gradient_of_one(one, prompt, sequence, [advantage] * length)
+    return total / tokens if tokens else total
+
+
+def process(one: Toy, batch: Sequence[Sequence[int]]) -> Tensor:
+    """Process supervision, every token a step, constant denominator."""
+    total = torch.zeros_like(one.theta)
+    steps = token_rewards(one)
+    for prompt, group in enumerate(batch):
+        earned = [steps[prompt, s, : len(one.world.sequences[s])].tolist() for s in group]
+        pool = [reward for one_of in earned for reward in one_of]
+        mean, std = np.mean(pool), np.std(pool)
+        if std:
+            for sequence, rewards in zip(group, earned, strict=True):
+                normalised = [(reward - mean) / (std + EPS) for reward in rewards]
+                onwards = [sum(normalised[t:]) for t in range(len(normalised))]
+                total += gradient_of_one(one, prompt, sequence, onwards)
+    return total / sum(map(len, batch))
+
+
+def mean_length(one: Toy) -> float:
+    return float((one.world.probabilities(one.theta) * one.world.lengths).sum(-1).mean())
+
+
+def brute_force(one: Toy, gradient: Callable[[Toy, Sequence[Sequence[int]]], Tensor]) -> tuple[Tensor, float]:
+    """Mean, and mean square, over all ordered tuples of completions."""
+    chances = one.world.probabilities(one.theta).tolist()
+    P, G = one.world.num_prompts, one.group_size
+    mean, square = torch.zeros_like(one.theta), 0.0
+    for drawn in product(range(len(one.world.sequences)), repeat=P * G):
+        batch = [drawn[p * G : (p + 1) * G] for p in range(P)]
+        chance = math.prod(chances[p][sequence] for p, group in enumerate(batch) for sequence in group)
+        found = gradient(one, batch)
+        mean += chance * found
+        square += chance * found.square().sum().item()
+    return mean, square
+
+
+def agrees(found: Estimated, mean: Tensor, square: float, factor: float) -> None:
+    torch.testing.assert_close(found.mean, factor * mean, rtol=0, atol=1e-7)  # token weights are fp32
+    variance = factor**2 * (square - mean.square().sum().item()) / found.truth.square().sum().item()
+    assert found.variance == pytest.approx(variance, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "setting"),
+    [
+        (grpo, {"advantage": "group_normalised", "aggregation": "sequence"}),
+        (dapo, {"advantage": "group_mean", "aggregation": "token", "truncated": "mask"}),
+    ],
+)
+@pytest.mark.parametrize(("G", "P"), [(4, 1), (2, 2)])
+def test_equals_going_through_ordered_tuples(gradient: Callable, setting: dict, G: int, P: int) -> None:
+    one = toy(Dials(), 2, 3, G, P, rewards="graded")
+    found = estimate(*_asked(one), Setting(G, **setting))
+    agrees(found, *brute_force(one, gradient), factor=mean_length(one))
+
+
+def test_process_supervision_equals_going_through_ordered_tuples() -> None:
+    one = toy(Dials(), 2, 3, 3, rewards="graded")
+    found = estimate(*_asked(one), Setting(3, by_steps(one.world, token_rewards(one))))
+    agrees(found, *brute_force(one, process), factor=1.0)
+
+
+def test_equals_sampling() -> None:
+    # 3,000 batches drawn token by token; every entry within 4 standard errors, the variance within 10 %
+    one = toy(Dials(), 3, 2, 3, 2)
+    found = estimate(*_asked(one), Setting(3, "group_normalised", aggregation="sequence"))
+    generator, drawn = np.random.default_rng(0), []
+    probabilities = one.theta.softmax(-1).numpy()
+    for _ in range(3000):
+        batch = [[sample(one, prompt, probabilities, generator) for _ in range(3)] for prompt in range(2)]
+        drawn.append(grpo(one, batch) * mean_length(one))
+    samples = torch.stack(drawn)
+    errors = samples.std(0) / math.sqrt(len(samples))
+    assert ((samples.mean(0) - found.mean).abs() <= 4 * errors + 1e-12).all()
+    variance = samples.var(0).sum().item() / found.truth.square().sum().item()
+    assert variance == pytest.approx(found.variance, rel=0.1)
+
+
+def sample(one: Toy, prompt: int, probabilities: np.ndarray, generator: np.random.Generator) -> int:
+    tokens: tuple[int, ...] = ()
+    while len(tokens) < one.world.max_length and (not tokens or tokens[-1] != 0):
+        state = prompt * len(one.world.prefixes) + one.world.prefixes.index(tokens)
+        tokens += (int(generator.choice(one.world.num_tokens, p=probabilities[state])),)
+    return one.world.sequences.index(tokens)
