@@ -171,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
 def report(files: list[Path], tests: Path, reasons: dict[Key, str]) -> int:
     """Run file by file and print counts and survivors; 1 where something is unexplained."""
     unused, left, counts = dict(reasons), 0, [0, 0, 0]
-    print(f"{'file':<22}{'mutants':>8}{'killed':>8}{'explained':>11}{'left':>6}{'seconds':>9}")
+    print(f"{'file':<22}{'mutants':>8}{'killed':>8}{'explained':>11}{'left':>6}{'seconds':>9}", flush=True)
     for path in files:
         outcome = mutated(target(path, tests))
         keys = [(path.name, mutant.where, mutant.after) for mutant in outcome.survivors]

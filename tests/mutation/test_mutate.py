@@ -19,16 +19,16 @@ def changed(statement: str) -> set[str]:
     return {mutant.source for mutant in mutants(statement)}
 
 
-@pytest.mark.parametrize("path", sorted(ALGORITHMS.glob("[!_]*.py")), ids=lambda path: path.name)
-def test_mutants_are_valid_different_and_of_one_line(path: Path) -> None:
-    source = path.read_text()
+@pytest.mark.parametrize("name", ["policy_losses.py", "values.py"])
+def test_mutants_are_valid_different_and_of_one_line(name: str) -> None:
+    source = (ALGORITHMS / name).read_text()
     found = mutants(source)
     texts = [mutant.source for mutant in found]
     original = ast.unparse(ast.parse(source))
     assert len(found) > 10
     assert len({*texts, original}) == len(texts) + 1
     for mutant in found:
-        compile(mutant.source, path.name, "exec")
+        compile(mutant.source, name, "exec")
         assert mutant.before in original
         assert mutant.after in mutant.source
         assert 1 <= mutant.line <= len(source.splitlines())

@@ -5,6 +5,7 @@ is switched on after the start, which would look for a server; and completions s
 """
 
 import copy
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +24,25 @@ from groupwise.training.forward import per_token
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.update import UpdateMetrics, update_policy
-from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
+from groupwise.types import (
+    AdvantagedGroup,
+    Completion,
+    FinishReason,
+    Group,
+    Outcome,
+    Problem,
+    Prompt,
+    ScoredGroup,
+    Verdict,
+)
 
 VERSION = "1.16.0"
 MAX_TOKENS = 12
 END = 1
 REFERENCE = 99
 """Number of the change that makes the reference of the policy."""
+TOLERANCE = 2e-5
+"""Of shares, see `gap`. Rounding: in single precision either side is up to 1.1e-5 away from double precision."""
 CHANGE = 0.01
 """Standard deviation of what is added to every weight after an update."""
 
@@ -136,10 +149,11 @@ def move(model: Any, number: int) -> None:
             parameter += CHANGE * torch.randn(parameter.shape, generator=generator)
 
 
-def reference_of(model: Any) -> Any:
-    reference = copy.deepcopy(model)
-    move(reference, REFERENCE)
-    return reference
+def reference_of(policy: Policy) -> Policy:
+    """A policy near the one that is trained."""
+    model = copy.deepcopy(policy.model)
+    move(model, REFERENCE)
+    return replace(policy, model=model).freeze()
 
 
 class Recorder:
@@ -157,19 +171,27 @@ class Recorder:
 
 
 @pytest.fixture
-def ours(policy: Policy) -> Callable[..., Updates]:
-    """ours(batch, advantage, temperature=..., **loss configuration) -> what `grpo_step` does after verification."""
+def our_groups(policy: Policy) -> Callable[..., list[AdvantagedGroup]]:
+    """our_groups(batch, advantage, temperature, **loss configuration) -> the groups that `grpo_step` trains on."""
+
+    def prepare(batch: Batch, advantage: str, temperature: float = 1.0, **config: Any) -> list[AdvantagedGroup]:
+        loss, groups = LossConfig(**config), scored(batch, groups_of(batch, policy, temperature))
+        return advantaged(with_kl_part(groups, reference_of(policy), loss, temperature), advantage, policy)
+
+    return prepare
+
+
+@pytest.fixture
+def ours(policy: Policy, our_groups: Callable[..., list[AdvantagedGroup]]) -> Callable[..., Updates]:
+    """ours(batch, advantage, temperature, **loss configuration) -> what `grpo_step` does after verification."""
 
     def run(batch: Batch, advantage: str = "group_mean", temperature: float = 1.0, **config: Any) -> Updates:
-        loss = LossConfig(**config)
+        groups = our_groups(batch, advantage, temperature, **config)
         learner = replace(policy, model=copy.deepcopy(policy.model))
-        reference = replace(policy, model=reference_of(policy.model)).freeze() if loss.kl_coef else None
-        judged = with_kl_part(scored(batch, groups_of(batch, policy, temperature)), reference, loss, temperature)
-        groups = advantaged(judged, advantage, learner)
         recorder = Recorder(learner)
         metrics = update_policy(
-            learner, recorder, groups, loss,  # type: ignore[arg-type]
-            step=0, temperature=temperature, max_tokens=MAX_TOKENS, reference=reference,
+            learner, recorder, groups, LossConfig(**config),  # type: ignore[arg-type]
+            step=0, temperature=temperature, max_tokens=MAX_TOKENS, reference=reference_of(policy),
         )  # fmt: skip
         return Updates(metrics.surrogate, recorder.gradients, metrics)
 
@@ -214,10 +236,11 @@ def trl_trainer(
     def make(
         batch: Batch, algorithm: str = "GRPO", micro_batches: int = 1, mini_batches: int = 1, **config: Any
     ) -> Any:
-        module = getattr(__import__(f"trl.trainer.{algorithm.lower()}_trainer").trainer, f"{algorithm.lower()}_trainer")
-        monkeypatch.setattr(module, "shuffle_sequence_dict", lambda rows: rows)
+        module = importlib.import_module(f"trl.trainer.{algorithm.lower()}_trainer")
+        if not config.pop("shuffled", False):
+            monkeypatch.setattr(module, "shuffle_sequence_dict", lambda rows: rows)
         model = make_model()
-        reference_of(model).save_pretrained(tmp_path / "reference")
+        reference_of(policy).model.save_pretrained(tmp_path / "reference")
         model.config._name_or_path = str(tmp_path / "reference")  # where TRL looks for the reference
         use_vllm = config.pop("use_vllm", False)
         settings = {
@@ -270,30 +293,30 @@ def theirs(trl_trainer: Callable[..., Any]) -> Callable[..., Updates]:
     return run
 
 
-TOLERANCE = 1e-5
+@pytest.fixture(scope="session")
+def gap() -> Callable[..., float]:
+    """gap(our gradients, TRL's, factor=1): largest distance of ours × factor from theirs, over all parameters.
+
+    In shares of the largest entry of TRL's gradient of that parameter.
+    """
+
+    def measure(mine: dict[str, Tensor], other: dict[str, Tensor], factor: float = 1.0) -> float:
+        assert mine.keys() == other.keys()
+        return max(((mine[n] * factor - other[n]).abs().max() / other[n].abs().max()).item() for n in mine)
+
+    return measure
 
 
 @pytest.fixture(scope="session")
-def assert_equal() -> Callable[..., None]:
-    """assert_equal(ours, theirs, factor=1): the loss and every parameter's gradient, ours times the factor.
-
-    Differences are shares: of the largest entry of TRL's gradient of that parameter, of the loss (at least 1).
-    """
+def assert_equal(gap: Callable[..., float]) -> Callable[..., None]:
+    """assert_equal(ours, theirs, factor=1): gradients of every update and the loss, ours times the factor."""
 
     def check(found: Updates, expected: Updates, factor: float = 1.0) -> None:
-        share = largest_difference(found, expected, factor)
-        gap = abs(found.loss * factor - expected.loss) / max(1.0, abs(expected.loss))
-        print(f"difference of gradients {share:.1e}, of losses {gap:.1e}")
-        assert share < TOLERANCE
-        assert gap < TOLERANCE
+        pairs = zip(found.gradients, expected.gradients, strict=True)
+        worst = max(gap(mine, other, factor) for mine, other in pairs)
+        of_loss = abs(found.loss * factor - expected.loss) / max(1.0, abs(expected.loss))
+        print(f"largest difference of gradients {worst:.1e}, of losses {of_loss:.1e}")
+        assert worst < TOLERANCE
+        assert of_loss < TOLERANCE
 
     return check
-
-
-def largest_difference(found: Updates, expected: Updates, factor: float) -> float:
-    assert len(found.gradients) == len(expected.gradients) > 0
-    shares = []
-    for mine, other in zip(found.gradients, expected.gradients, strict=True):
-        assert mine.keys() == other.keys()
-        shares += [((mine[name] * factor - other[name]).abs().max() / other[name].abs().max()).item() for name in mine]
-    return max(shares)

@@ -49,7 +49,7 @@ CASES = {
         {"aggregation": "sequence", "kl_coef": 0.3, "kl_corrected": True}, {"loss_type": "grpo", "beta": 0.3}
     ),
     "kl in cispo": Case(
-        CISPO | {"clip_high": 0.5, "kl_coef": 0.3}, 
+        CISPO | {"clip_high": 0.5, "kl_coef": 0.3},
         {"loss_type": "cispo", "epsilon_high": 1.5, "beta": 0.3, "use_bias_correction_kl": False},
     ),
     "masked": Case(DAPO | {"truncated": "mask"}, DAPO_TRL | {"mask_truncated_completions": True}),

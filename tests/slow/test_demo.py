@@ -7,8 +7,7 @@ import pytest
 
 from groupwise.evaluation.behaviour import behaviour_shares
 from groupwise.runs.rollouts import read_rollouts
-from groupwise.trainers import load_recipe
-from groupwise.trainers import run_rl
+from groupwise.trainers import load_recipe, run_rl
 from groupwise.trainers.grpo import GrpoRecipe
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "arithmetic.toml"

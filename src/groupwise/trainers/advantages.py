@@ -35,8 +35,8 @@ def _by_steps(scored: ScoredGroup, policy: Policy) -> AdvantagedGroup:
     if judged and not any(scored.verdicts[i].steps for i in judged):
         raise VerifierError(
             f"grpo.advantage = '{PROCESS}' needs the rewards of steps, but no verdict of problem "
-            f"{scored.group.prompt.problem.id} has any; use a verifier that judges steps (verifier.steps), or another "
-            "advantage"
+            f"{scored.group.prompt.problem.id} has any: set verifier.steps = 'equations', "
+            "or another advantage"
         )
     completions = [scored.group.completions[i] for i in judged]
     steps = [scored.verdicts[i].steps for i in judged]

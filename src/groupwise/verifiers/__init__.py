@@ -11,6 +11,7 @@ from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig,
 from groupwise.verifiers.code import CodeVerifier
 from groupwise.verifiers.composition import ComposedVerifier
 from groupwise.verifiers.countdown import CountdownVerifier
+from groupwise.verifiers.equations import StepVerifier
 from groupwise.verifiers.judge.verifier import JudgeVerifier
 from groupwise.verifiers.logic import LOGIC_VERIFIERS
 from groupwise.verifiers.math import MathVerifier
@@ -46,7 +47,8 @@ def make_verifier(name: str, config: VerifierConfig | None = None) -> Verifier:
     """
     config = config if config is not None else VerifierConfig()
     is_plain = not config.parts and config.cap_wrong is None
-    return _plain(name, config) if is_plain else _composed(name, config)
+    made = _plain(name, config) if is_plain else _composed(name, config)
+    return StepVerifier(made, config) if config.steps == "equations" else made
 
 
 def _composed(name: str, config: VerifierConfig) -> Verifier:

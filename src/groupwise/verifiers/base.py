@@ -45,6 +45,8 @@ class VerifierConfig(Section):
     format_reward: float = Field(default=0.0, allow_inf_nan=False)
     """Reward part `format`, paid only when the tags are right: one `<think>`, one `</think>`, in order, then an
     answer. A part of kind `format` is stricter; only one of the two can be set."""
+    steps: Literal["none", "equations"] = "none"
+    """Process supervision (`grpo.advantage = "process"`): `equations` rewards every true equation of the working."""
     timeout_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`."""
     num_workers: int = Field(default=1, ge=1)

@@ -56,8 +56,8 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
         if again.outcome.judged and recorded.outcome.judged and again.parts != recorded.parts:
             raise InvariantError(
                 f"completion {sample} of problem {group.prompt.problem.id} was judged {recorded.outcome} "
-                f"({recorded.evidence}), but alone it is {again.outcome} ({again.evidence}): verdicts were given to the "
-                "wrong completions, or the verifier does not repeat itself"
+                f"({recorded.evidence}), but alone it is {again.outcome} ({again.evidence}): verdicts were given to "
+                "the wrong completions, or the verifier does not repeat itself"
             )
 
 

@@ -4,7 +4,6 @@ from pydantic import Field
 
 from groupwise.config import Section
 
-
 PATIENCE = 8
 """By the clock a check may take so many times its limit, for the machine may be busy; then the verifier timed out."""
 
