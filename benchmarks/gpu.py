@@ -10,9 +10,9 @@ script ends with a sentence and exit status 2.
 
 Decoding: completions live at one time; tokens per second with CUDA graphs and without, from the time of a whole
 `generate` less that of one that ends after the first token (prompts and set-up); and the share of the card's memory
-bandwidth that the faster way uses. Counted are the bytes that a step must read: every weight once in bf16, the keys and values
-of each prompt once and of each completion once, at its mean length. The bandwidth is that of a large copy, read and
-written, measured just before. `MB` is the growth of the memory in use at its peak, from before the first call.
+bandwidth that the faster way uses. Counted are the bytes that a step must read: every weight once in bf16, the keys and
+values of each prompt once and of each completion once, at its mean length. The bandwidth is that of a large copy, read
+and written, measured just before. `MB` is the growth of the memory in use at its peak, from before the first call.
 
 transformers: time of its `generate` over ours, both with prefill, in turns on the same prompts and lengths; its model
 is in bf16 with `sdpa` attention, and each prompt is in the batch once per completion, as TRL does it.
@@ -47,7 +47,11 @@ from groupwise.rollout.cuda_graphs import release
 from groupwise.rollout.engine import Request, generate
 from groupwise.rollout.sampling import SamplingConfig
 
-FULL = {"vocab_size": 151936, "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14} | {
+FULL = {
+    "vocab_size": 151936,
+    "hidden_size": 896,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
     "num_key_value_heads": 2,
     "intermediate_size": 4864,
 }

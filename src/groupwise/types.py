@@ -72,6 +72,13 @@ class Completion:
     text: str
     """Decoded view for people and verifiers; never encoded again."""
 
+    def __post_init__(self) -> None:
+        if not len(self.token_ids) == len(self.sampling_logprobs) == len(self.entropy):
+            raise ValueError(
+                f"{len(self.token_ids)} tokens with {len(self.sampling_logprobs)} log-probabilities and "
+                f"{len(self.entropy)} entropies: exactly one of each per token is allowed"
+            )
+
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)

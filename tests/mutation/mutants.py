@@ -23,7 +23,7 @@ IDENTITIES = {
 }  # fmt: skip
 """Calls that may be forgotten: the receiver or the first argument stands in their place."""
 SYMMETRIC = {"minimum", "maximum", "min", "max"}
-UNTOUCHED = {"annotation", "returns", "decorator_list", "keywords_of_class"}
+UNTOUCHED = {"annotation", "returns", "decorator_list"}
 """Fields of syntax nodes that hold no formula."""
 
 

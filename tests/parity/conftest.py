@@ -56,6 +56,8 @@ class Batch(NamedTuple):
     """By part of the reward, prompt and completion; None where the verifier failed."""
     noise: float = 0.0
     """How far the sampler's log-probabilities are from the trainer's (standard deviation)."""
+    stops: frozenset[int] = frozenset({END})
+    """Tokens that end a completion where they stand last."""
 
     @property
     def rows(self) -> list[list[int]]:
@@ -104,7 +106,7 @@ def groups_of(batch: Batch, policy: Policy, temperature: float = 1.0) -> list[Gr
     groups = []
     for number, (text, rows) in enumerate(zip(batch.prompts, batch.completions, strict=True)):
         prompt = Prompt(Problem(f"p{number}", text, ""), text, tuple(policy.tokenizer(text)["input_ids"]))
-        reasons = [FinishReason.STOP if ids[-1] == END else FinishReason.LENGTH for ids in rows]
+        reasons = [FinishReason.STOP if ids[-1] in batch.stops else FinishReason.LENGTH for ids in rows]
         one = np.float32(1)
         made = [
             Completion(i, np.array(ids), -np.full(len(ids), one), np.full(len(ids), one), reason, "")
@@ -167,7 +169,7 @@ class Recorder:
         self.gradients.append(gradients_of(self.policy.model))
         self.policy.model.zero_grad(set_to_none=True)
         move(self.policy.model, len(self.gradients))
-        return 0.0
+        return 1.0
 
 
 @pytest.fixture
@@ -237,8 +239,8 @@ def trl_trainer(
         batch: Batch, algorithm: str = "GRPO", micro_batches: int = 1, mini_batches: int = 1, **config: Any
     ) -> Any:
         module = importlib.import_module(f"trl.trainer.{algorithm.lower()}_trainer")
-        if not config.pop("shuffled", False):
-            monkeypatch.setattr(module, "shuffle_sequence_dict", lambda rows: rows)
+        shuffle = trl.trainer.utils.shuffle_sequence_dict if config.pop("shuffled", False) else lambda rows: rows
+        monkeypatch.setattr(module, "shuffle_sequence_dict", shuffle)
         model = make_model()
         reference_of(policy).model.save_pretrained(tmp_path / "reference")
         model.config._name_or_path = str(tmp_path / "reference")  # where TRL looks for the reference

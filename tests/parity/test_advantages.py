@@ -37,9 +37,7 @@ def std_share(rewards: Tensor, **dims: int) -> Tensor:
 @pytest.mark.parametrize(
     ("scale", "advantage"), [("group", "group_normalised_sample"), ("none", "group_mean"), ("batch", "batch_std")]
 )
-def test_advantages_and_old_logprobs(
-    batch: Any, our_groups: Any, trl_trainer: Any, scale: str, advantage: str
-) -> None:
+def test_advantages_and_old_logprobs(batch: Any, our_groups: Any, trl_trainer: Any, scale: str, advantage: str) -> None:
     found = trl_step(trl_trainer(batch, scale_rewards=scale, num_iterations=2), batch)
     groups = our_groups(batch, advantage)
     factor = std_share(torch.tensor(batch.parts[0])) if scale == "batch" else 1.0

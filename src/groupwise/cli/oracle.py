@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -84,8 +85,8 @@ def _finite(value: float) -> float | None:
 
 
 def _table(section: Section) -> Table:
-    table = Table(title=f"{section.title}  [dim]--section {section.key}[/]", title_justify="left")
-    table.add_column("setting")
+    table = Table(title=f"{section.title}  [dim]--section {section.key}[/]", title_justify="left", box=SIMPLE)
+    table.add_column("setting", no_wrap=True)
     for name in section.columns:
         table.add_column(name, justify="right", min_width=len(max(name.split(), key=len)))
     for row in section.rows:

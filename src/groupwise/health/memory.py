@@ -86,7 +86,7 @@ def _head_dim(text: Any) -> int:
 
 def _head_rows(recipe: RlRecipe, text: Any) -> int:
     """Tokens whose logits exist at one time."""
-    return min(max(1, MAX_LOGITS // text.vocab_size), recipe.loss.tokens_per_micro_batch)
+    return min(max(1, MAX_LOGITS // int(text.vocab_size)), recipe.loss.tokens_per_micro_batch)
 
 
 def _keys_and_values(recipe: RlRecipe, text: Any, prompt_tokens: int, width: int) -> int:

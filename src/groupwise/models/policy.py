@@ -182,19 +182,17 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def _check_forward(policy: Policy) -> None:
-    """Compare with transformers' own eager forward, so that an unknown architecture is never computed wrongly."""
+    """Compare with transformers' own eager forward, each sequence alone, so that nothing is computed wrongly."""
     model = policy.model
     vocabulary = model.get_output_embeddings().weight.shape[0]
-    prompt, *tails = ([(7 * i + 3 * k + 1) % vocabulary for i in range(4)] for k in range(3))
-    packed = pack([Sequences(prompt, tails)], policy.device)
+    drawn = [[(7 * i + 3 * k + 1) % vocabulary for i in range(length)] for k, length in enumerate((4, 4, 2, 2, 3, 4))]
+    groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
+    packed = pack(groups, policy.device)
     with policy.precision():
-        ours = model.get_output_embeddings()(policy.hidden(packed.input_ids, packed.position_ids, packed.layout))
+        ours = model.get_output_embeddings()(policy.completion_states(packed))
         model.set_attn_implementation("eager")
-        whole = [
-            model(torch.tensor([[*prompt, *tail]], device=policy.device), use_cache=False).logits[0] for tail in tails
-        ]
+        theirs = torch.cat([_eager_logits(policy, group) for group in groups])
         model.set_attn_implementation(attention.NAME)
-    theirs = torch.cat([whole[0][:4], *(logits[4:7] for logits in whole)]).float()
     difference = (ours.float() - theirs).abs().max().item()
     allowed = (1e-3 if policy.compute_dtype is torch.float32 else 0.25) * max(1.0, theirs.abs().max().item())
     if not difference <= allowed:
@@ -202,6 +200,13 @@ def _check_forward(policy: Policy) -> None:
             f"{type(model).__name__}: the packed forward differs from transformers' eager forward by {difference:.2g} "
             f"(allowed {allowed:.2g}), so this architecture is not supported"
         )
+
+
+def _eager_logits(policy: Policy, group: Sequences) -> Tensor:
+    """(M, V) logits in fp32 that predict the group's M completion tokens, each completion computed alone."""
+    rows = [torch.tensor([[*group.prompt, *completion]], device=policy.device) for completion in group.completions]
+    logits = [policy.model(row, use_cache=False).logits[0, len(group.prompt) - 1 : -1] for row in rows]
+    return torch.cat(logits).float()
 
 
 class NewModel(Section):

@@ -47,7 +47,7 @@ def verifier(dials: Dials) -> Section:
     world = toy(dials, max_length=2)
     rates = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (0.1, 0.1), (0.2, 0.3))
     settings = {
-        f"{name}, false positives {fp:.0%}, negatives {fn:.0%}": Setting(
+        f"{name}, fp {100 * fp:.0f} %, fn {100 * fn:.0f} %": Setting(
             world.group_size, name, false_positive=fp, false_negative=fn
         )
         for name in ("leave_one_out", "group_normalised")
@@ -55,8 +55,8 @@ def verifier(dials: Dials) -> Section:
     }
     return section(
         "verifier", "A verifier that errs",
-        "Errors that do not depend on the completion leave the direction and scale it by 1 - false positives - false "
-        "negatives; they cost noise.",
+        "False positives (fp) and negatives (fn) that do not depend on the completion leave the direction and scale it "
+        "by 1 - fp - fn; they cost noise.",
         world, on_policy_rows(world, settings),
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def truncation(dials: Dials) -> Section:
     return section(
         "truncation", "Truncated completions",
         f"{cut:.0%} of the completions reach the limit and get 0. Kept, they teach to finish; masked, that part of ∇J "
-        "is missing, and with a baseline what is left even pushes away from finishing.",
+        "is missing, and with a baseline there is a push against finishing instead.",
         world, on_policy_rows(world, settings),
     )  # fmt: skip
 

@@ -32,6 +32,8 @@ class Entry(NamedTuple):
     """Names of tests under tests/unit/oracle, as file::test."""
     rows: tuple[tuple[str, str], ...] = ()
     """Section and row of the oracle's report."""
+    unit: str = ""
+    """File of its unit tests, where it is not that of the module."""
 
 
 _DIRECTION = "test_advantages.py::test_a_baseline_keeps_the_direction"
@@ -72,9 +74,12 @@ def _advantages() -> list[Entry]:
         found.append(Entry(name, _formula_of(estimator), (_DIRECTION, _WEIGHTS), tuple(rows)))
     steps = "test_advantages.py::test_one_step_per_completion_is_group_normalised"
     critic = "test_advantages.py::test_lambda_one_is_unbiased_whatever_the_critic_says"
-    found.append(Entry("process", process_supervision, (steps,), (("process", "every token a step"),)))
-    found.append(Entry('(`algorithm = "ppo"`)', gae, (critic,), (("critic", "poor, γ = 1, λ = 0.95"),)))
-    return found
+    unit = "test_advantages_of_tokens.py"
+    return [
+        *found,
+        Entry("process", process_supervision, (steps,), (("process", "every token a step"),), unit),
+        Entry('`algorithm = "ppo"`', gae, (critic,), (("critic", "poor, γ = 1, λ = 0.95"),), unit),
+    ]
 
 
 def _formula_of(estimator: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,10 +90,10 @@ def _formula_of(estimator: Callable[..., Any]) -> Callable[..., Any]:
 
 def _kl() -> list[Entry]:
     found = [
-        Entry(name, function, (_KL_TRUTHS,), tuple(("kl", f"on-policy: {name} in {WHERE[p]}") for p in get_args(Place)))
+        Entry(name, function, (_KL_TRUTHS,), tuple(("kl", f"{name} in {WHERE[p]}") for p in get_args(Place)))
         for name, function in KL_ESTIMATORS.items()
     ]
-    stale = (("kl", "off-policy: k1 in loss × ratio"), ("kl", "off-policy: k3 in loss × ratio"))
+    stale = (("kl", "k1 in loss × ratio, stale"), ("kl", "k3 in loss × ratio, stale"))
     return [*found, Entry("kl_corrected", importance_corrected, (_KL_TRUTHS,), stale)]
 
 
@@ -119,7 +124,7 @@ _PUBLISHED_NOTE = "What is not named keeps its default. KL terms are no part of 
 def _line(entry: Entry, sections: Mapping[str, Section]) -> list[str]:
     formula, source = formula_and_source(entry.function)
     module = entry.function.__module__.rpartition(".")[2]
-    tests = [f"test_{module}.py", *(f"oracle/{test}" for test in entry.tests)]
+    tests = [entry.unit or f"test_{module}.py", *(f"oracle/{test}" for test in entry.tests)]
     return [
         entry.name if "`" in entry.name else f"`{entry.name}`",
         formula,

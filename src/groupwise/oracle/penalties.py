@@ -20,19 +20,20 @@ def kl(dials: Dials) -> Section:
     """Every estimator in the loss, corrected, and in the reward."""
     world = toy(dials)
     reference = world.logits("reference", REFERENCE)
-    samplers = {"on-policy": None, "off-policy": world.logits("older", STALE)}
+    samplers = {"": None, ", stale": world.logits("older", STALE)}
     rows = []
-    for name, sampler in samplers.items():
+    for stale, sampler in samplers.items():
         truth = divergences(world.world, world.theta, reference, sampler)
         for place in get_args(Place):
             for estimator in KL_ESTIMATORS:
                 found = expected(world.world, world.theta, reference, estimator, place, sampler)
-                rows.append(Row(f"{name}: {estimator} in {WHERE[place]}", _figures(found, truth)))
+                rows.append(Row(f"{estimator} in {WHERE[place]}{stale}", _figures(found, truth)))
     return Section(
         "kl", "KL estimators",
         "`value` and `std` are in units of the true divergence, 1 is right; `length` is that of the expected gradient "
         "in units of the sequence divergence's. Then the distance (0 is right) to three true gradients: of KL(π ‖ ref) "
-        "of whole sequences, of each token given the text before it, and of KL(ref ‖ π) of each token.",
+        "of whole sequences, of each token given the text before it, and of KL(ref ‖ π) of each token. `stale`: samples of an "
+        "older policy.",
         str(world), COLUMNS, tuple(rows),
     )  # fmt: skip
 

@@ -31,21 +31,21 @@ FINDINGS = (
     "{prompts/divided_by_mean/p = 0.50}, which is (1 - (1 - p)^(G-1)) / p, the gradient of a truncated E[log p].",
     "Dividing each completion by its own length bends the gradient (cosine {aggregations/sequence/cosine}); dividing "
     "by all tokens hardly does ({aggregations/token/cosine}); a constant does not ({aggregations/constant/cosine}).",
-    "k1 in the loss has an expected gradient of length {kl/on-policy: k1 in loss/length}: it only adds noise. k2 in "
+    "k1 in the loss has an expected gradient of length {kl/k1 in loss/length}: it only adds noise. k2 in "
     "the loss, and k1 or k3 times the ratio, have the gradient of KL(π ‖ ref) of the token (distance "
-    "{kl/on-policy: k2 in loss/to token}). k3 in the loss, as in GRPO, has that of KL(ref ‖ π) (distance "
-    "{kl/on-policy: k3 in loss/to forward}; to the one meant {kl/on-policy: k3 in loss/to token}). Only k1 in the "
-    "reward has that of the whole sequence ({kl/on-policy: k1 in reward/to sequence}).",
+    "{kl/k2 in loss/to token}). k3 in the loss, as in GRPO, has that of KL(ref ‖ π) (distance "
+    "{kl/k3 in loss/to forward}; to the one meant {kl/k3 in loss/to token}). Only k1 in the "
+    "reward has that of the whole sequence ({kl/k1 in reward/to sequence}).",
     "With a foreign sampler, weights of whole completions are unbiased (bias {importance/sequence, no cap/bias}) and "
     "noisy ({importance/sequence, no cap/noise}); a cap of 2 costs bias {importance/sequence, truncate at 2/bias} and "
     "saves noise ({importance/sequence, truncate at 2/noise}). Token weights are biased even without a cap "
     "({importance/token, no cap/bias}).",
-    "After a large update the clipped ratio points away from ∇J (cosine {off-policy/large: clipped_ratio/cosine}, "
-    "{off-policy/large: clipped_ratio/clipped} of the tokens clipped): it brakes. Clipping the weight instead keeps "
-    "the direction ({off-policy/large: clipped_weight/cosine}): it goes on.",
+    "After a large update clipping costs the ratio its direction (cosine {off-policy/large: clipped_ratio/cosine}, "
+    "{off-policy/large: clipped_ratio/clipped} of the tokens clipped): it brakes. Clipping the weight instead keeps it "
+    "({off-policy/large: clipped_weight/cosine}) and goes on.",
     "A verifier with 10 % false positives and 10 % false negatives leaves the direction (cosine "
-    "{verifier/leave_one_out, false positives 10%, negatives 10%/cosine}) and scales it to "
-    "{verifier/leave_one_out, false positives 10%, negatives 10%/scale} = 1 - 0.1 - 0.1.",
+    "{verifier/leave_one_out, fp 10 %, fn 10 %/cosine}) and scales it to "
+    "{verifier/leave_one_out, fp 10 %, fn 10 %/scale} = 1 - 0.1 - 0.1.",
     "Replacing dead groups by groups of other prompts only scales the gradient (cosine "
     "{dead-groups/group_mean, other/cosine}), as they taught nothing; sampling the same prompt again until there is a "
     "signal favours hard prompts ({dead-groups/group_mean, again/cosine}). Masking truncated completions bends the "

@@ -75,7 +75,8 @@ def toy(
     if rewards == "graded":
         numbers = uniforms(key("oracle", "rewards", dials.seed), range(bare.rewards.numel()))
         return Toy(bare.paying((torch.from_numpy(numbers) * 5).floor().view_as(bare.parts) / 4), theta, G, dials.seed)
-    aims = torch.linspace(HARD, EASY, P, dtype=torch.float64) if P > 1 else torch.tensor([MEDIUM]).double()
+    low, high = (HARD, EASY) if P > 1 else (MEDIUM, MEDIUM)
+    aims = torch.linspace(low, high, P, dtype=torch.float64)
     right = bare.paying(_right(bare, theta, aims, dials.seed, only_finished=rewards == "finished"))
     theta = _with_pass_rates(right, theta, aims)
     if rewards == "parts":

@@ -1,5 +1,6 @@
 """From problems to groups: render prompts, sample, and name every completion by its key."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from groupwise.rollout.engine import Request, Sampled, generate
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Problem, Prompt
+
+FALSE_ALARM = 25.0
+"""Draws count as dependent when independent ones would look like them with a probability below exp(-25) = 1e-11."""
 
 
 def encode_prompt(policy: Policy, template: Template, problem: Problem) -> Prompt:
@@ -86,13 +90,14 @@ def collect(
     groups: dict[int, Group] = {}
 
     def finished(place: int, sampled: Sequence[Sampled]) -> None:
-        texts = policy.tokenizer.batch_decode([_visible(policy, one) for one in sampled])
         _check_stops(policy, sampled)
+        texts = policy.tokenizer.batch_decode([_visible(policy, one) for one in sampled])
         completions = tuple(_completion(i, one, text) for i, (one, text) in enumerate(zip(sampled, texts, strict=True)))
         groups[place] = Group(prompts[place], completions, step, policy_version)
         on_group(groups[place])
 
     generate(policy, requests, sampling, finished)
+    _check_first_tokens(list(groups.values()))
     return [groups[place] for place in range(len(prompts))]
 
 
@@ -105,6 +110,25 @@ def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
                 f"a completion of {len(one.token_ids)} tokens that ended by '{one.finish_reason}' has stop tokens at "
                 f"places {stops}: the sampler lost its stop token, went on after it, or misnamed its end"
             )
+
+
+def _check_first_tokens(groups: Sequence[Group]) -> None:
+    """Completions of a group are drawn each on its own, so they do not all begin alike more often than chance has it.
+
+    Given the first completion, the G - 1 others begin with its token v too with probability pᵥ^(G-1). With
+    x = -(G-1) log pᵥ where they all do and 0 elsewhere, E[exp x] < 2 for a group, so by Markov's inequality the sum of
+    x over n groups exceeds n log 2 + t with probability below exp(-t).
+    """
+    surprise = 0.0
+    for group in groups:
+        first, *others = [int(completion.token_ids[0]) for completion in group.completions]
+        if set(others) == {first}:
+            surprise -= len(others) * float(group.completions[0].sampling_logprobs[0])
+    if surprise > len(groups) * math.log(2) + FALSE_ALARM:
+        raise InvariantError(
+            f"completions of the same group begin with the same token so often that chance explains it with a "
+            f"probability of exp(-{surprise - len(groups) * math.log(2):.0f}) at most: their draws are not independent"
+        )
 
 
 def _visible(policy: Policy, sampled: Sampled) -> list[int]:

@@ -92,6 +92,7 @@ def make_cgroups(memory_mb: int, max_processes: int) -> list[Path]:
 def _make(group: Path, limits: dict[str, str]) -> list[Path]:
     if not (group.parent / "cgroup.procs").exists() or not os.access(group.parent, os.W_OK) or os.geteuid() != 0:
         return []
+    _remove_stale(group.parent)
     try:
         group.mkdir()
         for file, value in limits.items():
@@ -100,6 +101,14 @@ def _make(group: Path, limits: dict[str, str]) -> list[Path]:
         remove_cgroups([group])
         return []
     return [group]
+
+
+def _remove_stale(parent: Path) -> None:
+    """Remove what a killed process left; a group that is in use cannot be removed."""
+    for group in parent.glob("groupwise-*-*"):
+        if not Path("/proc", group.name.split("-")[1]).exists():
+            with contextlib.suppress(OSError):
+                group.rmdir()
 
 
 def remove_cgroups(groups: Sequence[Path]) -> None:

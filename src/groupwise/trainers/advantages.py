@@ -6,13 +6,15 @@ import numpy as np
 import torch
 
 from groupwise.algorithms.advantages import process_supervision, step_advantages
-from groupwise.errors import VerifierError
+from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.rollout.steps import step_ends
 from groupwise.types import Advantage, AdvantagedGroup, ScoredGroup
 
 PROCESS = "process"
 """The estimator that reads the rewards of steps instead of the completion's."""
+BY_PARTS = "parts_normalised"
+"""The estimator that weighs the parts of a reward anew, so that the order of advantages is its own."""
 
 
 def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) -> list[AdvantagedGroup]:
@@ -21,7 +23,25 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) ->
         return [_by_steps(group, policy) for group in scored]
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
+    if estimator != BY_PARTS:
+        for group, advantages in zip(scored, found, strict=True):
+            _check_order(group, advantages)
     return [AdvantagedGroup(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+
+
+def _check_order(scored: ScoredGroup, advantages: Sequence[float | None]) -> None:
+    """Within a group nothing that earned more has the smaller advantage.
+
+    Raises:
+        InvariantError: names the problem where something has.
+    """
+    pairs = zip(scored.rewards, advantages, strict=True)
+    by_reward = [a for _, a in sorted((r, a) for r, a in pairs if r is not None and a is not None)]
+    if by_reward != sorted(by_reward):
+        raise InvariantError(
+            f"the rewards {scored.rewards} of problem {scored.group.prompt.problem.id} became the advantages "
+            f"{advantages}, smaller where more was earned: they are another group's, or have the wrong sign"
+        )
 
 
 def _parts(scored: ScoredGroup) -> list[list[float]]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, field_validator
 
 from groupwise.config import Section
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.checkpoint import weight_fingerprint
 from groupwise.models.critic import Critic
 from groupwise.models.policy import ModelConfig, Policy, load_policy
@@ -182,6 +182,7 @@ class _Run:
         self.recipe, self.task, self.verifier = recipe, task, verifier
         self.session, self.policy, self.observer = session, policy, observer
         self.pass_rates = PassRates(session.facts.get("pass_rates", {}))
+        self.test_is_open = False
 
     def choose(self, problems: Sequence[Problem], step: int) -> tuple[list[Problem], list[Problem]]:
         """The step's problems, and those that may replace them."""
@@ -244,6 +245,7 @@ class _Run:
     def evaluate_test(self) -> None:
         """Open the test split once: the start and the best checkpoint, on the same random numbers."""
         config = self.recipe.evaluation
+        self.test_is_open = True
         paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
         for name, path in paths.items():
             policy = load_policy(self.recipe.model.model_copy(update={"path": path}))
@@ -251,6 +253,8 @@ class _Run:
             self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})
 
     def _evaluate(self, split: Split, policy: Policy, num_problems: int, num_samples: int, name: str) -> Evaluation:
+        if split == "test" and not self.test_is_open:
+            raise InvariantError(f"{name} would open the test split, which nothing may see before training has ended")
         problems = split_problems(self.task, split, num_problems)
         evaluation = evaluate(
             policy, self.task.template, problems, self.verifier, self.recipe.sampling,

@@ -91,6 +91,11 @@ class LossConfig(Section):
                 f"policy_loss = 'reinforce' has no ratio, so it is right for one update per step only; mini_batches = "
                 f"{self.mini_batches} and epochs = {self.epochs} make {self.num_updates}"
             )
+        if self.kl_coef and self.kl_in == "loss" and self.kl_estimator == "k1" and not self.kl_corrected:
+            raise ValueError(
+                "kl_estimator = 'k1' in the loss has a gradient whose expectation is 0, so it would only add noise; "
+                "allowed are k2 and k3, k1 with kl_corrected = true, and k1 with kl_in = 'reward'"
+            )
         if self.kl_in == "reward" and self.kl_corrected:
             raise ValueError("kl_corrected = true belongs to a term in the loss, but kl_in = 'reward'")
         return self

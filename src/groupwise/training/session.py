@@ -15,7 +15,7 @@ from pydantic import Field
 
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
-from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
+from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint, weight_fingerprint
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
 from groupwise.runs.atomic import write_file
@@ -112,8 +112,19 @@ class Session:
         self.directory.ledger.truncate(self.facts["ledger"])
         self.directory.metrics.truncate(self.facts["metrics"])
         if self._checkpoint:
+            self._check_weights(self._checkpoint)
             restore(TrainerState(self.facts, self._tensors), optimizer, critic)
         self._tensors = {}
+
+    def _check_weights(self, checkpoint: Path) -> None:
+        """The policy that was loaded must be the one that the ledger's last step left behind."""
+        recorded = [line["weights"] for line in self.directory.ledger.lines() if "weights" in line]
+        found = weight_fingerprint(self.policy.model)
+        if recorded and found != recorded[-1]:
+            raise CheckpointError(
+                f"the policy loaded to go on from {checkpoint} has the weights {found}, but the ledger's last step "
+                f"left {recorded[-1]}: other weights were saved or loaded than those that were trained"
+            )
 
     def steps(self) -> Iterator[int]:
         """The steps left to do (0-based); writes checkpoints between them and ends early when stopping."""

@@ -19,6 +19,7 @@ from groupwise.models.critic import Critic
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.training.forward import Arrays, per_token
+from groupwise.training.invariants import check_gradient, check_weights
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
@@ -176,7 +177,10 @@ def make_micro_batches(
     pieces = [(prompt, part) for prompt, rows in kept for part in _split(prompt, rows, config.tokens_per_micro_batch)]
     sizes = [len(prompt) + sum(row.completion.num_tokens for row in rows) for prompt, rows in pieces]
     chunks = micro_batches(sizes, config.tokens_per_micro_batch)
-    return [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
+    made = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
+    lengths = [row.completion.num_tokens for _, rows in kept for row in rows]
+    check_weights([micro.weights for micro in made], lengths, batch, config.aggregation)
+    return made
 
 
 def _rows(group: AdvantagedGroup, config: LossConfig, old_logprobs: Arrays | None) -> list[_Row]:
@@ -254,6 +258,7 @@ class _Update:
         self.ratio_max = self.difference = 0.0
         self.bounded = self.weight_sum = self.weight_squares = 0.0
         self.num_weights = self.num_tokens = 0
+        self.has_advantage = False
 
     def backward(self, micro: MicroBatch) -> None:
         """Forward, loss and backward of one micro-batch."""
@@ -275,6 +280,7 @@ class _Update:
         self.kl += found.kl.sum().item()
         self.ratio_max = max(self.ratio_max, found.ratio.max().item())
         self.num_tokens += len(logprobs)
+        self.has_advantage |= bool(micro.advantages.any())
 
     def _old(self, logprobs: Tensor, micro: MicroBatch) -> Tensor:
         if self.first:
@@ -313,6 +319,7 @@ class _Update:
 
     def report(self, grad_norm: float) -> UpdateMetrics:
         """What the update did, after its optimizer step."""
+        check_gradient(grad_norm, self.has_advantage, is_bounded=bool(self.clipped or self.bounded))
         count = self.num_tokens
         return UpdateMetrics(
             surrogate=self.loss,

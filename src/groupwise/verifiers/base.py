@@ -54,8 +54,8 @@ class VerifierConfig(Section):
     max_failure_share: float = Field(default=0.05, ge=0, le=1)
     """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
     partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Reward part `partial` of the verifier `code`: this times the share of hidden tests passed. 0: no such part, and
-    tests after the first failure may be left out."""
+    """Reward part `partial` of the verifiers `code` and `instructions`: this times the share of hidden tests passed, or
+    of constraints met. 0: no such part, and tests after the first failure may be left out."""
     sandbox: SandboxConfig = SandboxConfig()
     """Where programs of completions run."""
     proof: ProofConfig = ProofConfig()

@@ -63,7 +63,9 @@ FORMULAS: dict[str, Callable[[list[list[float]]], list[list[float]]]] = {
     "batch_normalised": lambda groups: [
         [(v - fmean(flat(groups))) / (pstdev(flat(groups)) + EPS) for v in group] for group in groups
     ],
-    "batch_std": lambda groups: [[(v - fmean(group)) / (pstdev(flat(groups)) + EPS) for v in group] for group in groups],
+    "batch_std": lambda groups: [
+        [(v - fmean(group)) / (pstdev(flat(groups)) + EPS) for v in group] for group in groups
+    ],
     "group_mean": lambda groups: [[v - fmean(group) for v in group] for group in groups],
     "group_normalised": lambda groups: [normalised(group) for group in groups],
     "group_normalised_sample": lambda groups: [normalised(group, stdev) for group in groups],
@@ -225,7 +227,9 @@ def test_a_flipped_sign_is_seen(name: str, measure: Any, monkeypatch: pytest.Mon
 
 def test_a_flipped_sign_of_token_advantages_is_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_advantages, "gae", lambda *given: -gae(*given))
-    monkeypatch.setattr(token_advantages, "process_supervision", lambda *given: [-a for a in process_supervision(*given)])
+    monkeypatch.setattr(
+        token_advantages, "process_supervision", lambda *given: [-a for a in process_supervision(*given)]
+    )
     for fact in (
         test_lambda_one_is_unbiased_whatever_the_critic_says,
         test_one_step_per_completion_is_group_normalised,

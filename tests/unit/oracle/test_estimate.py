@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from groupwise.errors import ConfigError
 from groupwise.oracle.batches import MAX_BATCHES, all_batches, signal_chances
@@ -42,7 +41,7 @@ def test_the_chance_of_a_signal_is_the_binomial_one() -> None:
 
 
 def test_too_many_batches_are_refused_with_their_number() -> None:
-    with pytest.raises(ConfigError, match=rf"9,363,600 batches are too many .* at most {MAX_BATCHES:,}"):
+    with pytest.raises(ConfigError, match=rf"9,363,600 batches are too many .*at most {MAX_BATCHES:,}"):
         estimate(*_asked(toy(Dials(), num_prompts=2)), Setting(4))
 
 
@@ -59,83 +58,88 @@ def _asked(one: Toy) -> tuple:
 
 # --- an independent computation: loops over ordered tuples, formulas written out --------------------------------------
 
-
-def gradient_of_one(one: Toy, prompt: int, sequence: int, per_token: Sequence[float]) -> Tensor:
-    """Σ a_t ∇ log π(token t), by hand: the score of a softmax is one-hot minus probabilities."""
-    total = torch.zeros_like(one.theta)
-    states_per_prompt = len(one.world.prefixes)
-    tokens = one.world.sequences[sequence]
-    for t, (token, weight) in enumerate(zip(tokens, per_token, strict=True)):
-        state = prompt * states_per_prompt + one.world.prefixes.index(tokens[:t])
-        total[state] -= weight * one.theta[state].softmax(-1)
-        total[state, token] += weight
-    return total
+Scores = list[list[list[np.ndarray]]]
+"""∇ log π of every token of every sequence of every prompt, (K, V) each."""
 
 
-def grpo(one: Toy, batch: Sequence[Sequence[int]]) -> Tensor:
+def scores(one: Toy) -> Scores:
+    """By hand: the score of a softmax is one-hot minus probabilities."""
+    probabilities, prefixes = one.theta.softmax(-1).numpy(), one.world.prefixes
+    found: Scores = []
+    for prompt in range(one.world.num_prompts):
+        found.append([])
+        for tokens in one.world.sequences:
+            found[-1].append([])
+            for t, token in enumerate(tokens):
+                score = np.zeros_like(probabilities)
+                state = prompt * len(prefixes) + prefixes.index(tokens[:t])
+                score[state] = -probabilities[state]
+                score[state, token] += 1
+                found[-1][-1].append(score)
+    return found
+
+
+def grpo(one: Toy, score: Scores, batch: Sequence[Sequence[int]]) -> np.ndarray:
     """One batch's GRPO gradient: normalised in the group, each completion's mean over its tokens, mean over all."""
-    total = torch.zeros_like(one.theta)
+    total = np.zeros(one.theta.shape)
     for prompt, group in enumerate(batch):
-        rewards = [one.world.rewards[prompt, sequence].item() for sequence in group]
+        rewards = [reward_of(one, prompt, sequence) for sequence in group]
         mean, std = np.mean(rewards), np.std(rewards)
         for sequence, reward in zip(group, rewards, strict=True):
-            length = len(one.world.sequences[sequence])
-            advantage = (reward - mean) / (std + EPS)
-            total += gradient_of_one(one, prompt, sequence, [advantage / length] * length)
+            total += (reward - mean) / (std + EPS) * sum(score[prompt][sequence]) / len(one.world.sequences[sequence])
     return total / sum(map(len, batch))
 
 
-def dapo(one: Toy, batch: Sequence[Sequence[int]]) -> Tensor:
-    """As above without the std, divided by the tokens of the batch, truncated completions left out."""
-    total, tokens = torch.zeros_like(one.theta), 0
+def dapo(one: Toy, score: Scores, batch: Sequence[Sequence[int]]) -> np.ndarray:
+    """Without the std, divided by the tokens of the batch, truncated completions left out."""
+    total, tokens = np.zeros(one.theta.shape), 0
     for prompt, group in enumerate(batch):
-        mean = np.mean([one.world.rewards[prompt, sequence].item() for sequence in group])
+        mean = np.mean([reward_of(one, prompt, sequence) for sequence in group])
         for sequence in group:
             if one.world.sequences[sequence][-1] == 0:
-                length = len(one.world.sequences[sequence])
-                tokens += length
-                advantage = one.world.rewards[prompt, sequence].item() - mean
-                total += gradient_of_one(one, prompt, sequence, [advantage] * length)
-    return total / tokens if tokens else total
+                tokens += len(one.world.sequences[sequence])
+                total += (reward_of(one, prompt, sequence) - mean) * sum(score[prompt][sequence])
+    return total / max(tokens, 1)
 
 
-def process(one: Toy, batch: Sequence[Sequence[int]]) -> Tensor:
+def process(one: Toy, score: Scores, batch: Sequence[Sequence[int]]) -> np.ndarray:
     """Process supervision, every token a step, constant denominator."""
-    total = torch.zeros_like(one.theta)
-    steps = token_rewards(one)
+    total, steps = np.zeros(one.theta.shape), token_rewards(one)
     for prompt, group in enumerate(batch):
         earned = [steps[prompt, s, : len(one.world.sequences[s])].tolist() for s in group]
         pool = [reward for one_of in earned for reward in one_of]
         mean, std = np.mean(pool), np.std(pool)
-        if std:
-            for sequence, rewards in zip(group, earned, strict=True):
-                normalised = [(reward - mean) / (std + EPS) for reward in rewards]
-                onwards = [sum(normalised[t:]) for t in range(len(normalised))]
-                total += gradient_of_one(one, prompt, sequence, onwards)
+        for sequence, rewards in zip(group, earned, strict=True):
+            for t, gradient in enumerate(score[prompt][sequence]):
+                total += sum((reward - mean) / (std + EPS) for reward in rewards[t:]) * gradient
     return total / sum(map(len, batch))
+
+
+def reward_of(one: Toy, prompt: int, sequence: int) -> float:
+    return one.world.rewards[prompt, sequence].item()
 
 
 def mean_length(one: Toy) -> float:
     return float((one.world.probabilities(one.theta) * one.world.lengths).sum(-1).mean())
 
 
-def brute_force(one: Toy, gradient: Callable[[Toy, Sequence[Sequence[int]]], Tensor]) -> tuple[Tensor, float]:
+def brute_force(one: Toy, gradient: Callable[..., np.ndarray]) -> tuple[np.ndarray, float]:
     """Mean, and mean square, over all ordered tuples of completions."""
-    chances = one.world.probabilities(one.theta).tolist()
+    chances, score = one.world.probabilities(one.theta).tolist(), scores(one)
     P, G = one.world.num_prompts, one.group_size
-    mean, square = torch.zeros_like(one.theta), 0.0
+    mean, square = np.zeros(one.theta.shape), 0.0
     for drawn in product(range(len(one.world.sequences)), repeat=P * G):
         batch = [drawn[p * G : (p + 1) * G] for p in range(P)]
         chance = math.prod(chances[p][sequence] for p, group in enumerate(batch) for sequence in group)
-        found = gradient(one, batch)
+        found = gradient(one, score, batch)
         mean += chance * found
-        square += chance * found.square().sum().item()
+        square += chance * float((found**2).sum())
     return mean, square
 
 
-def agrees(found: Estimated, mean: Tensor, square: float, factor: float) -> None:
-    torch.testing.assert_close(found.mean, factor * mean, rtol=0, atol=1e-7)  # token weights are fp32
-    variance = factor**2 * (square - mean.square().sum().item()) / found.truth.square().sum().item()
+def agrees(found: Estimated, mean: np.ndarray, square: float, factor: float) -> None:
+    np.testing.assert_allclose(found.mean, factor * mean, rtol=0, atol=1e-7)  # token weights are fp32
+    variance = factor**2 * (square - (mean**2).sum()) / found.truth.square().sum().item()
     assert found.variance == pytest.approx(variance, rel=1e-6)
 
 
@@ -163,21 +167,21 @@ def test_equals_sampling() -> None:
     # 3,000 batches drawn token by token; every entry within 4 standard errors, the variance within 10 %
     one = toy(Dials(), 3, 2, 3, 2)
     found = estimate(*_asked(one), Setting(3, "group_normalised", aggregation="sequence"))
-    generator, drawn = np.random.default_rng(0), []
-    probabilities = one.theta.softmax(-1).numpy()
+    generator, score, drawn = np.random.default_rng(0), scores(one), []
+    cumulated, length = one.theta.softmax(-1).cumsum(-1).numpy(), mean_length(one)
     for _ in range(3000):
-        batch = [[sample(one, prompt, probabilities, generator) for _ in range(3)] for prompt in range(2)]
-        drawn.append(grpo(one, batch) * mean_length(one))
-    samples = torch.stack(drawn)
-    errors = samples.std(0) / math.sqrt(len(samples))
-    assert ((samples.mean(0) - found.mean).abs() <= 4 * errors + 1e-12).all()
-    variance = samples.var(0).sum().item() / found.truth.square().sum().item()
+        batch = [[sample(one, prompt, cumulated, generator) for _ in range(3)] for prompt in range(2)]
+        drawn.append(grpo(one, score, batch) * length)
+    samples = np.stack(drawn)
+    errors = samples.std(0, ddof=1) / math.sqrt(len(samples))
+    assert (abs(samples.mean(0) - found.mean.numpy()) <= 4 * errors + 1e-12).all()
+    variance = samples.var(0).sum() / found.truth.square().sum().item()
     assert variance == pytest.approx(found.variance, rel=0.1)
 
 
-def sample(one: Toy, prompt: int, probabilities: np.ndarray, generator: np.random.Generator) -> int:
+def sample(one: Toy, prompt: int, cumulated: np.ndarray, generator: np.random.Generator) -> int:
     tokens: tuple[int, ...] = ()
     while len(tokens) < one.world.max_length and (not tokens or tokens[-1] != 0):
         state = prompt * len(one.world.prefixes) + one.world.prefixes.index(tokens)
-        tokens += (int(generator.choice(one.world.num_tokens, p=probabilities[state])),)
+        tokens += (int(np.searchsorted(cumulated[state], generator.random() * cumulated[state, -1])),)
     return one.world.sequences.index(tokens)

@@ -43,7 +43,7 @@ def test_exit_status(sandbox: Sandbox, source: str, code: int) -> None:
      ("import ctypes; ctypes.string_at(0)", Status.SIGNALLED, -signal.SIGSEGV, "Segmentation")],
 )  # fmt: skip
 def test_ends_that_are_no_exit(sandbox: Sandbox, source: str, status: Status, code: int | None, evidence: str) -> None:
-    result = sandbox.run(Program(source))
+    result = sandbox.run(Program(source, wall_s=100))
     assert (result.status, result.exit_code) == (status, code), result
     assert evidence in result.evidence
     assert len(result.stdout) <= 256 << 10

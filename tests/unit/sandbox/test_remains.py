@@ -1,7 +1,11 @@
 """Nothing is left behind by hostile programs: no process, no file, no shared memory, no control group."""
 
+import contextlib
 import ctypes
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,3 +83,30 @@ def test_nothing_is_left_behind(bubblewrap: None, adopter: None) -> None:
 @pytest.mark.slow
 def test_nothing_is_left_behind_by_a_thousand(bubblewrap: None, adopter: None) -> None:
     run_hostile(1000, 0.3)
+
+
+def test_nothing_outlives_a_parent_that_is_killed(bubblewrap: None, adopter: None) -> None:
+    source = """
+from groupwise.sandbox.base import Program
+from groupwise.sandbox.opening import open_sandbox
+sandbox = open_sandbox()
+print("open", flush=True)
+sandbox.run_many([Program("import time; time.sleep(600)", wall_s=600)] * 2)
+"""
+    before = descendants(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"open\n"
+        time.sleep(0.3)
+        assert len(descendants(parent.pid)) >= 4
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    assert left == set()
+    with open_sandbox(SandboxConfig(num_workers=1)):  # which tidies up after the dead
+        groups = [path.name for path in Path("/sys/fs/cgroup").glob("*/groupwise-*")]
+    assert not [name for name in groups if name.startswith(f"groupwise-{parent.pid}-")]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.bubblewrap_tier import BubblewrapSandbox
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
@@ -172,11 +173,11 @@ def test_wrong_programs_and_attacks_on_python_tests(sandbox: Sandbox, source: st
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_programs_that_wait_are_wrong(sandbox: Sandbox, form: str) -> None:
-    source = "import time\ndef add(a, b): time.sleep(60)\nroot = add\nif __name__ == '__main__': add(1, 2)"
-    with open_sandbox(SandboxConfig(wall_s=1.5, num_workers=1)) as hasty:
+    source = "import time\ndef add(*a): time.sleep(60)\nroot = add\nif __name__ == '__main__': add(1, 2)"
+    with BubblewrapSandbox(SandboxConfig(wall_s=0.8, num_workers=1)) as hasty:
         verdict = judge(hasty, FORMS[form], source, partial_credit=0.5)
     assert (verdict.outcome, verdict.reward) == (Outcome.WRONG, 0)
-    assert "did not end within 1.5 s" in verdict.evidence
+    assert "did not end within 0.8 s" in verdict.evidence
 
 
 def test_objects_stay_with_the_solver(sandbox: Sandbox) -> None:

@@ -7,11 +7,13 @@ Needs `problem.data["constraints"]`, a list of mappings: `{"kind": "count", "uni
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from groupwise.types import Outcome, Problem
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers.base import Request
 from groupwise.verifiers.logic.base import ExactVerifier, Measured, UnreadableError
 
 Constraint = Mapping[str, Any]
@@ -64,7 +66,22 @@ CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
 
 
 class InstructionsVerifier(ExactVerifier):
-    """The measure `constraints` is the share (0 to 1) of the constraints met; only all of them are correct."""
+    """The measure `constraints` is the share (0 to 1) of the constraints met; only all of them are correct.
+
+    `partial_credit` pays for that share.
+    """
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+        verdicts, weight = super().verify_many(requests), self.config.partial_credit
+        if not weight:
+            return verdicts
+        return [
+            replace(verdict, parts={**verdict.parts, "partial": weight * verdict.measures.get("constraints", 0.0)})
+            if verdict.outcome.judged
+            else verdict
+            for verdict in verdicts
+        ]
 
     def find(self, problem: Problem, answer: str) -> Measured:
         constraints = list(problem.data["constraints"])

@@ -238,6 +238,16 @@ def test_counts(unit: str, text: str, number: int) -> None:
     assert within(least=number + 1) == within(most=number - 1) == "wrong"
 
 
+def test_partial_credit_pays_for_the_share_of_constraints_met() -> None:
+    problem = Problem("p", "q", "", data={"constraints": RULES})
+    verifier = make_verifier("instructions", VerifierConfig(partial_credit=0.5))
+    some = verifier.verify(problem, r"<think>x</think>\boxed{the old river is so very wide.}")
+    assert some.parts["partial"] == 0.5 * 3 / 4
+    assert some.reward == 0.5 * 3 / 4
+    unreadable = verifier.verify(problem, "<think>x</think>no box")
+    assert unreadable.parts["partial"] == 0
+
+
 def test_first_and_last_word_are_taken_in_their_spelling() -> None:
     rules = {"constraints": [{"kind": "first_word", "word": "The"}, {"kind": "last_word", "word": "end"}]}
     check(judge("instructions", '- "The very end."', "", rules), "correct", "")

@@ -209,8 +209,10 @@ def test_cheats_that_pass_a_missing_fence_are_seen_through(
 
 
 @needs_coq
-def test_a_proof_without_end_is_wrong() -> None:
+def test_a_proof_without_end_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coq, "PATIENCE", 100)  # a busy machine may take long for one second of processor time
     config = VerifierConfig(proof=ProofConfig(timeout_s=1, memory_mb=1024))
     with CoqVerifier(config) as verifier:
         verdict = verifier.verify(problem("False"), boxed("repeat (pose proof I)."))
     assert verdict.outcome is Outcome.WRONG, verdict.evidence
+    assert "processor time" in verdict.evidence

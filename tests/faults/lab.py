@@ -1,0 +1,152 @@
+"""What faults are planted into: whole training runs of a tiny model, and the tests of this repository."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from tokenizers.processors import TemplateProcessing
+
+from groupwise.config import parse
+from groupwise.errors import InvariantError
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.runs.directory import RunDirectory
+from groupwise.trainers import run_rl
+from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.trainers.report import Observer, StepReport
+
+TESTS = Path(__file__).parents[1]
+NUMBERS = count()
+STOPS = [1, *range(100, 130)]
+"""End tokens of the model; the tokenizer knows only the first."""
+RECIPE: dict[str, Any] = {
+    "run": {"directory": "", "num_steps": 3, "checkpoint_every": 2, "seed": 1},
+    "model": {"device": "cpu", "num_threads": 1},
+    "task": {"name": "arithmetic", "num_problems": 16, "num_eval_problems": 2, "template": {"chat": True}},
+    "verifier": {"parts": {"brief": {"kind": "overlong", "weight": 1.0, "cache_tokens": 8}}},
+    "sampling": {"max_tokens": 8, "temperature": 0.9},
+    "grpo": {"prompts_per_step": 4, "group_size": 8},
+    "loss": {"tokens_per_micro_batch": 100},
+    "optimizer": {"lr": 1e-2},
+    "evaluation": {"every": 3, "num_problems": 2, "num_samples": 2, "test_problems": 2, "test_samples": 2},
+}
+"""Random answers are never right, but short ones earn more."""
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where checks run."""
+
+    request: pytest.FixtureRequest
+    folder: Path
+    overrides: tuple[str, ...] = ()
+    """Settings in which the recipe differs, `a.b=c`."""
+
+    def recipe(self) -> GrpoRecipe:
+        """A run in a directory of its own."""
+        model = _model(self.folder)
+        own = (f"run.directory={self.folder / f'run-{next(NUMBERS)}'}", f"model.path={model}")
+        return parse(GrpoRecipe, RECIPE, [*own, *self.overrides])
+
+
+def train(lab: Lab) -> None:
+    """A whole run: dev, three steps, two checkpoints, dev, test."""
+    _run(lab.recipe())
+
+
+def resume(lab: Lab) -> None:
+    """A run that dies after its first checkpoint and goes on has the ledger of one that never died."""
+
+    def die(report: StepReport) -> None:
+        if report.step == 2:
+            raise KilledError
+
+    interrupted = lab.recipe()
+    with pytest.raises(KilledError):
+        _run(interrupted, die)
+    assert _run(interrupted) == _run(lab.recipe()), "the ledger of the resumed run differs"
+
+
+def _run(recipe: GrpoRecipe, on_step: Callable[[StepReport], None] = lambda report: None) -> bytes:
+    """The run's ledger."""
+    run_rl(recipe, observer=Observer(on_step))
+    return RunDirectory(Path(recipe.run.directory)).ledger.path.read_bytes()
+
+
+@cache
+def _model(folder: Path) -> Path:
+    """A model with random weights, several end tokens, a BOS token that its tokenizer writes, and a chat template."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<|begin|>"})
+    bos = ("<|begin|>", tokenizer.bos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<|begin|> $A", special_tokens=[bos])
+    tokenizer.chat_template = "{{ bos_token }}{{ messages[0]['content'] }}"
+    size = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=64,
+    )  # fmt: skip
+    policy = new_policy(size, tokenizer, ModelConfig(device="cpu"))
+    policy.model.generation_config.eos_token_id = STOPS
+    save_checkpoint(folder / "model", policy)
+    return folder / "model"
+
+
+class Check(NamedTuple):
+    """What must notice a fault."""
+
+    kind: str
+    """How it notices: `stops the run` (or refuses it), or `fails`."""
+    where: str
+    """The function that raises the error, or the test."""
+    run: Callable[[Lab], None]
+    error: type[Exception]
+    says: str
+    """Part of the error's message."""
+
+
+def stops(
+    where: str, says: str, error: type[Exception] = InvariantError, run: Callable[[Lab], None] = train
+) -> Check:
+    """The program itself notices, in a whole run."""
+    return Check("stops the run", where, run, error, says)
+
+
+def fails(file: str, name: str, **arguments: Any) -> Check:
+    """A test of this repository notices; its fixtures are those of its file's neighbours, or given as arguments."""
+
+    def run(lab: Lab) -> None:
+        test = getattr(_load(file), name)
+        wanted = [one for one in inspect.signature(test).parameters if one not in arguments]
+        test(**{one: lab.request.getfixturevalue(one) for one in wanted}, **arguments)
+
+    return Check("fails", f"{file}::{name}", run, AssertionError, "")
+
+
+@cache
+def _load(file: str) -> ModuleType:
+    """A test file as a module of its own."""
+    name = f"of_faults_{Path(file).stem}"
+    spec = importlib.util.spec_from_file_location(name, TESTS / file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def with_overrides(lab: Lab, overrides: Sequence[str]) -> Lab:
+    """The same lab with more settings."""
+    return replace(lab, overrides=(*lab.overrides, *overrides))
