@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from parity_batch import Batch
 from torch import Tensor
 
 from groupwise.algorithms.advantages import STD_EPS
@@ -11,7 +12,7 @@ from groupwise.algorithms.advantages import STD_EPS
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
 
 
-def trl_step(trainer: Any, batch: Any) -> dict[str, Tensor]:
+def trl_step(trainer: Any, batch: Batch) -> dict[str, Tensor]:
     """TRL's generation step: rewards, advantages, old log-probabilities."""
     trainer.model.train()
     rows = [{"prompt": text} for text, row in zip(batch.prompts, batch.completions, strict=True) for _ in row]
@@ -37,7 +38,9 @@ def std_share(rewards: Tensor, **dims: int) -> Tensor:
 @pytest.mark.parametrize(
     ("scale", "advantage"), [("group", "group_normalised_sample"), ("none", "group_mean"), ("batch", "batch_std")]
 )
-def test_advantages_and_old_logprobs(batch: Any, our_groups: Any, trl_trainer: Any, scale: str, advantage: str) -> None:
+def test_advantages_and_old_logprobs(
+    batch: Batch, our_groups: Any, trl_trainer: Any, scale: str, advantage: str
+) -> None:
     found = trl_step(trl_trainer(batch, scale_rewards=scale, num_iterations=2), batch)
     groups = our_groups(batch, advantage)
     factor = std_share(torch.tensor(batch.parts[0])) if scale == "batch" else 1.0
@@ -48,13 +51,13 @@ def test_advantages_and_old_logprobs(batch: Any, our_groups: Any, trl_trainer: A
         torch.testing.assert_close(ours, row[: completion.num_tokens], atol=2e-5, rtol=0.0)
 
 
-def test_the_population_std_of_grpos_paper(batch: Any, our_groups: Any, trl_trainer: Any) -> None:
+def test_the_population_std_of_grpos_paper(batch: Batch, our_groups: Any, trl_trainer: Any) -> None:
     found = trl_step(trl_trainer(batch, scale_rewards="group"), batch)["advantages"]
     factors = std_share(torch.tensor(batch.parts[0]), dim=1).repeat_interleave(4)
     assert_close(flat(our_groups(batch, "group_normalised")) * factors, found)
 
 
-def test_gdpo_here_takes_weights_away(batch: Any, our_groups: Any, trl_trainer: Any) -> None:
+def test_gdpo_here_takes_weights_away(batch: Batch, our_groups: Any, trl_trainer: Any) -> None:
     second = [(0.0, 1.0, 1.0, 2.0), (1.0, 0.0, 0.0, 0.0), (1.0, 0.0, 1.0, 0.0), (0.0, 3.0, 0.0, 3.0)]
     two = batch._replace(parts=[batch.parts[0], second])
     settings = {"multi_objective_aggregation": "normalize_then_sum"}
@@ -66,14 +69,14 @@ def test_gdpo_here_takes_weights_away(batch: Any, our_groups: Any, trl_trainer: 
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_rloo_with_its_kl_in_the_reward(batch: Any, our_groups: Any, trl_trainer: Any, beta: float) -> None:
+def test_rloo_with_its_kl_in_the_reward(batch: Batch, our_groups: Any, trl_trainer: Any, beta: float) -> None:
     found = trl_step(trl_trainer(batch, "RLOO", beta=beta), batch)["advantages"]
     groups = our_groups(batch, "leave_one_out", kl_in="reward", kl_coef=beta, kl_estimator="k1")
     assert bool(flat(groups)[4:8].any()) == (beta > 0)  # the group without signal
     torch.testing.assert_close(flat(groups), found, atol=1e-5, rtol=1e-5)
 
 
-def test_a_failed_verifier_is_no_part_of_the_statistics(batch: Any, our_groups: Any, trl_trainer: Any) -> None:
+def test_a_failed_verifier_is_no_part_of_the_statistics(batch: Batch, our_groups: Any, trl_trainer: Any) -> None:
     failed = batch._replace(parts=[[(None, *row[1:]) for row in batch.parts[0]]])
     found = trl_step(trl_trainer(failed), failed)["advantages"]
     groups = our_groups(failed, "group_normalised_sample")
@@ -81,7 +84,7 @@ def test_a_failed_verifier_is_no_part_of_the_statistics(batch: Any, our_groups: 
     assert_close(flat(groups), found)
 
 
-def test_equal_rewards_are_exact_zeros_here_and_rounding_there(batch: Any, our_groups: Any, trl_trainer: Any) -> None:
+def test_equal_rewards_are_exact_zeros_here_and_rounding_there(batch: Batch, our_groups: Any, trl_trainer: Any) -> None:
     rows = batch.rows
     eights = batch._replace(
         prompts=batch.prompts[:2], completions=[rows[:8], rows[8:]], parts=[[(0.9,) * 8, (0.0, 1.0) * 4]]

@@ -1,9 +1,9 @@
 """Loss and every parameter's gradient equal TRL's, in two updates on the same completions."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from parity_batch import Batch, assert_equal
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
 
@@ -68,9 +68,7 @@ CASES = {
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
 @pytest.mark.parametrize("name", CASES)
-def test_loss_and_gradients_are_trls(
-    batch: Any, ours: Any, theirs: Any, assert_equal: Callable[..., None], name: str, micro_batches: int
-) -> None:
+def test_loss_and_gradients_are_trls(batch: Batch, ours: Any, theirs: Any, name: str, micro_batches: int) -> None:
     case = CASES[name]
     advantage = "group_normalised_sample" if case.normalised else "group_mean"
     given = batch._replace(noise=case.noise)
@@ -82,12 +80,12 @@ def test_loss_and_gradients_are_trls(
     assert bool(found.metrics.weights_bounded) == name.startswith("importance")
 
 
-def test_temperature(batch: Any, ours: Any, theirs: Any, assert_equal: Callable[..., None]) -> None:
+def test_temperature(batch: Batch, ours: Any, theirs: Any) -> None:
     found = ours(batch, epochs=2, temperature=0.7)
     assert_equal(found, theirs(batch, num_iterations=2, temperature=0.7, **DR_GRPO_TRL))
 
 
-def test_two_mini_batches_twice(batch: Any, ours: Any, theirs: Any, assert_equal: Callable[..., None]) -> None:
+def test_two_mini_batches_twice(batch: Batch, ours: Any, theirs: Any) -> None:
     found = ours(batch, epochs=2, mini_batches=2)
     expected = theirs(batch, num_iterations=2, mini_batches=2, micro_batches=2, **DR_GRPO_TRL)
     assert len(found.gradients) == 4

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch import Tensor
 def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor | float = 0.0) -> Tensor:
     """L = -log σ(r_c - r_r - m): InstructGPT (arXiv:2203.02155, eq. 1); margin m: Llama 2 (arXiv:2307.09288, eq. 2).
 
-    >>> bradley_terry(torch.tensor([2.0]), torch.tensor([1.0]), margin=1.0)
+    >>> bradley_terry(Tensor([2.0]), Tensor([1.0]), margin=1.0)
     tensor([0.6931])
     """
     return -F.logsigmoid(chosen - rejected - margin)
@@ -26,7 +25,7 @@ def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor | float = 0.0
 def centring(chosen: Tensor, rejected: Tensor) -> Tensor:
     """L = (r_c + r_r)²: pulls the mean score to 0, which pairs leave open (Eisenstein et al., arXiv:2312.09244, eq. 2).
 
-    >>> centring(torch.tensor([2.0]), torch.tensor([1.0]))
+    >>> centring(Tensor([2.0]), Tensor([1.0]))
     tensor([9.])
     """
     return (chosen + rejected).square()
@@ -142,8 +141,8 @@ def reliability(chosen: ArrayLike, rejected: ArrayLike, num_bins: int = 10) -> l
 
     The confidence is σ(|r_c - r_r|). Bins differ by one pair at most, and are as many as there are pairs at most.
 
-    >>> reliability([0.0, 2.0], [0.0, 0.0], num_bins=1)
-    [ReliabilityBin(confidence=0.6904, accuracy=0.75, num_pairs=2)]
+    >>> reliability([0.0, 0.0], [0.0, 0.0], num_bins=1)
+    [ReliabilityBin(confidence=0.5, accuracy=0.5, num_pairs=2)]
     """
     difference = np.subtract(chosen, rejected).astype(np.float64)
     confidence = 1 / (1 + np.exp(-np.abs(difference)))
@@ -151,9 +150,7 @@ def reliability(chosen: ArrayLike, rejected: ArrayLike, num_bins: int = 10) -> l
     order = np.argsort(confidence, kind="stable")
     bins = np.array_split(order, min(num_bins, len(order)) or 1)
     return [
-        ReliabilityBin(round(float(confidence[one].mean()), 4), round(float(right[one].mean()), 4), len(one))
-        for one in bins
-        if len(one)
+        ReliabilityBin(float(confidence[one].mean()), float(right[one].mean()), len(one)) for one in bins if len(one)
     ]
 
 

@@ -93,8 +93,23 @@ def step_line(report: StepReport) -> str:
     return (
         f"{report.step:5d}  {report.reward:6.3f}  {report.correct:7.3f}  {report.signal:6.2f}  {report.entropy:7.3f}  "
         f"{right:>12} / {wrong:<3}  {report.truncated:6.1%}  {report.verdict_errors:6d}  "
-        f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s"
+        f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s{_extras(report)}"
     )
+
+
+def _extras(report: StepReport) -> str:
+    """What only some recipes have: reward parts beside accuracy, refills, a critic, importance weights."""
+    names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
+    found = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
+    found = [one for one in found if not one.endswith(("+0.000", "-0.000"))]
+    found += [f"{n:.0f} {name}" for name, n in report.parts.items() if name.startswith("disagreement/") and n]
+    if report.refilled_groups:
+        found.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")
+    if report.explained_variance is not None:
+        found.append(f"critic explains {report.explained_variance:.2f}")
+    if report.weights_bounded:
+        found.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
+    return "".join(f"  {one}" for one in found)
 
 
 def dev_line(report: DevReport) -> str:

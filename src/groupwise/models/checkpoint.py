@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from groupwise.errors import CheckpointError
-from groupwise.models.policy import Policy
+from groupwise.models.backbone import Backbone
 from groupwise.runs.atomic import check_directory, new_directory
 
 TRAINER_STATE = "trainer_state.json"
@@ -33,7 +33,7 @@ class TrainerState:
     """The optimizer's moments."""
 
 
-def save_checkpoint(path: Path, policy: Policy, state: TrainerState | None = None) -> None:
+def save_checkpoint(path: Path, policy: Backbone, state: TrainerState | None = None) -> None:
     """Write a checkpoint atomically; it loads unchanged in transformers and vLLM."""
     with new_directory(path) as directory, _disk_errors():
         # transformers shall choose its own attention when others load this directory

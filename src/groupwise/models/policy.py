@@ -1,8 +1,6 @@
 """A policy: a transformers causal language model, its tokenizer, and the packed forward that all stages share."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,6 +15,7 @@ from groupwise.algorithms.logprobs import TokenLogprobs, token_logprobs
 from groupwise.config import Section
 from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
+from groupwise.models.backbone import Backbone
 from groupwise.models.packed import Pack, Sequences, pack
 
 SHIPPED = "base"
@@ -37,42 +36,14 @@ class ModelConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Backbone):
     """A model ready to sample from and to train."""
-
-    model: PreTrainedModel
-    tokenizer: Any
-    stop_ids: frozenset[int]
-    """Token ids that end a completion (a model may have several)."""
-    compute_dtype: torch.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
 
     @property
     def head(self) -> tuple[Tensor, Tensor | None]:
         """Weight (V, d) and bias (V,) of the output layer."""
         layer = self.model.get_output_embeddings()
         return layer.weight, getattr(layer, "bias", None)
-
-    @property
-    def context_length(self) -> int:
-        """Most tokens a prompt and its completion may have together."""
-        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """The precision in which this policy computes, for sampling and training alike."""
-        enabled = self.compute_dtype is not torch.float32
-        with torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=enabled):
-            yield
-
-    def hidden(self, input_ids: Tensor, position_ids: Tensor, layout: attention.Layout) -> Tensor:
-        """Final hidden states (N, d) of a packed row."""
-        out = self.model.base_model(input_ids, position_ids=position_ids, layout=layout, use_cache=False)
-        states: Tensor = out.last_hidden_state[0]
-        return states
 
     def completion_states(self, packed: Pack) -> Tensor:
         """(M, d) hidden states that predict the completion tokens of a pack, with gradient."""
@@ -89,11 +60,6 @@ class Policy:
     def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> TokenLogprobs:
         """Log-probability and entropy of every completion token of a pack, with gradient."""
         return self.logprobs_of(self.completion_states(packed), packed.targets, temperature)
-
-    def freeze(self) -> "Policy":
-        """Make this policy a reference: its weights are never trained."""
-        self.model.requires_grad_(False)
-        return self
 
 
 def shipped_path() -> Path:
@@ -113,18 +79,32 @@ def load_policy(config: ModelConfig) -> Policy:
         ModelError: it is missing, damaged or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
     """
+    model, tokenizer, lost = read_pretrained(AutoModelForCausalLM, config)
+    if lost:
+        raise damaged(config.path, lost)
+    return make_policy(model, tokenizer, config)
+
+
+def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:
+    """Read a directory or hub name as this kind of model: the model, its tokenizer, the weights that are not there.
+
+    Raises:
+        ModelError: it is missing or cannot be read.
+    """
     path = resolve(config.path)
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True
+        model, report = kind.from_pretrained(
+            path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
         )
-        model, report = loaded
         tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception as error:
         raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error
-    if lost := sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])]):
-        raise ModelError(f"the model {config.path!r} is damaged: weights {lost[:3]} are missing or of another shape")
-    return make_policy(model, tokenizer, config)
+    return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
+
+
+def damaged(path: str, lost: list[str]) -> ModelError:
+    """What is said of a model without all of its weights."""
+    return ModelError(f"the model {path!r} is damaged: weights {lost[:3]} are missing or of another shape")
 
 
 def _why(path: str, error: Exception) -> str:
@@ -138,6 +118,14 @@ def _why(path: str, error: Exception) -> str:
 def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | None = None) -> Policy:
     """Check a model and its tokenizer, and move them to their device."""
     config = config or ModelConfig()
+    to_device(model, config)
+    policy = Policy(model, tokenizer, _stop_ids(model, tokenizer), getattr(torch, config.compute_dtype))
+    _check_forward(policy)
+    return policy
+
+
+def to_device(model: PreTrainedModel, config: ModelConfig) -> None:
+    """Refuse what the packed forward cannot compute, and move the model to its device."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -146,9 +134,7 @@ def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | No
     _refuse_unsupported(model)
     model.set_attn_implementation(attention.NAME)
     model.to(device)  # type: ignore[arg-type]
-    policy = Policy(model.eval(), tokenizer, _stop_ids(model, tokenizer), getattr(torch, config.compute_dtype))
-    _check_forward(policy)
-    return policy
+    model.eval()
 
 
 def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:

@@ -90,10 +90,10 @@ def _formula_of(estimator: Callable[..., Any]) -> Callable[..., Any]:
 
 def _kl() -> list[Entry]:
     found = [
-        Entry(name, function, (_KL_TRUTHS,), tuple(("kl", f"{name} in {WHERE[p]}") for p in get_args(Place)))
+        Entry(name, function, (_KL_TRUTHS,), tuple(("kl", f"{name} {WHERE[p]}") for p in get_args(Place)))
         for name, function in KL_ESTIMATORS.items()
     ]
-    stale = (("kl", "k1 in loss × ratio, stale"), ("kl", "k3 in loss × ratio, stale"))
+    stale = (("kl", "k1 × ratio, stale"), ("kl", "k3 × ratio, stale"))
     return [*found, Entry("kl_corrected", importance_corrected, (_KL_TRUTHS,), stale)]
 
 

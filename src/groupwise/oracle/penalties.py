@@ -10,7 +10,7 @@ from groupwise.oracle.report import Row, Section
 from groupwise.oracle.toys import Dials, toy
 
 COLUMNS = ("value", "std", "length", "to sequence", "to token", "to forward")
-WHERE = {"loss": "loss", "corrected": "loss × ratio", "reward": "reward"}
+WHERE = {"loss": "in loss", "corrected": "× ratio", "reward": "in reward"}
 """How the report names the places."""
 REFERENCE, STALE = 1.0, 0.3
 """Standard deviation of the difference in logits between the policy and its reference, and an older policy."""
@@ -27,13 +27,13 @@ def kl(dials: Dials) -> Section:
         for place in get_args(Place):
             for estimator in KL_ESTIMATORS:
                 found = expected(world.world, world.theta, reference, estimator, place, sampler)
-                rows.append(Row(f"{estimator} in {WHERE[place]}{stale}", _figures(found, truth)))
+                rows.append(Row(f"{estimator} {WHERE[place]}{stale}", _figures(found, truth)))
     return Section(
         "kl", "KL estimators",
         "`value` and `std` are in units of the true divergence, 1 is right; `length` is that of the expected gradient "
         "in units of the sequence divergence's. Then the distance (0 is right) to three true gradients: of KL(π ‖ ref) "
-        "of whole sequences, of each token given the text before it, and of KL(ref ‖ π) of each token. `stale`: samples of an "
-        "older policy.",
+        "of whole sequences, of each token given the text before it, and of KL(ref ‖ π) of each token. `× ratio`: in "
+        "the loss, times π/π_old; `stale`: samples of an older policy.",
         str(world), COLUMNS, tuple(rows),
     )  # fmt: skip
 

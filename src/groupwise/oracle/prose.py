@@ -1,5 +1,6 @@
 """What the report settles, in sentences with its own figures."""
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -67,7 +68,8 @@ def prose(sections: Mapping[str, Section]) -> str:
 
 
 def shown(value: float) -> str:
-    """A figure as document and terminal print it."""
-    if value != value:
+    """A figure as document and terminal print it; the last bits, which differ between machines, cannot tip it."""
+    steady = round(value, 6)
+    if math.isnan(value):
         return "–"
-    return f"{value:.3f}" if round(value, 3) else "0.000"  # never -0.000
+    return f"{steady:.3f}" if round(steady, 3) else "0.000"  # never -0.000

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from groupwise.errors import ConfigError, InvariantError, ModelError
+from groupwise.models.backbone import Backbone
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.rollout.engine import Request, Sampled, generate
@@ -16,7 +17,7 @@ FALSE_ALARM = 25.0
 """Draws count as dependent when independent ones would look like them with a probability below exp(-25) = 1e-11."""
 
 
-def encode_prompt(policy: Policy, template: Template, problem: Problem) -> Prompt:
+def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Prompt:
     """Render a problem as exactly what the model reads, once; training, evaluation and replay use these ids.
 
     Raises:

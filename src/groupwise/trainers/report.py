@@ -108,6 +108,8 @@ class StepReport(NamedTuple):
     """Completion tokens drawn in this step, refills included."""
     sampled_groups: int
     """Groups drawn, refills included."""
+    refilled_groups: int
+    """Groups drawn in place of others without signal."""
     sampled_correct: float
     """Share correct among all that was drawn; dynamic sampling makes `correct` differ from it."""
     value_loss: float
@@ -181,6 +183,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         parts=part_statistics([group.scored for group in result.groups]),
         sampled_tokens=result.drawn.num_tokens,
         sampled_groups=result.drawn.num_groups,
+        refilled_groups=result.drawn.num_groups - len(result.groups),
         sampled_correct=result.drawn.correct,
         value_loss=result.update.value_loss,
         explained_variance=result.explained_variance,

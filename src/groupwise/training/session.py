@@ -15,9 +15,9 @@ from pydantic import Field
 
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
+from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint, weight_fingerprint
 from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, open_run
 from groupwise.training.optimizer import Optimizer
@@ -104,7 +104,7 @@ class Session:
         """Where to load the policy from: the checkpoint when resuming, else the recipe's path."""
         return str(self._checkpoint) if self._checkpoint else path
 
-    def attach(self, policy: Policy, optimizer: Optimizer, critic: Critic | None = None) -> None:
+    def attach(self, policy: Backbone, optimizer: Optimizer, critic: Critic | None = None) -> None:
         """Name what checkpoints save, restore optimizer and critic, and cut off what came after the checkpoint."""
         self.policy, self.optimizer, self.critic = policy, optimizer, critic
         if self._restart_with is not None:

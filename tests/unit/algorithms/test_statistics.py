@@ -69,6 +69,24 @@ def test_many_samples_per_problem_narrow_the_interval_to_the_spread_between_prob
     assert (estimate.high - estimate.low) / 2 == pytest.approx(half, rel=0.01)
 
 
+def test_two_problems_by_hand() -> None:
+    # variance of the shares 0.02, of their mean 0.01: as uncertain as 0.25 / 0.01 = 25 samples
+    assert mean_share([0.4, 0.6]) == pytest.approx((0.5, *wilson(12.5, 25)))
+
+
+@pytest.mark.parametrize("n", range(1, 40))
+def test_an_end_of_the_scale_is_met_exactly(n: int) -> None:
+    assert mean_share([1.0] * n).high == 1
+    assert mean_share([0.0] * n).low == 0
+
+
+@pytest.mark.parametrize(
+    "estimate", [mean_share([0.5, 0.75]), paired_difference([0.0, 0.5], [0.5, 0.75]), mean_over_seeds([0.5, 0.75])]
+)
+def test_estimates_are_plain_numbers(estimate: Estimate) -> None:
+    assert [type(number) for number in estimate] == [float] * 3
+
+
 def test_no_problems_are_no_number() -> None:
     assert all(math.isnan(value) for value in mean_share([]))
 
@@ -95,6 +113,16 @@ def test_paired_difference_by_hand() -> None:
     estimate = paired_difference([0.0, 0.5, 0.25, 0.5], [0.5, 0.5, 0.5, 0.75])
     half = Z_95 * math.sqrt(0.125 / 3) / 2
     assert estimate == pytest.approx((0.25, 0.25 - half, 0.25 + half))
+
+
+def test_paired_difference_of_two_problems_by_hand() -> None:
+    # differences 0 and 1: std sqrt(1/2), of their mean 1/2
+    assert paired_difference([0.0, 0.0], [0.0, 1.0]) == pytest.approx((0.5, 0.5 - Z_95 / 2, 0.5 + Z_95 / 2))
+
+
+def test_paired_difference_of_no_problem_is_no_number() -> None:
+    nothing = paired_difference([], [])
+    assert math.isnan(nothing.value)
 
 
 def test_paired_difference_of_one_problem_knows_nothing() -> None:
