@@ -1,7 +1,8 @@
-"""Fixtures that the tests borrowed from other files want; each such file has its own of the same name."""
+"""Fixtures that the tests borrowed from other files want; each of those files has its own of the same name."""
 
 import ast
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import groupwise
 from groupwise.models.policy import Policy
+
+sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this file import each other
 
 HOOK = """
 import os, time
@@ -27,12 +30,14 @@ def policy(tiny_policy: Callable[..., Policy]) -> Policy:
 
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "worker_hook_of_faults.py").write_text(HOOK)
+    (tmp_path / "hook_of_faults.py").write_text(HOOK)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return "worker_hook_of_faults:run"
+    return "hook_of_faults:run"
 
 
 @pytest.fixture(scope="session")
 def trees() -> dict[str, ast.Module]:
+    """Source of the package, as far as it reads the keys in question."""
     package = Path(groupwise.__path__[0])
-    return {str(path.relative_to(package)): ast.parse(path.read_text("utf-8")) for path in package.rglob("*.py")}
+    paths = (package / "training").glob("*.py")
+    return {str(path.relative_to(package)): ast.parse(path.read_text("utf-8")) for path in paths}

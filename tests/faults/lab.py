@@ -2,9 +2,8 @@
 
 import importlib.util
 import inspect
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -12,6 +11,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+import torch
+from planting import Edit
 from tokenizers.processors import TemplateProcessing
 
 from groupwise.config import parse
@@ -26,20 +27,20 @@ from groupwise.trainers.report import Observer, StepReport
 
 TESTS = Path(__file__).parents[1]
 NUMBERS = count()
-STOPS = [1, *range(100, 130)]
+STOP_IDS = [1, *range(100, 130)]
 """End tokens of the model; the tokenizer knows only the first."""
 RECIPE: dict[str, Any] = {
     "run": {"directory": "", "num_steps": 3, "checkpoint_every": 2, "seed": 1},
     "model": {"device": "cpu", "num_threads": 1},
-    "task": {"name": "arithmetic", "num_problems": 16, "num_eval_problems": 2, "template": {"chat": True}},
+    "task": {"name": "arithmetic", "num_problems": 16, "num_eval_problems": 1, "template": {"chat": True}},
     "verifier": {"parts": {"brief": {"kind": "overlong", "weight": 1.0, "cache_tokens": 8}}},
     "sampling": {"max_tokens": 8, "temperature": 0.9},
     "grpo": {"prompts_per_step": 4, "group_size": 8},
     "loss": {"tokens_per_micro_batch": 100},
     "optimizer": {"lr": 1e-2},
-    "evaluation": {"every": 3, "num_problems": 2, "num_samples": 2, "test_problems": 2, "test_samples": 2},
+    "evaluation": {"num_problems": 1, "num_samples": 2, "test_problems": 0},
 }
-"""Random answers are never right, but short ones earn more."""
+"""Answers at random are hardly ever right, but short ones earn more."""
 
 
 class KilledError(Exception):
@@ -52,18 +53,17 @@ class Lab:
 
     request: pytest.FixtureRequest
     folder: Path
-    overrides: tuple[str, ...] = ()
-    """Settings in which the recipe differs, `a.b=c`."""
+    settings: tuple[str, ...] = ()
+    """In what the recipe differs, `a.b=c`."""
 
     def recipe(self) -> GrpoRecipe:
         """A run in a directory of its own."""
-        model = _model(self.folder)
-        own = (f"run.directory={self.folder / f'run-{next(NUMBERS)}'}", f"model.path={model}")
-        return parse(GrpoRecipe, RECIPE, [*own, *self.overrides])
+        paths = (f"run.directory={self.folder / f'run-{next(NUMBERS)}'}", f"model.path={_model(self.folder)}")
+        return parse(GrpoRecipe, RECIPE, (*paths, *self.settings))
 
 
 def train(lab: Lab) -> None:
-    """A whole run: dev, three steps, two checkpoints, dev, test."""
+    """A whole run: dev, three steps, checkpoints, dev."""
     _run(lab.recipe())
 
 
@@ -99,7 +99,10 @@ def _model(folder: Path) -> Path:
         intermediate_size=32, context_length=64,
     )  # fmt: skip
     policy = new_policy(size, tokenizer, ModelConfig(device="cpu"))
-    policy.model.generation_config.eos_token_id = STOPS
+    policy.model.generation_config.eos_token_id = STOP_IDS
+    with torch.no_grad():  # large enough for attention to matter
+        for parameter in policy.model.parameters():
+            parameter *= 8 if parameter.ndim > 1 else 1
     save_checkpoint(folder / "model", policy)
     return folder / "model"
 
@@ -107,46 +110,56 @@ def _model(folder: Path) -> Path:
 class Check(NamedTuple):
     """What must notice a fault."""
 
-    kind: str
-    """How it notices: `stops the run` (or refuses it), or `fails`."""
-    where: str
-    """The function that raises the error, or the test."""
     run: Callable[[Lab], None]
     error: type[Exception]
-    says: str
-    """Part of the error's message."""
+    where: str
+    """The function of the program that raises the error, or the test that fails."""
+    says: str = ""
+    """Part of the error's message, as it stands in the source of that function; empty for a test."""
 
 
-def stops(
-    where: str, says: str, error: type[Exception] = InvariantError, run: Callable[[Lab], None] = train
-) -> Check:
+def stops(where: str, says: str, error: type[Exception] = InvariantError, run: Callable[[Lab], None] = train) -> Check:
     """The program itself notices, in a whole run."""
-    return Check("stops the run", where, run, error, says)
+    return Check(run, error, where, says)
 
 
 def fails(file: str, name: str, **arguments: Any) -> Check:
-    """A test of this repository notices; its fixtures are those of its file's neighbours, or given as arguments."""
+    """A test of this repository notices; what is not given of its arguments are fixtures."""
 
     def run(lab: Lab) -> None:
-        test = getattr(_load(file), name)
+        test = getattr(load(file), name)
         wanted = [one for one in inspect.signature(test).parameters if one not in arguments]
         test(**{one: lab.request.getfixturevalue(one) for one in wanted}, **arguments)
 
-    return Check("fails", f"{file}::{name}", run, AssertionError, "")
+    return Check(run, AssertionError, f"tests/{file}::{name}")
 
 
 @cache
-def _load(file: str) -> ModuleType:
-    """A test file as a module of its own."""
-    name = f"of_faults_{Path(file).stem}"
-    spec = importlib.util.spec_from_file_location(name, TESTS / file)
+def load(file: str) -> ModuleType:
+    """A test file as a module of its own, not registered: there is at most one of a file in `sys.modules`."""
+    spec = importlib.util.spec_from_file_location(f"with_faults_{Path(file).stem}", TESTS / file)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def with_overrides(lab: Lab, overrides: Sequence[str]) -> Lab:
-    """The same lab with more settings."""
-    return replace(lab, overrides=(*lab.overrides, *overrides))
+class Fault(NamedTuple):
+    """A fault and what must notice it."""
+
+    number: int
+    """In the list of faults seen in other systems; 0 for those that are not in it."""
+    what: str
+    """The fault in a sentence."""
+    check: Check
+    plant: tuple[Edit | Callable[[Lab, pytest.MonkeyPatch], None], ...] = ()
+    """The slips in the code."""
+    settings: tuple[str, ...] = ()
+    """The slips in the recipe."""
+    needs: tuple[str, ...] = ()
+    """Settings of the recipe in which the fault matters, with and without it."""
+
+
+LEDGER = Check(resume, AssertionError, "tests/faults/lab.py::resume")
+"""The ledger of a resumed run is that of an uninterrupted one."""

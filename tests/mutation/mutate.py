@@ -127,9 +127,16 @@ def _run_tests(one: Target, source: str) -> None:
         )
         hypothesis.settings.load_profile("mutation")
         _put_in_place(one, source)
-        status = int(pytest.main([*FASTER, *one.tests]))
+        status = int(pytest.main([*FASTER, *one.tests], plugins=[ExamplesFirst()]))
     finally:
         os._exit(status)
+
+
+class ExamplesFirst:
+    """Puts the tests that draw many random inputs behind all others: most mutants fall to a single example."""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: hypothesis.is_hypothesis_test(item.obj))
 
 
 def _put_in_place(one: Target, source: str) -> None:

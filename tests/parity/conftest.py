@@ -18,8 +18,9 @@ from groupwise.training.update import update_policy
 from groupwise.types import AdvantagedGroup
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that begin with `parity_`
+pytest.register_assert_rewrite("parity_batch", "parity_trl")  # so that a failure shows its numbers
 
-from parity_batch import (
+from parity_batch import (  # noqa: E402
     MAX_TOKENS,
     Batch,
     Updates,
@@ -30,7 +31,7 @@ from parity_batch import (
     reference_of,
     scored,
 )
-from parity_trl import import_trl, keep_order, make_trainer, sample, settings
+from parity_trl import import_trl, keep_order, make_trainer, sample, settings  # noqa: E402
 
 
 @pytest.fixture(scope="session")

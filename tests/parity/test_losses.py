@@ -3,7 +3,10 @@
 from typing import Any, NamedTuple
 
 import pytest
-from parity_batch import Batch, assert_equal
+import torch
+from parity_batch import TOLERANCE, Batch, assert_equal, gap, gradients_of, reference_of
+
+from groupwise.models.policy import Policy
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
 
@@ -90,3 +93,22 @@ def test_two_mini_batches_twice(batch: Batch, ours: Any, theirs: Any) -> None:
     expected = theirs(batch, num_iterations=2, mini_batches=2, micro_batches=2, **DR_GRPO_TRL)
     assert len(found.gradients) == 4
     assert_equal(found, expected)
+
+
+def test_tolerance_is_the_distance_of_either_side_from_double_precision(
+    batch: Batch, ours: Any, theirs: Any, policy: Policy, eager_logprobs: Any
+) -> None:
+    case = CASES["kl"]
+    found = ours(batch, "group_normalised_sample", **case.ours), theirs(batch, **case.theirs)
+    prompts = [policy.tokenizer(text)["input_ids"] for text in batch.prompts for _ in range(4)]
+    pairs = list(zip(prompts, batch.rows, strict=True))
+    model, logprobs, _ = eager_logprobs(policy, pairs)
+    log_ratio = eager_logprobs(reference_of(policy), pairs)[1] - logprobs
+    rewards = torch.tensor(batch.parts[0], dtype=torch.float64)
+    advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+    of_tokens = advantages.flatten().repeat_interleave(torch.tensor([len(ids) for ids in batch.rows]))
+    kl = log_ratio.exp() - log_ratio - 1
+    ((0.3 * kl - of_tokens * logprobs).sum() / batch.num_tokens).backward()
+    distances = [gap(one.gradients[0], gradients_of(model)) for one in found]
+    print(f"ours {distances[0]:.1e}, TRL's {distances[1]:.1e}")
+    assert max(distances) < TOLERANCE

@@ -41,7 +41,7 @@ def importance_weights(
         lengths: (B,) tokens of each completion.
         level: which ratio.
         bound: what happens above the cap.
-        cap: largest weight, > 0 (TRL and verl: 2).
+        cap: largest weight, > 0 (TRL 1.16: 3).
     """
     log_ratio = (old_logprobs - sampling_logprobs).detach()
     if level == "sequence":

@@ -1,5 +1,7 @@
 """`groupwise train`: a line per step, dev results between them, a progress bar below, the report at the end."""
 
+from typing import Any
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,10 +18,10 @@ from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.policy import quiet_transformers
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers import Recipe, run_rl
+from groupwise.trainers import FROM_DATA, Recipe, run_rl
+from groupwise.trainers.preferences import HeldOut
 from groupwise.trainers.report import DevReport, Observer, StepReport
 from groupwise.trainers.rl import RlRecipe
-from groupwise.trainers.sft import SftRecipe, SftStep, train_sft
 from groupwise.training.session import Session
 
 HEADER = " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
@@ -45,15 +47,17 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
 
 
 def _train(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
-    if isinstance(recipe, SftRecipe):
+    if not isinstance(recipe, RlRecipe):
 
-        def sft_step(step: SftStep) -> None:
-            progress.update(bar, completed=step.step + 1)
-            if step.step % 10 == 0:
-                rate = step.num_tokens / step.seconds
-                console.print(f"step {step.step:5d}  loss {step.loss:.4f}  lr {step.lr:.1e}  {rate:,.0f} tokens/s")
+        def on_report(report: Any) -> None:
+            if isinstance(report, HeldOut):
+                console.print(held_out_line(report), style="green", highlight=False, soft_wrap=True)
+                return
+            progress.update(bar, completed=report.step + 1)
+            if report.step % 10 == 0:
+                console.print(data_line(report), highlight=False, soft_wrap=True)
 
-        return train_sft(recipe, restart, sft_step)
+        return FROM_DATA[recipe.algorithm](recipe, restart, on_report)
 
     shown: list[int] = []
 
@@ -110,6 +114,23 @@ def _extras(report: StepReport) -> str:
     if report.weights_bounded:
         found.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
     return "".join(f"  {one}" for one in found)
+
+
+def data_line(report: Any) -> str:
+    """One step of training on data as a line; what an algorithm measures of its own stands at the end."""
+    values = report._asdict()
+    head = f"step {values.pop('step'):5d}  loss {values.pop('loss'):.4f}  lr {values.pop('lr'):.1e}"
+    rate = values.pop("num_tokens") / values.pop("seconds")
+    own = [f"  {name} {value:.3f}" for name, value in values.items() if name != "grad_norm" and value is not None]
+    return f"{head}  {rate:,.0f} tokens/s{''.join(own)}"
+
+
+def held_out_line(found: HeldOut) -> str:
+    """What was measured on held-out pairs as a line."""
+    return (
+        f"  held out  accuracy {found.accuracy} after {found.step} steps  margin {found.margin:.3f}  "
+        f"calibration error {found.calibration_error:.3f}  mean score {found.mean_score:.3f}"
+    )
 
 
 def dev_line(report: DevReport) -> str:

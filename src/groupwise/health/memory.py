@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from groupwise.algorithms.logprobs import MAX_LOGITS
 from groupwise.errors import ModelError
@@ -30,7 +30,7 @@ class MemoryPlan:
     """Predicted bytes by part."""
 
     weights: Mapping[str, int]
-    """What stays all the time: policy, optimizer, reference, critic and its optimizer."""
+    """What stays all the time: policy, optimizer, reference, reward model, critic and its optimizer."""
     sampling: Mapping[str, int]
     """What sampling needs on top."""
     training: Mapping[str, int]
@@ -61,6 +61,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     if isinstance(recipe, PpoRecipe) and recipe.critic.backbone == "own":
         weights |= {"critic": FP32 * count, "critic's optimizer": MOMENTS * FP32 * trunk}
         training["critic's gradients"] = FP32 * trunk
+    if recipe.reward_model:
+        weights["reward model"] = FP32 * _reward_model_size(recipe.reward_model.path)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     training |= {
         "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * _num_backbones(recipe),
@@ -74,6 +76,14 @@ def _config(path: str) -> Any:
         return AutoConfig.from_pretrained(resolve(path))
     except Exception as error:
         raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None
+
+
+def _reward_model_size(path: str) -> int:
+    config = _config(path)
+    config.num_labels = 1
+    with torch.device("meta"):
+        model: Any = AutoModelForSequenceClassification.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _num_backbones(recipe: RlRecipe) -> int:

@@ -25,9 +25,15 @@ HEAD = "score.weight"
 class RewardModel(Backbone):
     """A model that scores completions."""
 
+    @property
+    def head(self) -> torch.nn.Linear:
+        """The layer that makes a score of a hidden state."""
+        layer: torch.nn.Linear = self.model.score  # type: ignore[assignment]
+        return layer
+
     def scores(self, sequences: Sequence[Sequences]) -> Tensor:
         """(B,) score of every completion, in order, with gradient; each ends with its end token."""
-        score: Tensor = self.model.score(self._end_states(sequences).float())[:, 0]
+        score: Tensor = self.head(self._end_states(sequences).float())[:, 0]
         return score
 
     def _end_states(self, sequences: Sequence[Sequences]) -> Tensor:
@@ -58,14 +64,12 @@ def start_reward_model(config: ModelConfig) -> RewardModel:
 
 def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
     model, tokenizer, lost = read_pretrained(AutoModelForSequenceClassification, config, num_labels=1)
-    if lost == [HEAD] and allow_language_model:
-        torch.nn.init.zeros_(model.score.weight)
-    elif lost == [HEAD]:
+    if lost == [HEAD] and not allow_language_model:
         raise ModelError(
             f"{config.path!r} is a language model, not a reward model: it has no score. Train one with "
             'algorithm = "reward_model"'
         )
-    elif lost:
+    if lost not in ([], [HEAD]):
         raise damaged(config.path, lost)
     end = tokenizer.eos_token_id
     if end is None:
@@ -75,6 +79,8 @@ def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
     model.config.get_text_config().pad_token_id = None if padding == end else padding
     to_device(model, config)
     found = RewardModel(model, tokenizer, frozenset({end}), getattr(torch, config.compute_dtype))
+    if lost:
+        torch.nn.init.zeros_(found.head.weight)
     _check_forward(found)
     return found
 
@@ -83,7 +89,7 @@ def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
 def _check_forward(reward_model: RewardModel) -> None:
     """Compare with transformers' own eager forward; hidden states, because a new head scores everything 0."""
     model, body = reward_model.model, reward_model.model.base_model
-    vocabulary = model.get_input_embeddings().weight.shape[0]
+    vocabulary = model.config.get_text_config().vocab_size
     prompt, *tails = ([(7 * i + 3 * k + 1) % vocabulary for i in range(length)] for k, length in enumerate((3, 4, 2)))
     with reward_model.precision():
         ours = reward_model._end_states([Sequences(prompt, tails)]).float()

@@ -23,24 +23,25 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) ->
         return [_by_steps(group, policy) for group in scored]
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
-    if estimator != BY_PARTS:
-        for group, advantages in zip(scored, found, strict=True):
-            _check_order(group, advantages)
-    return [AdvantagedGroup(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+    groups = [AdvantagedGroup(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+    for group in groups if estimator != BY_PARTS else []:
+        _check_order(group)
+    return groups
 
 
-def _check_order(scored: ScoredGroup, advantages: Sequence[float | None]) -> None:
+def _check_order(group: AdvantagedGroup) -> None:
     """Within a group nothing that earned more has the smaller advantage.
 
     Raises:
         InvariantError: names the problem where something has.
     """
-    pairs = zip(scored.rewards, advantages, strict=True)
-    by_reward = [a for _, a in sorted((r, a) for r, a in pairs if r is not None and a is not None)]
+    rewards = group.scored.rewards
+    pairs = zip(rewards, group.advantages, strict=True)
+    by_reward = [a for _, a in sorted((r, float(a)) for r, a in pairs if r is not None and a is not None)]
     if by_reward != sorted(by_reward):
         raise InvariantError(
-            f"the rewards {scored.rewards} of problem {scored.group.prompt.problem.id} became the advantages "
-            f"{advantages}, smaller where more was earned: they are another group's, or have the wrong sign"
+            f"the rewards {rewards} of problem {group.scored.group.prompt.problem.id} became the advantages "
+            f"{group.advantages}, smaller where more was earned: they are another group's, or have the wrong sign"
         )
 
 

@@ -11,10 +11,12 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.models.policy import Policy
+from groupwise.models.reward_model import RewardModel
 from groupwise.rollout.collect import collect
 from groupwise.trainers.advantages import PROCESS, advantaged
 from groupwise.trainers.dynamic_sampling import sample_rounds
 from groupwise.trainers.report import Clock, StepResult, drawn
+from groupwise.trainers.reward_part import load_part, with_reward_model_part
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
@@ -66,6 +68,11 @@ class GrpoRecipe(RlRecipe):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self.check()
+        if self.reward_model and self.grpo.advantage == PROCESS:
+            raise ValueError(
+                f"grpo.advantage = '{PROCESS}' reads the rewards of steps alone, so [reward_model] would earn nothing; "
+                "allowed is any other advantage"
+            )
         return self
 
 
@@ -78,6 +85,7 @@ def grpo_step(
     optimizer: Optimizer,
     recipe: GrpoRecipe,
     spare: Sequence[Problem] = (),
+    reward_model: RewardModel | None = None,
 ) -> StepResult:
     """One step of GRPO: sample groups, verify, compare within the group, update."""
     clock = Clock()
@@ -94,7 +102,8 @@ def grpo_step(
                 scored = scoring.result(groups)
         check_failures(scored, recipe.verifier.max_failure_share)
         spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
-        return scored
+        with clock("verify"):
+            return with_reward_model_part(scored, reward_model, recipe.reward_model, recipe.task.template)
 
     rounds = sample_rounds(sample, problems, spare, recipe.grpo.refill_rounds)
     with clock("train"):
@@ -109,10 +118,10 @@ def grpo_step(
 
 def grpo_learner(recipe: GrpoRecipe, policy: Policy) -> Learner:
     """The optimizer and the step of a GRPO run."""
-    reference = load_reference(recipe)
+    reference, reward_model = load_reference(recipe), load_part(recipe.reward_model, recipe.model)
     optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
 
     def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
-        return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare)
+        return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare, reward_model)
 
     return Learner(optimizer, step)

@@ -16,8 +16,10 @@ from groupwise.algorithms.values import explained_variance
 from groupwise.config import Section
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy, load_policy
+from groupwise.models.reward_model import RewardModel
 from groupwise.rollout.collect import collect
 from groupwise.trainers.report import Clock, StepResult, drawn
+from groupwise.trainers.reward_part import load_part, with_reward_model_part
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.kl_reward import token_penalties
@@ -102,6 +104,7 @@ def ppo_step(
     verifier: Verifier,
     optimizer: Optimizer,
     recipe: PpoRecipe,
+    reward_model: RewardModel | None = None,
 ) -> StepResult:
     """One step of PPO: sample, verify, ask the critic, update policy and critic."""
     clock = Clock()
@@ -116,6 +119,8 @@ def ppo_step(
             scored = scoring.result(groups)
     check_failures(scored, recipe.verifier.max_failure_share)
     spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
+    with clock("verify"):
+        scored = with_reward_model_part(scored, reward_model, recipe.reward_model, recipe.task.template)
     with clock("train"):
         judged = with_critic(scored, policy, critic, reference, recipe)
         update = update_policy(
@@ -188,11 +193,11 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
 
 def ppo_learner(recipe: PpoRecipe, policy: Policy) -> Learner:
     """The optimizer, the step and the critic of a PPO run."""
-    reference = load_reference(recipe)
+    reference, reward_model = load_reference(recipe), load_part(recipe.reward_model, recipe.model)
     critic = Critic(policy, load_policy(recipe.model) if recipe.critic.backbone == "own" else None)
     optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps, critic, recipe.critic.lr)
 
     def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
-        return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe)
+        return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe, reward_model)
 
     return Learner(optimizer, step, critic)

@@ -25,6 +25,7 @@ from groupwise.trainers.report import (
     ledger_group,
     step_report,
 )
+from groupwise.trainers.reward_part import RewardModelPartConfig
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig, Session
@@ -73,6 +74,8 @@ class RlRecipe(Section):
     """Where problems come from."""
     verifier: VerifierConfig = VerifierConfig()
     """How completions are judged."""
+    reward_model: RewardModelPartConfig | None = None
+    """A reward model whose score is one more part of the reward."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, in training and in evaluation."""
     loss: LossConfig = LossConfig()

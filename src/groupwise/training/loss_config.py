@@ -21,7 +21,7 @@ class CorrectionConfig(Section):
     level: Literal["token", "sequence"] = "token"
     """One weight per token (biased, calm) or per completion (right, noisy)."""
     cap: float = Field(2.0, gt=0)
-    """Largest weight (TRL and verl: 2)."""
+    """Largest weight (TRL 1.16: 3)."""
 
 
 class LossConfig(Section):

@@ -1,5 +1,6 @@
 """The chunked head equals log_softmax over whole logits in value and gradient, at a fraction of the memory."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,7 @@ def max_logits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("max_logits")
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 1.7])
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("use", ["logprobs", "entropy", "both"])
 def test_values_and_gradients_equal_whole_logits(use: str, with_bias: bool, temperature: float) -> None:
@@ -76,6 +77,8 @@ def test_only_what_needs_a_gradient_gets_one() -> None:
     assert hidden.grad is not None
     token_logprobs(hidden.detach(), weight, None, targets).logprobs.sum().backward()
     assert weight.grad is not None
+    token_logprobs(hidden.detach(), weight.detach(), bias, targets).logprobs.sum().backward()
+    assert bias.grad is not None
 
 
 def test_no_tokens_are_no_logprobs() -> None:
@@ -84,10 +87,11 @@ def test_no_tokens_are_no_logprobs() -> None:
     assert out.logprobs.shape == out.entropy.shape == (0,)
 
 
-def test_impossible_tokens_leave_the_entropy_finite() -> None:
+@pytest.mark.parametrize("impossible", [-1e30, -math.inf])
+def test_impossible_tokens_leave_the_entropy_finite(impossible: float) -> None:
     hidden, weight, _, targets = inputs()
     bias = torch.zeros(VOCABULARY)
-    bias[3:] = -1e30
+    bias[3:] = impossible
     out = token_logprobs(hidden, weight, bias, targets.clamp(max=2))
     expected = whole(hidden, weight[:3], None, targets.clamp(max=2), 1.0)
     torch.testing.assert_close(out.logprobs, expected[0])
@@ -104,7 +108,7 @@ def test_a_model_in_bf16_still_gets_fp32_logprobs() -> None:
     assert (out.logprobs - expected).abs().max() < 0.05
 
 
-def test_the_bf16_weight_gradient_does_not_depend_on_the_number_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_gradients_of_the_head_do_not_depend_on_the_number_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = 1024
     hidden = torch.ones(tokens, WIDTH, dtype=torch.bfloat16)  # every token pulls the same way, so nothing averages out
     weight = torch.zeros(VOCABULARY, WIDTH, dtype=torch.bfloat16)
@@ -112,10 +116,12 @@ def test_the_bf16_weight_gradient_does_not_depend_on_the_number_of_chunks(monkey
     found = []
     for max_logits in (tokens * VOCABULARY, VOCABULARY):
         monkeypatch.setattr(module, "MAX_LOGITS", max_logits)
-        leaf = weight.clone().requires_grad_()
-        token_logprobs(hidden, leaf, None, targets).logprobs.sum().backward()
-        found.append(leaf.grad.float())
-    torch.testing.assert_close(found[0][0], torch.full((WIDTH,), tokens * (1 - 1 / VOCABULARY)), rtol=0.01, atol=0)
+        leaf, bias = weight.clone().requires_grad_(), weight[:, 0].clone().requires_grad_()
+        token_logprobs(hidden, leaf, bias, targets).logprobs.sum().backward()
+        assert leaf.grad.dtype is bias.grad.dtype is torch.bfloat16
+        found.append(torch.cat([leaf.grad, bias.grad[:, None]], dim=1).float())
+    expected = torch.full((WIDTH + 1,), tokens * (1 - 1 / VOCABULARY))
+    torch.testing.assert_close(found[0][0], expected, rtol=0.01, atol=0)
     torch.testing.assert_close(found[1], found[0], rtol=0.01, atol=0)
 
 

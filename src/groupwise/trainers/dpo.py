@@ -1,0 +1,208 @@
+"""Direct Preference Optimization (Rafailov et al. 2023, arXiv:2305.18290) and its kin: a policy from preference pairs.
+
+One step: draw pairs, pack each prompt once with both completions, and raise the implicit reward of the chosen one over
+the other's. The reference is the starting model; it is asked once, before the first step, and then leaves memory.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Self
+
+import torch
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor
+
+from groupwise.algorithms.preferences import (
+    PREFERENCE_LOSSES,
+    REFERENCE_FREE,
+    PairLogprobs,
+    Strength,
+    preferred,
+)
+from groupwise.models.packed import pack
+from groupwise.models.policy import Policy, load_policy
+from groupwise.tasks.preferences import PairsFile, load_pairs
+from groupwise.trainers.preferences import (
+    EncodedPair,
+    PairsConfig,
+    PairsRecipe,
+    chunks,
+    drawn,
+    encode,
+    train_on_pairs,
+)
+from groupwise.training.optimizer import Optimizer
+from groupwise.training.session import Session
+
+
+class DpoConfig(PairsConfig):
+    """The loss and its batches."""
+
+    loss: str = "dpo"
+    """`dpo`, `ipo`, or `simpo`, which has no reference."""
+    beta: float = Field(0.1, gt=0)
+    """β (DPO: 0.1; IPO's τ; SimPO: 2 to 10). Larger stays nearer to the reference."""
+    gamma: float = Field(0.0, ge=0)
+    """γ, the reward margin that `simpo` aims at (SimPO: 0.3 to 1.6); of `simpo` alone."""
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    """Share of pairs that are believed to be the wrong way round (conservative DPO); of `dpo` and `simpo`."""
+
+    @field_validator("loss")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in PREFERENCE_LOSSES:
+            raise ValueError(f"allowed are {', '.join(PREFERENCE_LOSSES)}")
+        return name
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.gamma and self.loss != "simpo":
+            raise ValueError(f"gamma = {self.gamma:g} is read by simpo only; with loss = '{self.loss}' 0 is allowed")
+        if self.label_smoothing and self.loss == "ipo":
+            raise ValueError(f"label_smoothing = {self.label_smoothing:g} is not read by ipo; 0 is allowed")
+        return self
+
+    @property
+    def strength(self) -> Strength:
+        """The numbers of the loss."""
+        return Strength(self.beta, self.gamma, self.label_smoothing)
+
+
+class DpoRecipe(PairsRecipe):
+    """A whole DPO run."""
+
+    algorithm: Literal["dpo"] = "dpo"
+    """Which trainer runs this recipe."""
+    dpo: DpoConfig = DpoConfig()
+    """The loss."""
+
+    @property
+    def pairs(self) -> PairsConfig:
+        return self.dpo
+
+    @model_validator(mode="after")
+    def _no_margin(self) -> Self:
+        if isinstance(self.data, PairsFile) and self.data.margin_field is not None:
+            raise ValueError(f"data.margin_field = '{self.data.margin_field}' is read by reward_model only")
+        return self
+
+
+class DpoStep(NamedTuple):
+    """What one step reports; everything is measured before the update, log-probabilities in nats per completion."""
+
+    step: int
+    loss: float
+    accuracy: float
+    """Share of the step's pairs whose chosen completion has the higher implicit reward."""
+    margin: float
+    """Mean difference of the implicit rewards."""
+    chosen_logprob: float
+    """Mean log-probability of the chosen completions."""
+    rejected_logprob: float
+    chosen_fell: float | None
+    """Share of pairs whose chosen completion is less likely than under the reference: the margin then comes from the
+    rejected one falling faster. None without a reference."""
+    grad_norm: float
+    lr: float
+    num_tokens: int
+    seconds: float
+
+
+def train_dpo(
+    recipe: DpoRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
+) -> Session:
+    """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
+    pairs = load_pairs(recipe.data)
+    session = Session(recipe, recipe.run, restart)
+    policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+    train, held_out = (encode(policy, part) for part in pairs)
+    if recipe.dpo.loss not in REFERENCE_FREE:
+        train, held_out = _with_reference(recipe, train, held_out)
+    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
+    session.attach(policy, optimizer)
+
+    def step(number: int, chosen: Sequence[EncodedPair]) -> DpoStep:
+        return dpo_step(number, chosen, policy, optimizer, recipe.dpo)
+
+    def scores(chunk: Sequence[EncodedPair]) -> Tensor:
+        rewards = PREFERENCE_LOSSES[recipe.dpo.loss](pair_logprobs(policy, chunk), recipe.dpo.strength)
+        return torch.stack([rewards.chosen, rewards.rejected], 1)
+
+    return train_on_pairs(recipe, session, train, held_out, step, scores, on_report)
+
+
+def _with_reference(
+    recipe: DpoRecipe, train: list[EncodedPair], held_out: list[EncodedPair]
+) -> tuple[list[EncodedPair], list[EncodedPair]]:
+    """The pairs that the run will draw or measure, with the reference's log-probabilities.
+
+    Always in the same micro-batches, so that an interrupted run finds the same numbers to the bit.
+    """
+    reference = load_policy(recipe.model).freeze()
+    steps = range(recipe.run.num_steps)
+    places = {i for step in steps for i in drawn(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
+    known = dict(zip(sorted(places), referred(reference, [train[i] for i in sorted(places)], recipe.dpo), strict=True))
+    measured = held_out[: recipe.dpo.evaluate_pairs]
+    return [known.get(i, pair) for i, pair in enumerate(train)], referred(reference, measured, recipe.dpo)
+
+
+@torch.no_grad()
+def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfig) -> list[EncodedPair]:
+    """The pairs, in order, with the reference's log-probabilities."""
+    order = sorted(range(len(pairs)), key=lambda i: pairs[i].num_tokens)
+    known: dict[int, EncodedPair] = {}
+    for chunk in chunks([pairs[i] for i in order], config.tokens_per_micro_batch):
+        found = pair_logprobs(reference, chunk)
+        for pair, chosen, rejected in zip(chunk, found.chosen.tolist(), found.rejected.tolist(), strict=True):
+            known[order[len(known)]] = pair._replace(ref_chosen=chosen, ref_rejected=rejected)
+    return [known[i] for i in range(len(pairs))]
+
+
+def dpo_step(
+    step: int, pairs: Sequence[EncodedPair], policy: Policy, optimizer: Optimizer, config: DpoConfig
+) -> DpoStep:
+    """One step: the implicit rewards of both completions of every pair, compare, update."""
+    began = time.perf_counter()
+    loss, logprobs = dpo_gradient(policy, pairs, config)
+    lr, grad_norm = optimizer.lr(step), optimizer.update(step)
+    rewards = PREFERENCE_LOSSES[config.loss](logprobs, config.strength)
+    fell = None if config.loss in REFERENCE_FREE else (logprobs.chosen < logprobs.ref_chosen).float().mean().item()
+    return DpoStep(
+        step=step,
+        loss=loss,
+        accuracy=sum(preferred(rewards.chosen, rewards.rejected)) / len(pairs),
+        margin=(rewards.chosen - rewards.rejected).mean().item(),
+        chosen_logprob=logprobs.chosen.mean().item(),
+        rejected_logprob=logprobs.rejected.mean().item(),
+        chosen_fell=fell,
+        grad_norm=grad_norm,
+        lr=lr,
+        num_tokens=sum(pair.num_tokens for pair in pairs),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> tuple[float, PairLogprobs]:
+    """Accumulate the gradient of the mean loss; returns that mean and detached log-probabilities, by length.
+
+    The denominator is that of the whole step, so the cut into micro-batches does not matter.
+    """
+    total, found = 0.0, []
+    for chunk in chunks(pairs, config.tokens_per_micro_batch):
+        logprobs = pair_logprobs(policy, chunk)
+        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / len(pairs)
+        loss.backward()
+        total += loss.item()
+        found.append([tensor.detach().cpu() for tensor in logprobs])
+    return total, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*found, strict=True)))
+
+
+def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
+    """Log-probabilities of whole completions, with gradient, beside the reference's."""
+    packed = pack([pair.sequences for pair in pairs], policy.device)
+    lengths = [(len(pair.chosen), len(pair.rejected)) for pair in pairs]
+    pieces = policy.token_logprobs(packed).logprobs.split([length for pair in lengths for length in pair])
+    chosen, rejected = torch.stack([piece.sum() for piece in pieces]).view(-1, 2).unbind(1)
+    known = [(*length, pair.ref_chosen, pair.ref_rejected) for length, pair in zip(lengths, pairs, strict=True)]
+    chosen_lengths, rejected_lengths, ref_chosen, ref_rejected = chosen.new_tensor(known).unbind(1)
+    return PairLogprobs(chosen, rejected, ref_chosen, ref_rejected, chosen_lengths, rejected_lengths)

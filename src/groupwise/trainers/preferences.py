@@ -1,0 +1,235 @@
+"""What the trainers that learn from preference pairs share: the recipe, encoding, the loop, what is held out."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.algorithms.preferences import calibration_error, preferred, reliability
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.config import Section
+from groupwise.errors import DataError
+from groupwise.models.backbone import Backbone
+from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.packed import Sequences
+from groupwise.models.policy import ModelConfig
+from groupwise.randomness import permutation
+from groupwise.tasks.preferences import Message, Pair, PairsData
+from groupwise.training.micro_batches import micro_batches
+from groupwise.training.optimizer import OptimizerConfig
+from groupwise.training.session import RunConfig, Session
+
+
+class PairsConfig(Section):
+    """How many pairs a step learns from, and how many are measured."""
+
+    pairs_per_step: int = Field(64, ge=1)
+    """Pairs per step (InstructGPT's reward model and DPO: 64)."""
+    tokens_per_micro_batch: int = Field(16384, ge=1)
+    """Most tokens in one forward and backward."""
+    evaluate_every: int = Field(20, ge=1)
+    """Steps between two measurements on held-out pairs; the last step is followed by one anyway."""
+    evaluate_pairs: int = Field(256, ge=1)
+    """Held-out pairs to measure on (the first ones)."""
+
+
+class PairsOptimizerConfig(OptimizerConfig):
+    """AdamW with the rate of fine-tuning."""
+
+    lr: float = Field(1e-5, ge=0)
+    """Peak learning rate (InstructGPT's reward model: 9e-6; DPO: 1e-6)."""
+
+
+class PairsRecipe(Section):
+    """What all recipes that learn from pairs have."""
+
+    algorithm: str
+    """Which trainer runs this recipe."""
+    run: RunConfig
+    """Where, how long, which seed."""
+    model: ModelConfig = ModelConfig()
+    """The model to start from."""
+    data: PairsData
+    """The pairs."""
+    optimizer: PairsOptimizerConfig = PairsOptimizerConfig()
+    """AdamW."""
+
+    @property
+    def pairs(self) -> PairsConfig:
+        """The section of the algorithm, which says how much a step learns from."""
+        raise NotImplementedError
+
+
+class EncodedPair(NamedTuple):
+    """A pair as token ids; the end token is part of the completions."""
+
+    prompt: list[int]
+    chosen: list[int]
+    rejected: list[int]
+    margin: float = 0.0
+    ref_chosen: float = math.nan
+    """log π_ref of the completions, where a reference is asked."""
+    ref_rejected: float = math.nan
+
+    @property
+    def sequences(self) -> Sequences:
+        """Both completions after their prompt, which is computed once."""
+        return Sequences(self.prompt, [self.chosen, self.rejected])
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt) + len(self.chosen) + len(self.rejected)
+
+
+class HeldOut(NamedTuple):
+    """What a model says of the held-out pairs."""
+
+    step: int
+    """Finished steps."""
+    accuracy: Estimate
+    """Share of pairs whose chosen completion scores higher; equal scores count half."""
+    margin: float
+    """Mean score of the chosen completions minus that of the rejected ones."""
+    calibration_error: float
+    """Expected calibration error of the probability σ(score difference)."""
+    mean_score: float
+    """Mean over all completions; only differences are learnt, so a mean near 0 is centring's doing."""
+
+
+class StepReport(Protocol):
+    """What every step's report has."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def grad_norm(self) -> float: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+def encode(model: Backbone, pairs: Sequence[Pair]) -> list[EncodedPair]:
+    """Token ids of pairs, the end token added.
+
+    Raises:
+        DataError: a pair is too long, cannot be written by the tokenizer, or is a conversation without chat template.
+    """
+    return [_encoded(model, pair) for pair in pairs]
+
+
+def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
+    tokenizer, is_chat = model.tokenizer, isinstance(pair.prompt, list)
+    prompt, *completions = _rendered(tokenizer, pair) if is_chat else (pair.prompt, pair.chosen, pair.rejected)
+    # a chat template writes its own special tokens
+    ids = tokenizer(prompt, add_special_tokens=not is_chat)["input_ids"]
+    chosen, rejected = tokenizer(completions, add_special_tokens=False)["input_ids"]
+    end = tokenizer.eos_token_id
+    found = EncodedPair(ids, [*chosen, end], [*rejected, end], pair.margin)
+    longest = len(ids) + max(len(found.chosen), len(found.rejected))
+    if not ids or longest > model.context_length:
+        raise DataError(
+            f"the pair that begins {prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a prompt "
+            f"of at least 1 token, {model.context_length} in all"
+        )
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*ids, *chosen, *rejected):
+        raise DataError(f"the tokenizer cannot write all characters of the pair that begins {prompt[:60]!r}")
+    return found
+
+
+def _rendered(tokenizer: Any, pair: Pair) -> list[str]:
+    """Prompt and completions as the chat template writes them, without the end token."""
+    if not tokenizer.chat_template:
+        raise DataError("the pairs are conversations, but the tokenizer has no chat template: give them as plain text")
+    prompt: str = tokenizer.apply_chat_template(pair.prompt, tokenize=False, add_generation_prompt=True)
+    return [prompt, *(_completion(tokenizer, prompt, [*pair.prompt, *said]) for said in (pair.chosen, pair.rejected))]
+
+
+def _completion(tokenizer: Any, prompt: str, conversation: list[Message]) -> str:
+    whole: str = tokenizer.apply_chat_template(conversation, tokenize=False)
+    if not whole.startswith(prompt):
+        raise DataError(
+            f"the chat template writes a conversation that does not begin with its prompt {prompt[-60:]!r}: give the "
+            "pairs as plain text"
+        )
+    text, end, rest = whole[len(prompt) :].rpartition(tokenizer.eos_token)
+    return text if end and not rest.strip() else whole[len(prompt) :]
+
+
+def drawn(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
+    """Which pairs a step learns from: shuffled epochs, one after another; a pure function of seed and step."""
+    places = range(step * size, (step + 1) * size)
+    epochs = {place // num_pairs for place in places}
+    order = {epoch: permutation(num_pairs, seed, "pair order", epoch) for epoch in epochs}
+    return [int(order[place // num_pairs][place % num_pairs]) for place in places]
+
+
+def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPair]]:
+    """The pairs by length, in micro-batches."""
+    by_length = sorted(pairs, key=lambda pair: pair.num_tokens)
+    for chunk in micro_batches([pair.num_tokens for pair in by_length], budget):
+        yield [by_length[i] for i in chunk]
+
+
+Step = Callable[[int, Sequence[EncodedPair]], Any]
+"""(step, its pairs) -> what the step reports."""
+Scores = Callable[[list[EncodedPair]], Tensor]
+"""A micro-batch of pairs -> (B, 2) scores of chosen and rejected completions."""
+
+
+def train_on_pairs(
+    recipe: PairsRecipe,
+    session: Session,
+    train: Sequence[EncodedPair],
+    held_out: Sequence[EncodedPair],
+    step: Step,
+    scores: Scores,
+    on_report: Callable[[Any], None],
+) -> Session:
+    """The loop: draw pairs, do the step, record, measure on held-out pairs."""
+    config, run = recipe.pairs, recipe.run
+    for number in session.steps():
+        report = step(number, [train[i] for i in drawn(len(train), config.pairs_per_step, run.seed, number)])
+        _record(session, report)
+        on_report(report)
+        done = number + 1
+        if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
+            measured = held_out[: config.evaluate_pairs]
+            found = measure(done, measured, scores, config.tokens_per_micro_batch)
+            session.record({"evaluation": "held_out", **_plain(found)}, {"kind": "held_out", **_plain(found)})
+            on_report(found)
+    session.finish()
+    return session
+
+
+def _record(session: Session, report: StepReport) -> None:
+    session.facts["tokens"] = session.facts.get("tokens", 0) + report.num_tokens
+    fingerprint = weight_fingerprint(session.policy.model)
+    facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
+    session.record(facts, report._asdict())
+
+
+def _plain(found: HeldOut) -> dict[str, Any]:
+    return {**found._asdict(), "accuracy": list(found.accuracy)}
+
+
+@torch.no_grad()
+def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int) -> HeldOut:
+    """Accuracy with its interval, margin, calibration and mean of the scores of some pairs."""
+    found = torch.cat([scores(chunk) for chunk in chunks(pairs, budget)]).double().cpu()
+    chosen, rejected = found.T.numpy()
+    return HeldOut(
+        step=step,
+        accuracy=mean_share(preferred(chosen, rejected)),
+        margin=float((chosen - rejected).mean()),
+        calibration_error=calibration_error(reliability(chosen, rejected)),
+        mean_score=float(found.mean()),
+    )

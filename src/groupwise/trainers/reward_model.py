@@ -1,0 +1,116 @@
+"""A Bradley-Terry reward model from preference pairs, as InstructGPT trained it (arXiv:2203.02155, section 3.5).
+
+One step: draw pairs, pack each prompt once with both completions, and raise the score of the chosen one over the other.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.algorithms.preferences import bradley_terry, centring, preferred
+from groupwise.models.reward_model import RewardModel, start_reward_model
+from groupwise.tasks.preferences import load_pairs
+from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
+from groupwise.training.optimizer import Optimizer
+from groupwise.training.session import Session
+
+
+class RewardModelConfig(PairsConfig):
+    """The loss and its batches."""
+
+    centring: float = Field(0.01, ge=0)
+    """Weight of (r_c + r_r)², which keeps the mean score near 0; 0: off (Eisenstein et al.: 0.01)."""
+
+
+class RewardModelRecipe(PairsRecipe):
+    """A whole reward model run."""
+
+    algorithm: Literal["reward_model"] = "reward_model"
+    """Which trainer runs this recipe."""
+    reward_model: RewardModelConfig = RewardModelConfig()
+    """The loss."""
+
+    @property
+    def pairs(self) -> PairsConfig:
+        return self.reward_model
+
+
+class RewardModelStep(NamedTuple):
+    """What one step reports."""
+
+    step: int
+    loss: float
+    """Mean per pair: Bradley-Terry and centring."""
+    accuracy: float
+    """Share of the step's pairs whose chosen completion scores higher, before the update."""
+    margin: float
+    """Mean score difference."""
+    mean_score: float
+    grad_norm: float
+    lr: float
+    num_tokens: int
+    seconds: float
+
+
+def train_reward_model(
+    recipe: RewardModelRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
+) -> Session:
+    """Run a recipe, or go on with an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
+    pairs = load_pairs(recipe.data)
+    session = Session(recipe, recipe.run, restart)
+    path = session.model_path(recipe.model.path)
+    model = start_reward_model(recipe.model.model_copy(update={"path": path}))
+    train, held_out = (encode(model, part) for part in pairs)
+    optimizer = Optimizer(model.model, recipe.optimizer, recipe.run.num_steps)
+    session.attach(model, optimizer)
+
+    def step(number: int, chosen: Sequence[EncodedPair]) -> RewardModelStep:
+        return reward_model_step(number, chosen, model, optimizer, recipe.reward_model)
+
+    def scores(chunk: Sequence[EncodedPair]) -> Tensor:
+        return pair_scores(model, chunk)
+
+    return train_on_pairs(recipe, session, train, held_out, step, scores, on_report)
+
+
+def reward_model_step(
+    step: int, pairs: Sequence[EncodedPair], model: RewardModel, optimizer: Optimizer, config: RewardModelConfig
+) -> RewardModelStep:
+    """One step: score both completions of every pair, compare, update."""
+    began = time.perf_counter()
+    loss, scores = reward_model_gradient(model, pairs, config)
+    lr, grad_norm = optimizer.lr(step), optimizer.update(step)
+    chosen, rejected = scores.unbind(1)
+    accuracy = sum(preferred(chosen, rejected)) / len(pairs)
+    num_tokens = sum(pair.num_tokens for pair in pairs)
+    margin, mean, seconds = (chosen - rejected).mean().item(), scores.mean().item(), time.perf_counter() - began
+    return RewardModelStep(step, loss, accuracy, margin, mean, grad_norm, lr, num_tokens, seconds)
+
+
+def reward_model_gradient(
+    model: RewardModel, pairs: Sequence[EncodedPair], config: RewardModelConfig
+) -> tuple[float, Tensor]:
+    """Accumulate the gradient of the mean loss; returns that mean and the (B, 2) scores, detached, by length.
+
+    The denominator is that of the whole step, so the cut into micro-batches does not matter.
+    """
+    total, found = 0.0, []
+    for chunk in chunks(pairs, config.tokens_per_micro_batch):
+        scores = pair_scores(model, chunk)
+        chosen, rejected = scores.unbind(1)
+        margins = scores.new_tensor([pair.margin for pair in chunk])
+        losses = bradley_terry(chosen, rejected, margins) + config.centring * centring(chosen, rejected)
+        loss = losses.sum() / len(pairs)
+        loss.backward()
+        total += loss.item()
+        found.append(scores.detach().cpu())
+    return total, torch.cat(found)
+
+
+def pair_scores(model: RewardModel, pairs: Sequence[EncodedPair]) -> Tensor:
+    """(B, 2) scores of chosen and rejected completions, with gradient."""
+    return model.scores([pair.sequences for pair in pairs]).view(-1, 2)

@@ -1,0 +1,140 @@
+"""Faults between the advantage and the new weights."""
+
+from lab import Fault, fails, stops
+from planting import Edit
+
+from groupwise.errors import ConfigError, UnsupportedModelError
+
+LOSSES = "unit/training/test_losses_through_the_model.py"
+OPTIMIZER = "unit/training/test_optimizer.py"
+WEIGHTS = stops("training.invariants:check_weights", "the weights of an update's tokens sum to")
+FORWARD = stops(
+    "models.policy:_check_forward", "the packed forward differs from transformers' eager forward", UnsupportedModelError
+)
+SLOW_LOOPS = fails(
+    "unit/training/test_update.py",
+    "test_the_first_update_equals_the_papers_loops",
+    aggregation="constant",
+    temperature=1.0,
+)
+
+FAULTS = (
+    Fault(
+        12,
+        "The stop token has no weight in the loss",
+        WEIGHTS,
+        (
+            Edit(
+                "algorithms.aggregation:token_weights",
+                ".repeat_interleave(lengths)",
+                ".repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0)",
+            ),
+        ),
+    ),
+    Fault(
+        14,
+        "Masked completions leave the loss and stay in its denominator",
+        fails(LOSSES, "test_masked_truncated_completions_leave_loss_and_denominator", aggregation="sequence"),
+        (
+            Edit(
+                "training.update:make_micro_batches",
+                "sum(len(rows) for rows in rows_of)",
+                "sum(len(group.advantages) for group in groups)",
+            ),
+        ),
+    ),
+    Fault(
+        15,
+        "Positions of completions are shifted by one",
+        FORWARD,
+        (
+            Edit(
+                "models.packed:pack",
+                "np.arange(len(prompt), len(prompt) + len(read))",
+                "np.arange(len(prompt), len(prompt) + len(read)) + 1",
+            ),
+        ),
+    ),
+    Fault(
+        15,
+        "The padding of shorter prompts is not masked",
+        FORWARD,
+        (Edit("models.attention:Blocks.prefix_scores", "self.prefix_lengths is not None", "False"),),
+    ),
+    Fault(
+        15,
+        "Completions see the token that follows",
+        FORWARD,
+        (Edit("models.attention:Blocks.own_scores", "triu_(1)", "triu_(2)"),),
+    ),
+    Fault(
+        16,
+        "Every micro-batch has its own denominator",
+        WEIGHTS,
+        (
+            Edit(
+                "training.update:make_micro_batches",
+                "[pieces[i] for i in chunk], batch,",
+                "[pieces[i] for i in chunk], BatchSize(sum(len(pieces[i][1]) for i in chunk), 1, max_tokens),",
+            ),
+        ),
+    ),
+    Fault(
+        20,
+        "k1 stands in the loss, where the expectation of its gradient is 0",
+        stops("training.loss_config:LossConfig._fits", "has a gradient whose expectation is 0", ConfigError),
+        settings=("loss.kl_coef=0.1", "loss.kl_estimator=k1"),
+    ),
+    Fault(
+        20,
+        "k3 is computed as k1",
+        fails("unit/oracle/test_kl.py", "test_what_each_estimator_is_unbiased_for"),
+        (Edit("algorithms.kl:k3", "torch.expm1(log_ratio) - log_ratio", "-log_ratio"),),
+    ),
+    Fault(
+        0,
+        "Advantages are shifted by one completion on their way to the loss",
+        SLOW_LOOPS,
+        (Edit("training.update:_rows", "group.advantages, views", "np.roll(group.advantages, 1), views"),),
+    ),
+    Fault(
+        0,
+        "The loss raises what it should lower",
+        SLOW_LOOPS,
+        (Edit("algorithms.policy_losses:_clipped", "PolicyLoss(-objective", "PolicyLoss(objective"),),
+    ),
+    Fault(
+        0,
+        "The old log-probabilities are not detached",
+        stops("training.invariants:check_gradient", "the gradient is exactly zero"),
+        (
+            Edit(
+                "training.update:_Update.backward", "self._old(logprobs.detach(), micro)", "self._old(logprobs, micro)"
+            ),
+        ),
+    ),
+    Fault(
+        0,
+        "The entropy bonus has the wrong sign",
+        fails(LOSSES, "test_the_entropy_bonus_has_the_gradient_of_minus_the_entropy"),
+        (Edit("algorithms.objective:token_loss", "loss - objective.entropy_coef", "loss + objective.entropy_coef"),),
+    ),
+    Fault(
+        0,
+        "The gradient is not clipped",
+        fails(OPTIMIZER, "test_the_norm_is_reported_before_clipping_and_cut_to_the_limit"),
+        (Edit("training.optimizer:Optimizer.update", "self.config.max_grad_norm or math.inf", "math.inf"),),
+    ),
+    Fault(
+        0,
+        "The learning rate is that of the step before",
+        fails(OPTIMIZER, "test_the_rate_of_a_step_is_used_in_that_step"),
+        (
+            Edit(
+                "training.optimizer:Optimizer.update",
+                "learning_rate_share(self.config, step,",
+                "learning_rate_share(self.config, step - 1,",
+            ),
+        ),
+    ),
+)
