@@ -1,5 +1,6 @@
 """Faults between the completion and its advantage."""
 
+from faults_of_sampling import DISAGREE
 from lab import Fault, fails, stops
 from planting import Edit
 
@@ -32,7 +33,7 @@ FAULTS = (
     Fault(
         6,
         "Completions are filed under the prompt of another group",
-        stops("training.update:_compare", "sampler and trainer disagree about a token's log-probability"),
+        DISAGREE,
         (Edit("rollout.collect:collect", "Group(prompts[place],", "Group(prompts[place - 1],"),),
     ),
     Fault(

@@ -9,10 +9,8 @@ explanation that no mutant needs.
 """
 
 import argparse
-import ast
 import gc
 import importlib
-import importlib.util
 import os
 import signal
 import sys
@@ -72,7 +70,7 @@ def mutated(one: Target) -> Outcome:
         SystemExit: its tests fail, or do not exist, without any change.
     """
     source = one.path.read_text()
-    _import_others(source)
+    _import_once(one)
     gc.freeze()  # the children's collections then pass over all of torch
     start, used = time.monotonic(), _processor_time()
     if not one.tests or _status(one, source, timeout=600.0) != pytest.ExitCode.OK:
@@ -90,12 +88,12 @@ def _processor_time() -> float:
     return times.children_user + times.children_system
 
 
-def _import_others(source: str) -> None:
-    """Import what the file imports from outside its package, once for all children."""
-    for node in ast.walk(ast.parse(source)):
-        for name in [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None)]:
-            if name and name.partition(".")[0] in ("torch", "numpy"):
-                importlib.import_module(name)
+def _import_once(one: Target) -> None:
+    """Import what the module needs for all children, and forget the package's own part of it."""
+    importlib.import_module(one.module)
+    package = one.module.partition(".")[0]
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
 
 
 def _status(one: Target, source: str, timeout: float) -> int | None:
@@ -149,14 +147,14 @@ def _put_in_place(one: Target, source: str) -> None:
     setattr(parent, name, module)
 
 
-Key = tuple[str, str, str]
-"""File, function, and first line of the changed statement: stays the same when lines move."""
+Key = tuple[str, str, str, str]
+"""File, function, and first line of the statement before and after the change: stays the same when lines move."""
 
 
 def explained(file: Path) -> dict[Key, str]:
     """Why each known survivor is no mistake."""
     entries = tomllib.loads(file.read_text())["survivor"] if file.exists() else []
-    return {(entry["file"], entry["where"], entry["source"]): entry["why"] for entry in entries}
+    return {(entry["file"], entry["where"], entry["before"], entry["after"]): entry["why"] for entry in entries}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -182,21 +180,20 @@ def report(files: list[Path], tests: Path, reasons: dict[Key, str]) -> int:
     print(f"{'file':<22}{'mutants':>8}{'killed':>8}{'explained':>11}{'left':>6}{'seconds':>9}", flush=True)
     for path in files:
         outcome = mutated(target(path, tests))
-        keys = [(path.name, mutant.where, mutant.after) for mutant in outcome.survivors]
+        keys = [(path.name, mutant.where, mutant.before, mutant.after) for mutant in outcome.survivors]
         unexplained = [mutant for mutant, key in zip(outcome.survivors, keys, strict=True) if key not in reasons]
         known = len(keys) - len(unexplained)
         killed = outcome.total - len(keys)
         print(f"{path.name:<22}{outcome.total:>8}{killed:>8}{known:>11}{len(unexplained):>6}{outcome.seconds:>9.1f}")
         for mutant in unexplained:
-            print(
-                f"  {path.name}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}", flush=True
-            )
+            print(f"  {path.name}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}")
+        sys.stdout.flush()
         for key in keys:
             unused.pop(key, None)
         left += len(unexplained)
         counts = [a + b for a, b in zip(counts, (outcome.total, killed, known), strict=True)]
-    for file, where, changed in unused:
-        print(f"explained, but no survivor: {file} {where}: {changed}")
+    for file, where, before, after in unused:
+        print(f"explained, but no survivor: {file} {where}\n    - {before}\n    + {after}")
     print(f"{counts[0]} mutants, {counts[1]} killed, {counts[2]} explained, {left} left")
     return int(bool(left or unused))
 

@@ -112,11 +112,9 @@ def planted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def explain(folder: Path, *sources: str) -> None:
-    entries = [
-        f'[[survivor]]\nfile = "formulas.py"\nwhere = "shifted"\nsource = "{s}"\nwhy = "said"\n' for s in sources
-    ]
-    (folder / "s.toml").write_text("".join(entries))
+def explain(folder: Path, *changed: str) -> None:
+    entry = '[[survivor]]\nfile = "formulas.py"\nwhere = "shifted"\nbefore = "return 0 - x"\nafter = "{}"\nwhy = "so"\n'
+    (folder / "s.toml").write_text("".join(entry.format(after) for after in changed))
 
 
 def test_a_planted_survivor_is_found_and_can_be_explained(planted: Path) -> None:
@@ -129,7 +127,7 @@ def test_a_planted_survivor_is_found_and_can_be_explained(planted: Path) -> None
     assert run(planted).returncode == 0
     explain(planted, *survivors, "return x / 3")
     stale = run(planted)
-    assert "explained, but no survivor: formulas.py shifted: return x / 3" in stale.stdout
+    assert "explained, but no survivor: formulas.py shifted\n    - return 0 - x\n    + return x / 3" in stale.stdout
     assert stale.returncode == 1
 
 

@@ -122,7 +122,7 @@ def preferred(chosen: ArrayLike, rejected: ArrayLike) -> list[float]:
     >>> preferred([2.0, 0.0, 1.0], [1.0, 3.0, 1.0])
     [1.0, 0.0, 0.5]
     """
-    shares: list[float] = ((np.sign(np.subtract(chosen, rejected)) + 1) / 2).tolist()
+    shares: list[float] = ((np.sign(np.asarray(chosen) - np.asarray(rejected)) + 1) / 2).tolist()
     return shares
 
 
@@ -144,7 +144,7 @@ def reliability(chosen: ArrayLike, rejected: ArrayLike, num_bins: int = 10) -> l
     >>> reliability([0.0, 0.0], [0.0, 0.0], num_bins=1)
     [ReliabilityBin(confidence=0.5, accuracy=0.5, num_pairs=2)]
     """
-    difference = np.subtract(chosen, rejected).astype(np.float64)
+    difference = np.asarray(chosen, np.float64) - np.asarray(rejected, np.float64)
     confidence = 1 / (1 + np.exp(-np.abs(difference)))
     right = np.array(preferred(chosen, rejected))
     order = np.argsort(confidence, kind="stable")

@@ -24,8 +24,9 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) ->
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
     groups = [AdvantagedGroup(group, advantages) for group, advantages in zip(scored, found, strict=True)]
-    for group in groups if estimator != BY_PARTS else []:
-        _check_order(group)
+    if estimator != BY_PARTS:
+        for group in groups:
+            _check_order(group)
     return groups
 
 

@@ -1,36 +1,36 @@
-"""A worker process: reads requests from standard input, answers on standard output, one at a time, until end of file.
+"""A fork server and its workers. The server imports one function, then forks a worker whenever the parent asks.
 
-Run as `python -m groupwise.verifiers._worker package.module:function memory_bytes`. A frame is four bytes of length
-(big endian) and that many bytes of JSON. The first frame out is `{"ready": true}`, sent after the imports. Memory is
-bounded by RLIMIT_AS; RLIMIT_CPU is a second line should the parent, which keeps the deadline, be gone.
+Run as `python -m groupwise.verifiers._worker package.module:function memory_bytes` with a Unix socket, the control, as
+standard input. Orders are `ORDER` structs: `F` with two descriptors (the worker's channel, and a file for what it
+prints) forks a worker and answers its process id; `E` ends the worker of that id and answers its exit code, which is
+minus the number of a signal. A worker reads requests from its channel and answers them there, one at a time, until end
+of file; a frame is four bytes of length (big endian) and that many bytes of JSON.
+
+Where the function's module has a function `warm_up`, it runs once, before the first fork. The server ends with its
+parent: the control's end of file, or another parent process, is its order to kill the workers and leave.
 """
 
+import gc
 import importlib
 import json
 import math
 import os
 import resource
+import select
+import signal
+import socket
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 HEADER = struct.Struct(">I")
+ORDER = struct.Struct(">cq")
+ANSWER = struct.Struct(">q")
+FORK, END = b"F", b"E"
+READY = 0
 _SPARE_CPU_S = 5
-
-
-def read_frame(stream: BinaryIO) -> Any:
-    """The next message, or None at end of file."""
-    header = stream.read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
-    return json.loads(stream.read(HEADER.unpack(header)[0]))
-
-
-def write_frame(stream: BinaryIO, message: Any) -> None:
-    """Send one message and flush it."""
-    stream.write(encode(message))
-    stream.flush()
+_LOOK_AFTER_PARENT_S = 1.0
 
 
 def encode(message: Any) -> bytes:
@@ -41,10 +41,11 @@ def encode(message: Any) -> bytes:
 
 def serve(function: Callable[[Any], Any], requests: BinaryIO, replies: BinaryIO) -> None:
     """Answer requests `{"timeout_s": float, "request": ...}` until end of file."""
-    write_frame(replies, {"ready": True})
-    while (message := read_frame(requests)) is not None:
+    while len(header := requests.read(HEADER.size)) == HEADER.size:
+        message = json.loads(requests.read(HEADER.unpack(header)[0]))
         _allow_cpu(message["timeout_s"])
-        write_frame(replies, _attempt(function, message["request"]))
+        replies.write(encode(_attempt(function, message["request"])))
+        replies.flush()
 
 
 def _attempt(function: Callable[[Any], Any], request: Any) -> dict[str, Any]:
@@ -55,20 +56,79 @@ def _attempt(function: Callable[[Any], Any], request: Any) -> dict[str, Any]:
 
 
 def _allow_cpu(seconds: float) -> None:
+    """A second bound should the parent, which keeps the deadline, be gone."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     limit = math.ceil(usage.ru_utime + usage.ru_stime + seconds + _SPARE_CPU_S)
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
+class _Server:
+    """Forks and ends workers by order."""
+
+    def __init__(self, function: Callable[[Any], Any], control: socket.socket, memory_bytes: int) -> None:
+        self._function, self._control, self._memory_bytes = function, control, memory_bytes
+        self._parent = os.getppid()
+        self._workers: set[int] = set()
+
+    def run(self) -> None:
+        """Obey until the parent is gone."""
+        self._control.sendall(ANSWER.pack(READY))
+        while self._parent_lives():
+            order, descriptors, _, _ = socket.recv_fds(self._control, ORDER.size, 2)
+            if len(order) < ORDER.size:
+                break
+            action, pid = ORDER.unpack(order)
+            self._control.sendall(ANSWER.pack(self._fork(*descriptors) if action == FORK else self._end(pid)))
+        for pid in list(self._workers):
+            self._end(pid)
+
+    def _parent_lives(self) -> bool:
+        while not select.select([self._control], [], [], _LOOK_AFTER_PARENT_S)[0]:
+            if os.getppid() != self._parent:
+                return False
+        return True
+
+    def _fork(self, channel: int, output: int) -> int:
+        pid = os.fork()
+        if pid == 0:
+            self._work(channel, output)
+        os.close(channel)
+        os.close(output)
+        self._workers.add(pid)
+        return pid
+
+    def _work(self, channel: int, output: int) -> NoReturn:
+        """The life of a worker."""
+        status = 1
+        try:
+            self._control.close()
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_AS, (self._memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            with os.fdopen(channel, "rb", closefd=False) as requests, os.fdopen(channel, "wb") as replies:
+                serve(self._function, requests, replies)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _end(self, pid: int) -> int:
+        if pid not in self._workers:
+            return 0
+        os.kill(pid, signal.SIGKILL)  # harmless where it has ended by itself: it is not reaped before the next line
+        self._workers.discard(pid)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def _main(target: str, memory_bytes: int) -> None:
-    # what libraries print must not reach the protocol: keep the pipe, point standard output at standard error
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    module, _, name = target.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    serve(function, sys.stdin.buffer, replies)
+    control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    module_name, _, name = target.partition(":")
+    module = importlib.import_module(module_name)
+    function = getattr(module, name)
+    getattr(module, "warm_up", lambda: None)()
+    gc.freeze()  # what is imported stays shared with the workers
+    _Server(function, control, memory_bytes).run()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 r"""Where the answer stands in a completion: deterministic, linear in the length of the text, never a guess.
 
 Only what follows the last `</think>` counts. Several different answers are no answer: a model that lists candidates
-must not be paid for the one that fits.
+must not be paid for the one that fits. Two things are not several answers: the same box repeated, and boxes with
+nothing but separators between them (`\boxed{1}, \boxed{2} and \boxed{3}`), which are one list and must equal the whole
+reference.
 """
 
 import re
@@ -13,6 +15,13 @@ from groupwise.verifiers.base import Extraction
 _BRACES = re.compile(r"(?P<box>\\{1,2}(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 _TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _NUMBER = re.compile(r"(?<![0-9A-Za-z.])[-−]?[0-9][0-9,]{0,200}(?:\.[0-9]{1,200})?(?:/[0-9]{1,200})?%?")
+_SEPARATOR = re.compile(
+    r"(?:\\(?:[()\[\],;:! ]|q?quad(?![a-zA-Z])|text\s*\{\s*(?:and|or)\s*\})|\b(?:and|or)\b|[$\s,;&*])+"
+)
+_NAME = re.compile(r"[A-Za-z](?:_\{?[0-9A-Za-z]\}?)?(?:\([a-z0-9]\))?\s*=\s*")
+_BLANK = re.compile(r"(?:\\(?:phantom|hspace)\s*\{[^{}]*\}|\\(?:[,;:! ]|q?quad|square|ldots)|[\s?_~.$])*")
+_MAX_GAP = 60
+"""Characters between two boxes of one list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +40,10 @@ def extract(text: str, mode: Extraction) -> Extracted:
     region = after_thinking(text)
     if region is None:
         return Extracted(None, "<think> was opened and not closed", False)
-    found = {"boxed": boxes, "tag": tags, "last_number": last_number}[mode](region)
-    candidates = list(dict.fromkeys("".join(each.split()) for each in found))
+    found = {"boxed": lists, "tag": tags, "last_number": last_number}[mode](region)
+    candidates = ["".join(each.split()) for each in found]
+    if mode != "tag":  # of tags there must be one; a box may be repeated
+        candidates = list(dict.fromkeys(candidates))
     if not candidates or not candidates[-1]:
         return Extracted(None, f"no answer ({mode}) after the reasoning", False)
     if len(candidates) > 1:
@@ -55,25 +66,55 @@ def thought_once(text: str) -> bool:
 
 def boxes(text: str) -> list[str]:
     r"""Contents of every complete outermost `\boxed{}` or `\fbox{}` (a doubled backslash is read as one), in order."""
-    spans: list[tuple[int, int]] = []
-    for start, end in _closed_boxes(text):
-        while spans and spans[-1][0] > start:  # inside the box that has just been closed
+    return [text[start:end] for _, start, end in _outermost(text)]
+
+
+def lists(text: str) -> list[str]:
+    r"""Contents of the boxes, those of one list joined by commas.
+
+    A box that repeats the one before adds nothing, nor does one to be filled in, such as `\boxed{\phantom{2}}`.
+    """
+    found: list[dict[str, str]] = []  # content to content with its name, in order
+    after = 0
+    for command, start, end in _outermost(text):
+        content, gap = text[start:end].strip(), _gap(text[after:command])
+        if _BLANK.fullmatch(content):
+            continue
+        if not found or gap is None:
+            found.append({content: content})
+        else:
+            found[-1].setdefault(content, gap + content)
+        after = end + 1
+    return [", ".join(items.values()) for items in found]
+
+
+def _gap(between: str) -> str | None:
+    """The name that a box of a list carries before it (`y = `), often none; None when the list ends before the box."""
+    rest = _SEPARATOR.sub(" ", between).strip() if len(between) <= _MAX_GAP else "..."
+    return rest if not rest or _NAME.fullmatch(rest) else None
+
+
+def _outermost(text: str) -> list[tuple[int, int, int]]:
+    """Where each complete outermost box begins, and its content begins and ends."""
+    spans: list[tuple[int, int, int]] = []
+    for span in _closed_boxes(text):
+        while spans and spans[-1][0] > span[0]:  # inside the box that has just been closed
             spans.pop()
-        spans.append((start, end))
-    return [text[start:end] for start, end in spans]
+        spans.append(span)
+    return spans
 
 
-def _closed_boxes(text: str) -> Iterator[tuple[int, int]]:
-    open_braces: list[int | None] = []  # where a box's content starts; None for a plain brace
+def _closed_boxes(text: str) -> Iterator[tuple[int, int, int]]:
+    open_braces: list[tuple[int, int] | None] = []  # a box's command and content; None for a plain brace
     for token in _BRACES.finditer(text):
         if token["box"] or token["open"]:
-            open_braces.append(token.end() if token["box"] else None)
+            open_braces.append(token.span() if token["box"] else None)
         elif token["close"] and open_braces and (start := open_braces.pop()) is not None:
-            yield start, token.start()
+            yield *start, token.start()
 
 
 def tags(text: str) -> list[str]:
-    """Contents of the `<answer>` tags; a tag within a tag makes them unequal to each other, hence several answers."""
+    """Contents of the `<answer>` tags; a tag within a tag makes two of them."""
     if text.count("<answer>") != text.count("</answer>"):
         return []
     return [content for found in _TAG.findall(text) for content in found.split("<answer>")]

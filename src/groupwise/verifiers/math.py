@@ -1,32 +1,42 @@
-"""Mathematical answers: an exact fast path in this process, Math-Verify in killable workers for the rest.
+"""Mathematical answers: an exact fast path in this process, SymPy and Math-Verify in killable workers for the rest.
 
-Order of decision: no answer or unreadable -> equal normalised text -> answers in words -> plain numbers (exact) ->
-cache -> worker. Only the last one can time out or crash.
+Order of decision: no answer or unreadable -> structure and plain expressions, here -> guards -> cache -> worker. Only
+the last one can time out or crash.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
-from groupwise.types import Outcome, Verdict
+from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
+from groupwise.verifiers.compare import equivalent
 from groupwise.verifiers.extraction import Extracted, extract
-from groupwise.verifiers.normalise import (
-    ambiguity,
-    as_words,
-    compact,
-    is_words,
-    normalise,
-    read_reference,
-    refusal,
-    split_unit,
-)
-from groupwise.verifiers.numbers import equal, parse_number
+from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, unreadable
+from groupwise.verifiers.normalise import compact, normalise, read_reference
+from groupwise.verifiers.numbers import parse_number
+from groupwise.verifiers.plain import same_plainly
+from groupwise.verifiers.units import split_unit
 from groupwise.verifiers.workers import Reply, WorkerPool
 
 MAX_CACHED = 100_000
-_Pair = tuple[str, str]
+
+
+class _Pair(NamedTuple):
+    """Two normalised texts."""
+
+    reference: str
+    answer: str
+
+
+class Step(NamedTuple):
+    """How far an answer was judged in this process."""
+
+    path: str
+    """What decided, in words; with no finding, what has to."""
+    pair: _Pair
+    finding: Finding | None
 
 
 class MathVerifier(Verifier):
@@ -39,20 +49,29 @@ class MathVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
-        read = [(one.problem.reference, extract(one.text, self.config.extraction)) for one in requests]
-        findings = [_decide(reference, extracted) for reference, extracted in read]
-        slow = self._compare(list({found for found in findings if not isinstance(found, Finding)}))
+        read = [extract(one.text, self.config.extraction) for one in requests]
+        steps = [decide(one.problem, extracted) for one, extracted in zip(requests, read, strict=True)]
+        slow = self._compare(list({step.pair for step in steps if step.finding is None}))
         return [
-            verdict(found if isinstance(found, Finding) else slow[found], self.config, tags_right=extracted.tags_right)
-            for found, (_, extracted) in zip(findings, read, strict=True)
+            verdict(step.finding or slow[step.pair], self.config, tags_right=extracted.tags_right)
+            for step, extracted in zip(steps, read, strict=True)
         ]
+
+    def explain(self, problem: Problem, text: str) -> list[str]:
+        """How the verdict on a text comes about, one sentence per step."""
+        extracted = extract(text, self.config.extraction)
+        step = decide(problem, extracted)
+        finding = step.finding or self._compare([step.pair])[step.pair]
+        read = f"read ({self.config.extraction}): {extracted.answer!r}" if extracted.answer is not None else ""
+        normalised = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
+        told = [read, normalised if read else "", f"decided by: {step.path}", f"{finding.outcome}: {finding.evidence}"]
+        return [line for line in told if line]
 
     def _compare(self, pairs: Sequence[_Pair]) -> dict[_Pair, Finding]:
         known = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
         unknown = sorted(set(pairs) - known.keys())
-        requests = [{"reference": reference, "answer": answer} for reference, answer in unknown]
-        replies = self._pool.map(requests, self.config.timeout_s)
-        fresh = {pair: _finding(pair[1], reply) for pair, reply in zip(unknown, replies, strict=True)}
+        replies = self._pool.map([pair._asdict() for pair in unknown], self.config.timeout_s)
+        fresh = {pair: _finding(pair.answer, reply) for pair, reply in zip(unknown, replies, strict=True)}
         self._remember(fresh)
         return known | fresh
 
@@ -67,65 +86,61 @@ class MathVerifier(Verifier):
         self._pool.close()
 
 
-def _decide(reference: str, extracted: Extracted) -> Finding | _Pair:
-    """A finding, or the pair of normalised texts that a worker must compare."""
+def explain(reference: str, text: str, config: VerifierConfig) -> list[str]:
+    """How the verdict on a text comes about: what was read, its normal form, what decided, and the verdict."""
+    with MathVerifier(config) as verifier:
+        return verifier.explain(Problem("", "", reference), text)
+
+
+def decide(problem: Problem, extracted: Extracted) -> Step:
+    """The finding, or the pair of normalised texts that a worker must compare."""
+    reference = _reference(problem.reference, problem.language)
     if extracted.answer is None:
-        return Finding(Outcome.UNPARSABLE, extracted.reason)
+        return Step("extraction", _Pair(reference, ""), Finding(Outcome.UNPARSABLE, extracted.reason))
     reason = refusal(extracted.answer)
     if reason:
-        return Finding(Outcome.UNPARSABLE, reason)
-    gold, answer = _reference(reference), normalise(extracted.answer)
-    return _decide_plainly(gold, answer) if gold and answer else _empty(gold)
+        return Step("guards on the text", _Pair(reference, ""), Finding(Outcome.UNPARSABLE, reason))
+    pair = _Pair(reference, normalise(extracted.answer, problem.language))
+    if not pair.reference:
+        crash = Finding(Outcome.CRASHED, "the reference answer is empty, so nothing can be judged")
+        return Step("the reference", pair, crash)
+    if not pair.answer:
+        return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty"))
+    same = equivalent(pair.reference, pair.answer, same_plainly)
+    if same is not None:
+        return Step("plain comparison", pair, _judged(same, pair))
+    return _guarded(pair)
 
 
 @lru_cache(maxsize=65536)
-def _reference(reference: str) -> str:
-    return read_reference(reference)
+def _reference(reference: str, language: str) -> str:
+    return read_reference(reference, language)
 
 
-def _empty(gold: str) -> Finding:
-    if gold:
-        return Finding(Outcome.UNPARSABLE, "the answer is empty")
-    return Finding(Outcome.CRASHED, "the reference answer is empty, so nothing can be judged")
-
-
-def _decide_plainly(gold: str, answer: str) -> Finding | _Pair:
-    if compact(gold) == compact(answer):
-        return _judged(True, gold, answer)
-    if is_words(gold) or _is_choice(gold, answer):
-        return _judged(as_words(gold) == as_words(answer.strip("()")), gold, answer)
-    (gold_value, gold_unit), (value, unit) = split_unit(gold), split_unit(answer)
-    if gold_unit and unit and gold_unit != unit:
-        return replace(_judged(False, gold, answer), evidence=f"unit {unit!r} differs from {gold_unit!r}")
-    return _decide_numbers(gold_value, value) or _decide_readable(gold_value, value)
-
-
-def _is_choice(gold: str, answer: str) -> bool:
-    """True for a lettered choice: `C` against `(C)`."""
-    letter = gold.strip("()")
-    return len(letter) == 1 and letter in "ABCDEFGHIJ" and answer.strip("()") == letter
-
-
-def _decide_numbers(gold: str, answer: str) -> Finding | None:
-    left, right = parse_number(gold), parse_number(answer)
-    if left is None or right is None:
-        return None
-    return _judged(equal(left, right), gold, right.canonical())
-
-
-def _decide_readable(gold: str, answer: str) -> Finding | _Pair:
-    reason = ambiguity(answer)
+def _guarded(pair: _Pair) -> Step:
+    """What must not reach a parser, or would be read wrongly by one."""
+    reason = unreadable(pair.answer)
     if reason:
-        return Finding(Outcome.UNPARSABLE, reason)
-    if r"\dots" in gold + answer or r"\ldots" in gold + answer or "..." in gold + answer or "…" in gold + answer:
-        return Finding(Outcome.WRONG, "an answer with an ellipsis must equal the reference literally", compact(answer))
-    return gold, answer
+        return Step("guards before parsing", pair, Finding(Outcome.UNPARSABLE, reason))
+    if size(pair.reference) > MAX_SIZE:
+        crash = Finding(Outcome.CRASHED, f"the reference answer has more than {MAX_SIZE:g} digits when computed")
+        return Step("the reference", pair, crash)
+    if restates(*pair):
+        return _wrong(pair, "it leaves an integral, sum, limit, determinant or the like to compute")
+    if r"\ldots" in pair.reference + pair.answer:
+        return _wrong(pair, "an answer with an ellipsis must equal the reference literally")
+    return Step("symbolic comparison", pair, None)
 
 
-def _judged(same: bool, gold: str, answer: str) -> Finding:
-    number = parse_number(answer)
-    canonical = number.canonical() if number else compact(answer)
-    evidence = f"{answer[:200]!r} {'equals' if same else 'differs from'} {gold[:200]!r}"
+def _wrong(pair: _Pair, reason: str) -> Step:
+    finding = Finding(Outcome.WRONG, f"{pair.answer[:200]!r}: {reason}", compact(pair.answer))
+    return Step("guards before parsing", pair, finding)
+
+
+def _judged(same: bool, pair: _Pair) -> Finding:
+    number = parse_number(split_unit(pair.answer)[0])
+    canonical = number.canonical() if number else compact(pair.answer)
+    evidence = f"{pair.answer[:200]!r} {'equals' if same else 'differs from'} {pair.reference[:200]!r}"
     return Finding(Outcome.CORRECT if same else Outcome.WRONG, evidence, canonical)
 
 

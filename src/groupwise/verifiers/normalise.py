@@ -1,63 +1,137 @@
-r"""Answers as comparable text: LaTeX spelling differences removed, meaning untouched; and what is refused unread.
+r"""Answers as comparable text: spelling differences of LaTeX and Unicode removed, meaning untouched.
 
-Every regular expression here is linear in the length of the text, and `refusal` bounds that length first.
+Every regular expression here is linear in the length of the text, which `guards.refusal` bounds first.
 """
 
 import re
 import unicodedata
+from collections.abc import Callable
 
-from groupwise.verifiers.extraction import boxes
+from groupwise.verifiers.extraction import lists
 
-MAX_LENGTH = 10_000
-MAX_NESTING = 50
-MAX_LINKS = 20
+COMMA_LANGUAGES = frozenset(
+    ["bg", "cs", "da", "de", "el", "es", "et", "fi", "fr", "hr", "hu", "id", "it", "lt", "lv", "nb", "nl", "no", "pl",
+     "pt", "ro", "ru", "sk", "sl", "sr", "sv", "tr", "uk"]
+)  # fmt: skip
+"""Languages (ISO 639-1) that write decimals with a comma."""
 
-_UNICODE = {ord(char): f" {latex} " for char, latex in {
-    "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "÷": r"\div", "π": r"\pi", "∞": r"\infty", "∪": r"\cup", "∩": r"\cap",
-    "≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "±": r"\pm", "∈": r"\in", "≈": r"\approx",
-}.items()}  # fmt: skip
-_UNICODE |= {0x2212: "-", 0x00B0: r"^\circ "} | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_LETTERS = {char: unicodedata.name(char).split()[-1].lower() for char in "αβγδεζηθικμνξπρστυφχψω"}
+_LETTERS |= {"λ": "lambda", "ϕ": "phi", "ϵ": "epsilon"} | {
+    "Δ": "Delta", "Ω": "Omega", "Γ": "Gamma", "Σ": "Sigma", "Φ": "Phi",
+}  # fmt: skip
+_SYMBOLS = {char: f"\\{name}" for char, name in _LETTERS.items()} | {
+    "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "∙": r"\cdot", "÷": r"\div", "∞": r"\infty", "∪": r"\cup",
+    "∩": r"\cap", "≤": r"\leq", "⩽": r"\leq", "≥": r"\geq", "⩾": r"\geq", "≠": r"\neq", "±": r"\pm", "∓": r"\mp",
+    "∈": r"\in", "≈": r"\approx", "∅": r"\emptyset", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}",
+    "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "∖": r"\setminus", "…": r"\ldots", "⋯": r"\ldots", "′": "'", "∠": r"\angle",
+    "△": r"\triangle", "∶": ":", "−": "-", "–": "-", "‐": "-", "‑": "-", "°": r"^\circ", "º": r"^\circ",
+    "，": ", ", "；": "; ", "、": ", ", "。": ".", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+}  # fmt: skip
+_UNICODE = {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in _SYMBOLS.items()}
+_UNICODE |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _UNICODE}
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 
-_REPLACEMENTS = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\(?:left|right|big[lr]?|Big[lr]?|displaystyle|textstyle)(?![a-zA-Z])\.?", ""),
-        (r"(?<!\\)\\!\s?|\\?\$|\{\s?\}", ""),
-        (r"(?<!\\)\\[ ,;:]|~|\\q?quad(?![a-zA-Z])|\s", " "),
-        (r"\\(?:d|t|c)frac", r"\\frac"),
-        (r"\\(?:mathrm|textbf|textit|textrm|textnormal|mbox|mathbf|operatorname)(?=\s?\{)", r"\\text"),
-        (r"\\([lg])eq?(?![a-zA-Z])", r"\\\1eq"),
-        (r"\\frac ?([0-9]) ?([0-9])", r"\\frac{\1}{\2}"),
-        (r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
-        (r"(\\frac ?\{[^{}]{1,200}\}) ?([0-9a-z])", r"\1{\2}"),
-        (r"\\sqrt ?([0-9])", r"\\sqrt{\1}"),
-        (r"\^ ?\{ ?\\circ ?\}", r"^\\circ"),
-        (r"\{,\}", ","),
-        (r"\\%", "%"),
-        (r" +", " "),
+
+def _script(mark: str, content: str) -> str:
+    return mark + (content if len(content) == 1 else f"{{{content}}}")
+
+
+_COMMANDS = {name: plain for names, plain in (
+    ("left right middle big bigl bigr bigm Big Bigl Bigr Bigm bigg biggl biggr Bigg Biggl Biggr", ""),
+    ("displaystyle textstyle limits nolimits", ""), ("quad qquad", " "),
+    ("dfrac tfrac cfrac", r"\frac"), ("dbinom tbinom", r"\binom"),
+    ("mathrm mathbf mathit mathsf mathtt textrm textbf textit textsf texttt textup textnormal", r"\text"),
+    ("mbox hbox operatorname", r"\text"), ("degree textdegree", r"^\circ"),
+    ("le leqslant leqq", r"\leq"), ("ge geqslant geqq", r"\geq"), ("lt", "<"), ("gt", ">"), ("ne", r"\neq"),
+    ("lbrace", r"\{"), ("rbrace", r"\}"), ("langle", "("), ("rangle", ")"), ("lvert rvert mid vert", "|"),
+    ("colon", ":"), ("dots cdots dotsb dotsc dotsm dotso", r"\ldots"), ("varnothing O", r"\emptyset"),
+    ("R", r"\mathbb{R}"), ("Z", r"\mathbb{Z}"), ("Q", r"\mathbb{Q}"), ("N", r"\mathbb{N}"),
+) for name in names.split()}  # fmt: skip
+_COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
+_Replacement = str | Callable[[re.Match[str]], str]
+_REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
+    (needed, re.compile(pattern), replacement)
+    for needed, pattern, replacement in (
+        ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
+        ("", r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
+        ("", r"[¼½¾⅐-⅞]", lambda match: "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
+        ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
+        ("√", r"√", r"\\sqrt"),
+        ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])", ""),
+        ("\\", _COMMAND.pattern, lambda match: _COMMANDS.get(match[1] or "left", match[0])),
+        (",", r"(?<=[0-9])(?:, ?\\!|\{,\}) ?(?=[0-9]{3}(?![0-9]))", ""),
+        ("", r"(?<!\\)\\!\s?|\\?\$|\{\s?\}", ""),
+        ("", r"(?<!\\)\\[ ,;:>]|[~\s]", " "),
+        ("text", r"\\text ?\{ ?([ei]|sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan) ?\}",
+         lambda match: match[1] if len(match[1]) == 1 else f"\\{match[1]} "),
+        ("", r"\\text ?\{ ?(?:percent(?:age)?|pct|%) ?\}|\b(?:percent(?:age)?|pct)\b", r"%"),
+        ("degree", r"\\text ?\{ ?degrees? ?\}|(?<=[0-9]) degrees?\b", r"^\\circ"),
+        ("<=", r"<=", r" \\leq "),
+        (">=", r">=", r" \\geq "),
+        ("!=", r"!=", r" \\neq "),
+        ("**", r"\*\*", "^"),
+        ("...", r"\.\.\.", r"\\ldots"),
+        ("", r"(?<![\\a-zA-Z])(?:sin|cos|tan|cot|sec|csc|log|ln|arcsin|arccos|arctan|sqrt|infty|infinity|pi)(?![a-zA-Z])",
+         lambda match: "\\infty" if match[0] == "infinity" else f"\\{match[0]}"),
+        ("frac", r"\\frac ?([0-9]|\\[a-z]{2,9}(?= ?[0-9])) ?([0-9])", r"\\frac{\1}{\2}"),
+        ("frac", r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
+        ("frac", r"(\\frac ?\{[^{}]{1,200}\}) ?([0-9a-z])", r"\1{\2}"),
+        ("sqrt", r"\\sqrt ?([0-9a-z])", r"\\sqrt{\1}"),
+        ("sqrt", r"\\sqrt ?\(([^()]{1,200})\)", r"\\sqrt{\1}"),
+        ("circ", r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ", r"^\\circ"),
+        ("{,}", r"\{,\}", ","),
+        ("%", r"\\%", "%"),
+        (" ", r" +", " "),
     )
-]
+]  # fmt: skip
+"""What a text must hold for a pattern to occur, the pattern, and what takes its place; in order."""
+_PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
+_WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
-_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[' -])*[^\W\d_]\.?")
-_UNIT = re.compile(
-    r"(?<=[0-9})\]])(?: ?\\text ?\{([^{}]*)\}(?:\^[0-9]|\^\{[0-9]\})?| ?(\^\\circ)(?: ?[CF])?"
-    r"|(?<=[0-9]) ([A-Za-z]{4,20}(?: [A-Za-z]{1,20}){0,3}))$"
-)
-_NO_UNITS = {"or", "and", "not", "mod", "to", "sqrt", "sinh", "cosh", "tanh", "infinity"}
+_WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
 _INNER_SPACE = re.compile(r"(?<![0-9]) | (?![0-9])")
-_LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?)(?![a-zA-Z])")
-_DEPTH = {**dict.fromkeys("{[(", 1), **dict.fromkeys("}])", -1)}
 
 
-def normalise(text: str) -> str:
+def normalise(text: str, language: str = "en") -> str:
     r"""The same answer in one spelling: `\dfrac12.` becomes `\frac{1}{2}`; single spaces remain."""
+    if _PLAIN.fullmatch(text):
+        return text
     text = text.translate(_UNICODE)
-    for pattern, replacement in _REPLACEMENTS:
-        text = pattern.sub(replacement, text)
-    text = text.strip().removeprefix("\\[").removesuffix("\\]").removeprefix("\\(").removesuffix("\\)")
+    if "\\\\" in text and not re.search(r"matrix|array|cases", text):
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+    for needed, pattern, replacement in _REPLACEMENTS:
+        if needed in text:
+            text = pattern.sub(replacement, text)
+    text = _unwrap(text)
+    return decimal_points(text) if language in COMMA_LANGUAGES else text
+
+
+def _unwrap(text: str) -> str:
+    r"""Without display delimiters, a final stop, and a `\text{}` around it all."""
+    text = text.strip()
+    for left, right in _WRAPPERS:
+        text = text.removeprefix(left).removesuffix(right)
     text = re.sub(r"[.,;] ?$", "", text.strip()).strip()
     whole = _TEXT.fullmatch(text)
     return whole[1].strip().rstrip(".") if whole else text
+
+
+def decimal_points(text: str) -> str:
+    """Decimal commas as points: everywhere but in brackets, where an unspaced comma separates unless `;` does."""
+    shown = text if ";" in text else outer(text)
+    commas = {match.start() for match in re.finditer(r"(?<=[0-9]),(?=[0-9])", shown)}
+    return "".join("." if place in commas else char for place, char in enumerate(text))
+
+
+def outer(text: str) -> str:
+    """The text with everything inside brackets blanked out, position by position; the brackets themselves remain."""
+    shown, depth = [], 0
+    for char in text:
+        depth -= char in ")]}"
+        shown.append(char if depth <= 0 else " ")
+        depth += char in "([{"
+    return "".join(shown)
 
 
 def compact(text: str) -> str:
@@ -65,15 +139,15 @@ def compact(text: str) -> str:
     return _INNER_SPACE.sub("", text)
 
 
-def read_reference(reference: str) -> str:
-    r"""A reference answer, normalised; of a worked solution, the contents of its boxes (several make a list)."""
-    found = list(dict.fromkeys(normalise(content) for content in boxes(reference)))
-    return ", ".join(found) if found else normalise(reference)
+def read_reference(reference: str, language: str = "en") -> str:
+    """A reference answer, normalised; of a worked solution, the contents of its last list of boxes."""
+    found = lists(reference)
+    return normalise(found[-1] if found else reference, language)
 
 
 def is_words(text: str) -> bool:
     """True for answers in words (three letters or more): they are compared as words, never as products of letters."""
-    return len(text) > 2 and _WORDS.fullmatch(text) is not None
+    return _WORDS.fullmatch(text) is not None and max(map(len, re.split(r"[ '.-]", text))) > 2
 
 
 def as_words(text: str) -> str:
@@ -81,44 +155,6 @@ def as_words(text: str) -> str:
     return "".join(_TEXT.sub(r"\1", text).casefold().split()).rstrip(".")
 
 
-def split_unit(text: str) -> tuple[str, str]:
-    r"""An answer without its trailing unit, and the unit as a key: `5 \text{ cm}` becomes `5` and `cm`."""
-    match = _UNIT.search(text)
-    if match is None:
-        return text, ""
-    unit = (match[1] or match[2] or match[3] or "").strip()
-    if any(char.isdigit() for char in unit) or _NO_UNITS & set(unit.casefold().split()):
-        return text, ""
-    return text[: match.start()].strip(), unit.casefold().rstrip(".").removesuffix("s")
-
-
-def refusal(text: str) -> str | None:
-    """Why an answer is not even read, or None: too long, too deep, too many links, invisible characters."""
-    if len(text) > MAX_LENGTH:
-        return f"the answer has {len(text)} characters, at most {MAX_LENGTH} are read"
-    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co") and char not in "\n\t\r" for char in text):
-        return "the answer holds control or invisible characters"
-    if _nesting(text) > MAX_NESTING:
-        return f"the answer is nested deeper than {MAX_NESTING}"
-    if len(_LINKS.findall(text)) > MAX_LINKS:
-        return f"the answer chains more than {MAX_LINKS} relations"
-    return None
-
-
-def ambiguity(text: str) -> str | None:
-    """Why a normalised answer that is no plain number must not be parsed: LaTeX parsers silently read it wrongly."""
-    if re.search(r"[0-9] [0-9]", text):
-        return "numbers stand side by side without an operator"
-    if re.search(r"%[ ]?[^ ,;)\]}]", text):
-        return "a percent sign stands in the middle"
-    if any(re.search(r"[0-9]|\bnot\b|\bor\b.*\d", content) for content in _TEXT.findall(text)):
-        return "words in the answer hold a number or a negation"
-    return None
-
-
-def _nesting(text: str) -> int:
-    depth = deepest = 0
-    for char in text:
-        depth += _DEPTH.get(char, 0)
-        deepest = max(deepest, depth)
-    return deepest
+def texts(text: str) -> list[str]:
+    r"""Contents of the `\text{}` groups."""
+    return _TEXT.findall(text)

@@ -7,18 +7,20 @@ r"""Plain numbers, exactly: integers, decimals, thousands separators, fractions,
 - rounding: none, except that a decimal with six or more places equals a fraction that it correctly rounds or truncates,
   because some fractions have no decimal form: `0.333333` and 1/3, but never `3.0000001` and 3.
 
-A comma separates thousands, never decimals.
+A comma separates thousands. It separates decimals in languages that write them so (`normalise`), and otherwise only
+where one side has the very same digits with a point (`decimal_comma`).
 """
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 MAX_CHARS = 1000
 """Longer numbers are left to the slow path: conversion to an integer takes quadratic time."""
 MIN_PLACES = 6
 
-_DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?: [0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
+_DECIMAL = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?: [0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _PLAIN = r"-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 _NUMBER = re.compile(
     rf"(?P<sign>[+-]?) ?(?:"
@@ -28,6 +30,8 @@ _NUMBER = re.compile(
     rf"|10 ?\^ ?\{{?(?P<power>-?[0-9]{{1,3}})\}}?"
     rf") ?(?P<percent>%)?"
 )
+_COMMA = re.compile(r"[+-]?[0-9]{1,3}(?:[. ][0-9]{3})+,[0-9]+|[+-]?[0-9]+,[0-9]+")
+_GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Number:
         return f"{self.value}%" if self.percent else str(self.value)
 
 
+@lru_cache(maxsize=8192)
 def parse_number(text: str) -> Number | None:
     """The number that a normalised answer is, wholly; None when it is anything else."""
     text = _unwrap(text)
@@ -68,6 +73,28 @@ def equal(reference: Number, answer: Number) -> bool:
     if reference.percent != answer.percent and reference.value == answer.value:
         return reference.percent or reference.value.denominator == 1
     return _rounds_to(reference, answer) or _rounds_to(answer, reference)
+
+
+def decimal_comma(reference: str, answer: str) -> bool:
+    """Whether one side is the other with a comma for the decimal point: `1000,99` and `1000.99`.
+
+    The comma of the reference may also separate two values, so there one digit after it is not enough.
+    """
+    comma, point = (reference, answer) if _is_decimal_comma(reference) else (answer, reference)
+    if not _is_decimal_comma(comma) or "." not in point or (comma is reference and comma[-2] == ","):
+        return False
+    left, right = parse_number(re.sub(r"[. ]", "", comma).replace(",", ".")), parse_number(point)
+    return left is not None and right is not None and left.exact == right.exact
+
+
+def equal_numbers(reference: str, answer: str) -> bool | None:
+    """The verdict on two normalised texts that are plain numbers; None where one is not."""
+    left, right = parse_number(reference), parse_number(answer)
+    return None if left is None or right is None else equal(left, right)
+
+
+def _is_decimal_comma(text: str) -> bool:
+    return len(text) <= MAX_CHARS and _COMMA.fullmatch(text) is not None and not _GROUPS.fullmatch(text)
 
 
 def _rounds_to(decimal: Number, fraction: Number) -> bool:

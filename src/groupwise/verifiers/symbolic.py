@@ -1,160 +1,182 @@
-"""Symbolic comparison by Math-Verify and SymPy, with the guards they lack. Runs in workers, never in a trainer.
+"""Symbolic comparison with SymPy and Math-Verify, and the guards they lack. Runs in workers, never in a trainer.
 
-Both sides go through a LaTeX grammar; no text of a model ever reaches `eval`, `sympify` or `parse_expr`. Timeouts are
-off: the parent kills. Each guard answers a measured failure: Math-Verify compares absolutely to 15 digits, takes the
-last link of a false chain, evaluates an integral that merely restates the question, and strips a final `m` as metres.
+Timeouts are off: the parent kills. Expressions are compared by their values (`values.py`), equations and inequalities
+by the values of their sides, sets of real numbers by their ends (`real_sets.py`); what is left, Math-Verify decides.
 """
 
 import logging
-import re
 from typing import Any
 
-from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
-from math_verify.grader import should_treat_as_complex, verify
-from sympy import Derivative, Eq, Expr, Integral, Limit, Product, Set, Sum, Symbol, Tuple, nan, zoo
-from sympy.core.function import AppliedUndef
+from math_verify.grader import verify
+from sympy import (
+    Derivative,
+    Eq,
+    Expr,
+    Ge,
+    Gt,
+    Integral,
+    Le,
+    Limit,
+    Lt,
+    Ne,
+    Product,
+    Set,
+    Sum,
+    Tuple,
+    fraction,
+    together,
+)  # fmt: skip
 from sympy.core.relational import Relational
 from sympy.matrices import MatrixBase
 
+from groupwise.verifiers.compare import equivalent
+from groupwise.verifiers.guards import size, unreadable
+from groupwise.verifiers.numbers import MIN_PLACES, parse_number
+from groupwise.verifiers.parsing import (
+    UnreadableAnswerError,
+    UnreadableReferenceError,
+    one_line,
+    parse,
+    parse_alike,
+)  # fmt: skip
+from groupwise.verifiers.plain import same_plainly
+from groupwise.verifiers.real_sets import same_sets
+from groupwise.verifiers.units import split_unit
+from groupwise.verifiers.values import agree, constant_ratio, rounds
+
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
-_NORMALISATION = NormalizationConfig(
-    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
-)
 _UNEVALUATED = (Integral, Sum, Product, Limit, Derivative)
-_LINK = re.compile(r"(?<![\\<>!=])=(?!=)|\\approx(?![a-zA-Z])")
-_RELATION = re.compile(r"[=<>≤≥]|\\(?:leq?|geq?|lt|gt|neq?|in|approx)(?![a-zA-Z])")
-_DIGITS = 40
-_EXACT = 1e-20
-_ROUNDED = 5e-6
+_WARM = (
+    r"3+4i", r"e^{2}", r"\sqrt[3]{x}+\sqrt{2}", r"\binom{n}{k}", "x_1+x_{12}", r"|x-1|", r"\sin^2 x+\cos(2x)",
+    r"\log_2 8", r"\ln(x+1)", r"\arctan x", "n!", "f(x)", "a(b+1)", r"2\pi r^2", "-x^2", "2^{-1}", "(0,1]", "x>1",
+    r"\frac{3x^2y-1}{x^{2y}}", r"\tan^{-1}(x)", r"1.5\times10^{3}", r"2 \leq x < 3", r"[0,1]\cup(2,\infty)", "y=2x+1",
+    r"\lfloor x\rfloor", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\frac{1}{2}\cdot 3", r"x\neq 0",
+    r"\sum_{k=1}^{n}k", r"\cot t\sec t",
+)  # fmt: skip
+
+
+class _FaultError(Exception):
+    """The answer can be parsed, and is none: it leaves something to compute."""
 
 
 def judge(request: dict[str, Any]) -> dict[str, str]:
     """Compare normalised texts `reference` and `answer`; returns `outcome` and `evidence` of a verdict."""
     reference, answer = request["reference"], request["answer"]
-    real = not (should_treat_as_complex(reference) or should_treat_as_complex(answer))
     try:
-        gold = _parse(reference, real)
-    except Exception as error:
-        return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {_line(error)}")
-    try:
-        links = _links(reference, answer)
-        parsed = [_parse(link, real) for link in links]
-    except Exception as error:
-        return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {_line(error)}")
-    fault = _chain_fault(parsed) or _fault(gold, parsed[-1])
-    if fault:
-        return _reply("wrong", f"{answer!r}: {fault}")
-    same = _same(gold, parsed[-1])
+        same = equivalent(reference, answer, _same)
+    except UnreadableReferenceError as error:
+        return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
+    except UnreadableAnswerError as error:
+        return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
+    except _FaultError as error:
+        return _reply("wrong", f"{answer!r}: {error}")
     return _reply("correct" if same else "wrong", f"{answer!r} {'equals' if same else 'differs from'} {reference!r}")
 
 
-def _parse(text: str, real: bool) -> Any:
-    latex = normalize_latex(text, _NORMALISATION)
-    return latex2sympy(latex, is_real=real, convert_degrees=False, normalization_config=None)
+def warm_up() -> None:
+    """Parse one expression of each kind: the grammar's tables are built on first use, once for all workers."""
+    for text in _WARM:
+        judge({"reference": text, "answer": f"{text} "})
+        parse(text, True, True)
 
 
-def _links(reference: str, answer: str) -> list[str]:
-    """The links of a chain `a = b = c` when the reference is not a relation itself, else the whole answer."""
-    outer = _outer(answer)
-    if _RELATION.search(_outer(reference)) or re.search(r"[,;]", outer) or re.search(r"\b(?:and|or)\b", answer):
-        return [answer]
-    links, start = [], 0
-    for match in _LINK.finditer(outer):
-        links.append(answer[start : match.start()].strip())
-        start = match.end()
-    return [*links, answer[start:].strip()]
+def _same(reference: str, answer: str) -> bool:
+    plain = same_plainly(reference, answer)
+    if plain is not None:
+        return plain
+    fault = unreadable(answer)
+    if fault:
+        raise UnreadableAnswerError(fault)
+    return _same_parsed(*_values_in_one_unit(reference, answer))
 
 
-def _outer(text: str) -> str:
-    """The text with everything inside brackets blanked out, position by position."""
-    shown, depth = [], 0
-    for char in text:
-        depth -= char in ")]}"
-        shown.append(char if depth <= 0 else " ")
-        depth += char in "([{"
-    return "".join(shown)
+def _values_in_one_unit(reference: str, answer: str) -> tuple[str, str]:
+    r"""Both without units; degrees against a multiple of pi become radians."""
+    (gold, unit), (value, other) = split_unit(reference), split_unit(answer)
+    if "circ" in (unit, other) and unit != other:
+        radians = value if unit else gold
+        if r"\pi" in radians:
+            return _in_radians(gold, unit), _in_radians(value, other)
+    return gold, value
 
 
-def _chain_fault(links: list[Any]) -> str | None:
-    for link in links[:-1]:
-        if not _is_name(link) and not _same(link, links[-1]):
-            return f"it chains {link} = {links[-1]}, which does not hold or is not solved"
+def _in_radians(text: str, unit: str) -> str:
+    return rf"\frac{{({text}) \pi}}{{180}}" if unit else text
+
+
+def _same_parsed(reference: str, answer: str) -> bool:
+    gold, value = parse_alike(reference, answer)
+    if _has(value, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
+        raise _FaultError("it leaves an integral, sum, product, limit or derivative unevaluated")
+    rounded = _same_rounded(reference, gold, answer, value)
+    return _same_or_fault(gold, value, size(reference) + size(answer)) if rounded is None else rounded
+
+
+def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
+    """An error that the reference alone does not cause is the answer's; else it is raised, and is a crash."""
+    try:
+        return _same_objects(gold, value, digits)
+    except Exception as error:
+        _same_objects(gold, gold, digits)
+        raise UnreadableAnswerError(one_line(error)) from None
+
+
+def _same_rounded(reference: str, gold: Any, answer: str, value: Any) -> bool | None:
+    """A decimal against an expression without letters: only a correct rounding to six or more places is equal."""
+    for text, other in ((answer, gold), (reference, value)):
+        number = parse_number(text)
+        if number is not None and number.places is not None and _is_constant(other) and not other.is_Rational:
+            return None if number.places < MIN_PLACES else rounds(other, number.exact, number.places)
     return None
 
 
-def _is_name(expression: Any) -> bool:
-    """True for what an equation may define: `x`, `f(x)`, `AB` (read as a product of letters), `(x, y)`."""
-    if isinstance(expression, Symbol | AppliedUndef):
-        return True
-    parts = getattr(expression, "args", ())
-    return bool(parts) and (expression.is_Mul or isinstance(expression, Tuple)) and all(map(_is_name, parts))
-
-
-def _fault(gold: Any, answer: Any) -> str | None:
-    if _has(answer, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
-        return "it leaves an integral, sum, product, limit or derivative unevaluated"
-    if _is_scalar(gold) and isinstance(answer, Set | Tuple):
-        return "it gives several values or a set where one value is asked for"
-    if _is_scalar(gold) and isinstance(answer, Relational):
-        return "it gives a relation where a value is asked for"
-    if any(_is_false(equation) for equation in _find(answer, Eq)):
-        return "it holds a false equation"
-    return None
-
-
-def _same(gold: Any, answer: Any) -> bool:
-    if _has_nan(gold) or _has_nan(answer):
+def _same_objects(gold: Any, value: Any, digits: float) -> bool:
+    if _is_expression(gold) and _is_expression(value) and not _has(gold, _UNEVALUATED):
+        same = agree(gold, value, digits)
+        return _verified(gold, value) if same is None else same
+    if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
+        return _same_relation(gold, value)
+    if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
+    same = same_sets(gold, value)
+    return _verified(gold, value) if same is None else same
+
+
+def _same_relation(gold: Relational, value: Relational) -> bool:
+    """Whether left minus right differ by a constant factor: one that keeps the direction, or their numerators do."""
+    (kind, left), (other_kind, right) = _standard(gold), _standard(value)
+    if kind is not other_kind:
+        return False
+    ratio = constant_ratio(left, right)
+    if kind in (Eq, Ne):
+        return ratio is not None or constant_ratio(*(fraction(together(one))[0] for one in (left, right))) is not None
+    return ratio is not None and bool(ratio.is_real and ratio > 0)
+
+
+def _standard(relation: Relational) -> tuple[Any, Any]:
+    """A relation as `=`, `!=`, `<` or `<=` of an expression and zero."""
+    difference = relation.lhs - relation.rhs
+    flipped = {Gt: Lt, Ge: Le}.get(type(relation))
+    return (flipped, -difference) if flipped else (type(relation), difference)
+
+
+def _verified(gold: Any, value: Any) -> bool:
     # errors are raised, not taken for "differs": the worker reports them and the outcome is CRASHED
     options = {"float_rounding": 6, "numeric_precision": 15, "strict": True, "timeout_seconds": None}
-    if not verify(gold, answer, raise_on_error=True, **options):
-        return False
-    return _close(gold, answer) if _is_constant(gold) and _is_constant(answer) else True
+    return bool(verify(gold, value, raise_on_error=True, allow_set_relation_comp=True, **options))
 
 
-def _close(gold: Any, answer: Any) -> bool:
-    """Relative comparison at 40 digits, so that 2^-99 and 2^-98, or 10^-30 and 0, differ."""
-    if gold == answer:
-        return True
-    a, b = gold.doit().evalf(_DIGITS), answer.doit().evalf(_DIGITS)
-    tolerance = _ROUNDED if _has_float(gold) or _has_float(answer) else _EXACT
-    scale = max(abs(a), abs(b))
-    return bool(scale == 0 or abs(a - b) <= tolerance * scale)
-
-
-def _is_false(equation: Any) -> bool:
-    return _is_constant(equation.lhs) and _is_constant(equation.rhs) and not _same(equation.lhs, equation.rhs)
-
-
-def _is_scalar(expression: Any) -> bool:
-    return isinstance(expression, Expr) and not isinstance(expression, MatrixBase)
+def _is_expression(expression: Any) -> bool:
+    return isinstance(expression, Expr) and not isinstance(expression, MatrixBase) and not expression.is_Matrix
 
 
 def _is_constant(expression: Any) -> bool:
-    return _is_scalar(expression) and not expression.free_symbols and not _has(expression, AppliedUndef)
-
-
-def _find(expression: Any, kind: Any) -> list[Any]:
-    if isinstance(expression, kind):
-        return [expression]
-    return [found for part in getattr(expression, "args", ()) for found in _find(part, kind)]
+    return _is_expression(expression) and not expression.free_symbols
 
 
 def _has(expression: Any, kinds: Any) -> bool:
-    return bool(_find(expression, kinds))
-
-
-def _has_nan(expression: Any) -> bool:
-    return any(atom in (nan, zoo) for atom in getattr(expression, "atoms", set)())
-
-
-def _has_float(expression: Any) -> bool:
-    return any(atom.is_Float for atom in expression.atoms() if atom.is_Number)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return isinstance(expression, kinds) or any(_has(part, kinds) for part in getattr(expression, "args", ()))
 
 
 def _reply(outcome: str, evidence: str) -> dict[str, str]:

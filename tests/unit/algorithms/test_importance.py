@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,6 +19,7 @@ Batch = list[list[tuple[float, float]]]
 Level = Literal["token", "sequence"]
 Bound = Literal["truncate", "mask"]
 KINDS = list(product(("token", "sequence"), ("truncate", "mask")))
+FEW = settings(max_examples=30)  # each of these tests runs for every kind
 EVERY_KIND = pytest.mark.parametrize(("level", "bound"), KINDS)
 
 
@@ -65,6 +66,7 @@ def test_by_hand(level: Level, bound: Bound) -> None:
 
 
 @EVERY_KIND
+@FEW
 @given(batch=BATCHES, cap=st.floats(0.3, 5))
 def test_equals_its_loop(level: Level, bound: Bound, batch: Batch, cap: float) -> None:
     weights, bounded, total, squares = slow(batch, level, bound, cap)
@@ -75,6 +77,7 @@ def test_equals_its_loop(level: Level, bound: Bound, batch: Batch, cap: float) -
 
 
 @EVERY_KIND
+@FEW
 @given(batch=BATCHES)
 def test_the_same_engine_needs_no_correction(level: Level, bound: Bound, batch: Batch) -> None:
     found = weigh([[(old, old) for old, _ in one] for one in batch], level, bound, cap=1.0)
@@ -85,6 +88,7 @@ def test_the_same_engine_needs_no_correction(level: Level, bound: Bound, batch: 
 
 
 @EVERY_KIND
+@FEW
 @given(batch=BATCHES, data=st.data())
 def test_completions_do_not_see_each_other(level: Level, bound: Bound, batch: Batch, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(batch))))
@@ -116,6 +120,7 @@ def test_by_default_tokens_are_truncated_at_two() -> None:
 
 
 @EVERY_KIND
+@FEW
 @given(batch=BATCHES)
 def test_the_effective_sample_size_is_at_most_the_sample_size(level: Level, bound: Bound, batch: Batch) -> None:
     found = weigh(batch, level, bound)

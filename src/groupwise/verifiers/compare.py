@@ -1,0 +1,150 @@
+r"""Two structures compared part by part; single expressions by a leaf that may not be able to tell.
+
+Policies: lists have no order, an element written twice counts once, but the answer must have as many elements as the
+reference; distinct names (`a = 2, b = 3`) give an order to a list without names; tuples have an order; `(1, 2)` equals
+`1, 2` but neither `\{1, 2\}` nor `[1, 2]`; several values, or a value in braces, are never a single value; each link of
+a chain `a = b = c` must equal the reference.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from groupwise.verifiers.normalise import compact
+from groupwise.verifiers.numbers import decimal_comma, equal_numbers, parse_number
+from groupwise.verifiers.structure import Node, names, read
+
+Leaf = Callable[[str, str], bool | None]
+"""Whether an answer's expression equals the reference's; None: this leaf cannot tell."""
+
+_SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
+_NEAR = 50
+"""A number and what is said to approximate it may differ by one part in so many."""
+
+
+def equivalent(reference: str, answer: str, same: Leaf) -> bool | None:
+    """Whether a normalised answer is the reference; None when the leaves could not tell."""
+    plain = equal_numbers(reference, answer)
+    if plain is not None:
+        return plain
+    if decimal_comma(reference, answer):
+        return True
+    left, right = read(reference), read(answer)
+    if left.kind != right.kind and "list" in (left.kind, right.kind):  # `100,200,300` reads as one number
+        left, right = (read(_spaced(node.text)) if _is_grouped(node) else node for node in (left, right))
+    return matches(left, right, same)
+
+
+def matches(reference: Node, answer: Node, same: Leaf) -> bool | None:
+    """The comparison of `equivalent` for nodes."""
+    if compact(reference.text) == compact(answer.text):
+        return True
+    kinds = (reference.kind, answer.kind)
+    for kind, compare in (("equation", _equations), ("union", _unions), ("list", _lists), ("tuple", _tuples)):
+        if kind in kinds:
+            return compare(reference, answer, same)
+    if kinds == ("matrix", "matrix"):
+        return reference.label == answer.label and _pairwise(reference, answer, same)
+    return same(reference.text, answer.text)
+
+
+def _equations(reference: Node, answer: Node, same: Leaf) -> bool | None:
+    if answer.kind != "equation":
+        is_value = reference.label or len(reference.items) == 1
+        offered = (*reference.items, *reference.rounded) if is_value else ()
+        return _some(matches(link, answer, same) for link in offered)
+    if reference.kind != "equation" or names((reference,)) & names((answer,)):
+        return _every((_is_near(answer), *(_some_link(reference, link, same) for link in answer.items)))
+    return same(reference.text, answer.text)
+
+
+def _some_link(reference: Node, link: Node, same: Leaf) -> bool | None:
+    links = reference.items if reference.kind == "equation" else (reference,)
+    return _some(matches(one, link, same) for one in links)
+
+
+def _is_near(answer: Node) -> bool:
+    """False when an answer says that a number is approximately a quite different one."""
+    value = parse_number(answer.items[-1].text)
+    others = [parse_number(node.text) for node in answer.rounded]
+    return value is None or all(
+        other is None or abs(other.exact - value.exact) * _NEAR <= abs(value.exact) for other in others
+    )
+
+
+def _unions(reference: Node, answer: Node, same: Leaf) -> bool | None:
+    parts, others = (tuple(_parts(node)) for node in (reference, answer))
+    # parts may overlap or touch, so what differs part by part may still be the same set
+    return True if _same_elements(parts, others, same) else same(reference.text, answer.text)
+
+
+def _parts(node: Node) -> Iterator[Node]:
+    """The sets of a union, and the elements of finite ones."""
+    if node.kind in ("union", "list"):
+        for item in node.items:
+            yield from _parts(item)
+    else:
+        yield node
+
+
+def _lists(reference: Node, answer: Node, same: Leaf) -> bool | None:
+    if answer.kind == "tuple" or reference.kind == "tuple":
+        brackets = {reference.label, answer.label}
+        return brackets == {"()", ""} and _pairwise(reference, answer, same)
+    if reference.kind != "list":
+        return False
+    if answer.kind != "list":
+        return len(reference.items) == 1 and matches(reference.items[0], answer, same)
+    named = [len(names(node.items)) > 1 for node in (reference, answer)]
+    if named[0] != named[1]:
+        return _pairwise(reference, answer, same)
+    return _same_elements(reference.items, answer.items, same)
+
+
+def _tuples(reference: Node, answer: Node, same: Leaf) -> bool | None:
+    if reference.kind == answer.kind:
+        return reference.label == answer.label and _pairwise(reference, answer, same)
+    if reference.kind == "matrix" or answer.kind == "matrix":
+        return False
+    tuple_, other = (reference, answer) if reference.kind == "tuple" else (answer, reference)
+    # the points of an inequality; where the reference is a pair in parentheses it may be a point of the plane
+    is_interval = len(tuple_.items) == 2 and (answer is tuple_ or tuple_.label != "()" or r"\infty" in tuple_.text)
+    return same(reference.text, answer.text) if is_interval and _SET.search(other.text) else False
+
+
+def _pairwise(reference: Node, answer: Node, same: Leaf) -> bool | None:
+    if len(reference.items) != len(answer.items):
+        return False
+    return _every(matches(one, other, same) for one, other in zip(reference.items, answer.items, strict=True))
+
+
+def _same_elements(reference: tuple[Node, ...], answer: tuple[Node, ...], same: Leaf) -> bool | None:
+    if not len(reference) <= len(answer) <= 2 * len(reference):
+        return False
+    table = [[matches(one, other, same) for other in answer] for one in reference]
+    return _every((*map(_some, table), *map(_some, zip(*table, strict=True))))
+
+
+def _every(results: Iterable[bool | None]) -> bool | None:
+    unknown = False
+    for result in results:
+        if result is False:
+            return False
+        unknown |= result is None
+    return None if unknown else True
+
+
+def _some(results: Iterable[bool | None]) -> bool | None:
+    unknown = False
+    for result in results:
+        if result:
+            return True
+        unknown |= result is None
+    return None if unknown else False
+
+
+def _is_grouped(node: Node) -> bool:
+    return node.kind == "expression" and node.text.count(",") > 1
+
+
+def _spaced(text: str) -> str:
+    return text.replace(",", ", ")

@@ -1,0 +1,102 @@
+"""LaTeX into SymPy by the grammar of Math-Verify; what that grammar reads wrongly is put right or refused.
+
+No text of a model ever reaches `eval`, `sympify`, `parse_expr` or `lambdify`.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from antlr4.atn.PredictionMode import PredictionMode
+from latex2sympy2_extended import NormalizationConfig, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
+from math_verify.grader import should_treat_as_complex
+from sympy import Mul
+
+_NORMALISATION = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
+)
+_MISREAD = re.compile(r"[a-zA-Z}]'|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm) ?\}|[0-9] ?_")
+_MIXED = re.compile(
+    r"(?<![_^0-9.])(?P<whole>[0-9]{1,99}) ?\\frac ?\{ ?(?P<top>[0-9]{1,99}) ?\} ?\{ ?(?P<bottom>[0-9]{1,99}) ?\}"
+)
+
+
+class UnreadableReferenceError(Exception):
+    """The reference cannot be parsed; a fault of the problem, not of the answer."""
+
+
+class UnreadableAnswerError(Exception):
+    """The answer cannot be parsed."""
+
+
+def parse_alike(reference: str, answer: str) -> tuple[Any, Any]:
+    """Both texts as SymPy objects, with the same reading of letters: real or complex, capitals apart or not.
+
+    Raises:
+        UnreadableReferenceError, UnreadableAnswerError: with the parser's reason.
+    """
+    real = not (should_treat_as_complex(reference) or should_treat_as_complex(answer))
+    lower = not _mixes_cases(reference) and not _mixes_cases(answer)
+    try:
+        gold = parse(reference, real, lower)
+    except Exception as error:
+        raise UnreadableReferenceError(one_line(error)) from None
+    try:
+        return gold, parse(answer, real, lower)
+    except Exception as error:
+        raise UnreadableAnswerError(one_line(error)) from None
+
+
+def one_line(error: Exception) -> str:
+    """An error as evidence."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _mixes_cases(text: str) -> bool:
+    """True when a letter occurs both as a capital and small, so that the two mean different things."""
+    letters = set(re.sub(r"\\[a-zA-Z]+", "", text))
+    return any(char.isupper() and char.lower() in letters for char in letters)
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, real: bool, lower: bool) -> Any:
+    """One text; `lower` makes no difference between capital and small letters. Raises whatever the grammar raises."""
+    if _MISREAD.search(text):
+        raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
+    latex = normalize_latex(text, _NORMALISATION)
+    converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
+    return converter.parse(_MIXED.sub(_mixed, latex))
+
+
+class _Converter(_Latex2Sympy):  # type: ignore[misc]
+    """The converter of Math-Verify, but `2(3)` and `(2)(3)` are products; it would add what stands side by side."""
+
+    mode = PredictionMode.SLL
+
+    def parse(self, latex_str: str) -> Any:
+        """By the fast prediction of ANTLR, whose successes are those of the full one; by the full one when it fails."""
+        try:
+            return super().parse(latex_str)
+        except Exception:
+            if self.mode == PredictionMode.LL:
+                raise
+            self.mode = PredictionMode.LL
+            return super().parse(latex_str)
+
+    def create_parser(self, latex_str: str) -> Any:
+        parser = super().create_parser(latex_str)
+        parser._interp.predictionMode = self.mode
+        return parser
+
+    def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:
+        result = super().convert_postfix_list(arr, i)
+        is_factor = i > 0 and getattr(result, "is_Rational", False)
+        return Mul(result, 1, evaluate=False) if is_factor else result
+
+
+def _mixed(match: re.Match[str]) -> str:
+    """A mixed number as a sum; raises ValueError for an improper one, which may also be a product."""
+    if not 0 < int(match["top"]) < int(match["bottom"]):
+        raise ValueError(f"{match[0]} may be a sum or a product")
+    return rf"({match['whole']}+\frac{{{match['top']}}}{{{match['bottom']}}})"

@@ -1,0 +1,303 @@
+r"""A second, independent checker of mathematical answers, for audits: it shares no code with the verifier.
+
+It knows less (numbers, expressions in letters, lists, tuples and words) and says so: None means that it cannot tell.
+Expressions are read by a grammar of its own and computed with mpmath at points that depend on the letters alone.
+"""
+
+import re
+import zlib
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import mpmath  # type: ignore[import-untyped]
+
+_LONGEST = 600
+_DEEPEST = 40
+_DIGITS = 120
+_EQUAL, _DIFFERENT = mpmath.mpf("1e-22"), mpmath.mpf("1e-9")
+_POINTS = 6
+_LEAST = 3
+_LARGEST_EXPONENT = 2000
+_MANY_PLACES = 6
+_NOISE = re.compile(r"\\(?:left|right|displaystyle|dots)(?![a-z])|\\[!,;: ]|\\\$|[$~\s]")
+_SPELLINGS = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", "−": "-", r"\times": "*", r"\cdot": "*",
+    r"\div": "/", "×": "*", "·": "*", "π": r"\pi", r"\{": "<", r"\}": ">", r"\%": "%", "{,}": ",",
+}  # fmt: skip
+_NUMBER = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
+_FRACTION = re.compile(r"([+-]?)(?:([0-9]+)/([0-9]+)|\\frac\{([0-9]+)\}\{([0-9]+)\})")
+_DOUBTFUL = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|^[0-9]+,[0-9]+$|_|^\(\(.*\)\)$")
+"""Words in an expression, a comma that may be a decimal point, indices, and brackets in brackets."""
+_NAMED = re.compile(r"([A-Za-z](?:\([a-z]\))?)=(?=[^=])(.*)")
+_TOKEN = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\\[A-Za-z]+|[A-Za-z]|[-+*/^!(){}|\[\]]")
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    r"\sin": mpmath.sin, r"\cos": mpmath.cos, r"\tan": mpmath.tan, r"\cot": mpmath.cot, r"\sec": mpmath.sec,
+    r"\csc": mpmath.csc, r"\ln": mpmath.log, r"\arcsin": mpmath.asin, r"\arccos": mpmath.acos, r"\arctan": mpmath.atan,
+}  # fmt: skip
+
+
+class _UnknownError(Exception):
+    """Not of this grammar, or not computable here."""
+
+
+def second_opinion(reference: str, answer: str) -> bool | None:
+    """Whether an answer equals the reference; None: this checker cannot tell."""
+    if max(len(reference), len(answer)) > _LONGEST:
+        return None
+    left, right = _clean(reference), _clean(answer)
+    if not left or not right:
+        return None
+    return True if left == right else _compare(left, right)
+
+
+def _clean(text: str) -> str:
+    text = re.sub(r"(?<=[0-9])(?:,\s*\\!|\{,\})\s*(?=[0-9]{3})", "", text)
+    text = _NOISE.sub("", re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text.strip()) if _is_wordy(text) else text)
+    for written, plain in _SPELLINGS.items():
+        text = text.replace(written, plain)
+    text = re.sub(r"\\frac([0-9])([0-9])", r"\\frac{\1}{\2}", text)
+    return text.removesuffix(".").removeprefix(r"\(").removesuffix(r"\)")
+
+
+def _is_wordy(text: str) -> bool:
+    return re.fullmatch(r"\s*\\text\s*\{[^{}]*\}\s*", text) is not None
+
+
+def _compare(left: str, right: str) -> bool | None:
+    numbers = [_fraction(text) for text in (left, right)]
+    if numbers[0] is not None and numbers[1] is not None:
+        return None if _may_be_rounded(left, right) else numbers[0] == numbers[1]
+    if all(re.fullmatch(r"[A-Za-z]{3,}", text) for text in (left, right)):
+        return left.casefold() == right.casefold()
+    if any(_DOUBTFUL.search(text) for text in (left, right)):
+        return None
+    names, values = zip(*(_unnamed(text) for text in (left, right)), strict=True)
+    if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values) or _differ(*names):
+        return None
+    parts = [_split(text) for text in values]
+    if any(len(part) > 1 for part in parts):
+        return _compare_lists(values, parts)
+    return _compare_values(*values)
+
+
+def _differ(left: str, right: str) -> bool:
+    return bool(left and right and left != right)
+
+
+def _unnamed(text: str) -> tuple[str, str]:
+    match = _NAMED.fullmatch(text)
+    return (match[1], match[2]) if match else ("", text)
+
+
+def _fraction(text: str) -> Fraction | None:
+    quotient = _FRACTION.fullmatch(text)
+    if quotient:
+        top, bottom = quotient[2] or quotient[4], quotient[3] or quotient[5]
+        return Fraction(int(quotient[1] + top), int(bottom)) if int(bottom) else None
+    plain = _NUMBER.fullmatch(text) and any(char.isdigit() for char in text)
+    return Fraction(text.replace(",", "")) if plain else None
+
+
+def _may_be_rounded(left: str, right: str) -> bool:
+    """True for a quotient and a decimal of many places: whether a rounding counts as equal is a policy."""
+    places = [len(text.partition(".")[2]) for text in (left, right)]
+    return max(places) >= _MANY_PLACES and min(places) == 0 and bool(re.search(r"/|\\frac", left + right))
+
+
+def _split(text: str) -> list[str]:
+    """The elements of a list, or of one pair of brackets around it."""
+    bracketed = re.fullmatch(r"[(\[](.*)[)\]]", text)
+    inner = bracketed[1] if bracketed and _at_top(bracketed[1]) else text
+    edges = [-1, *_at_top(inner), len(inner)]
+    return [inner[a + 1 : b] for a, b in pairwise(edges)]
+
+
+def _at_top(text: str) -> list[int]:
+    depth, places = 0, []
+    for place, char in enumerate(text):
+        depth += (char in "([{") - (char in ")]}")
+        if depth < 0:
+            return []
+        if char == "," and depth == 0:
+            places.append(place)
+    return places
+
+
+def _compare_lists(values: tuple[str, ...], parts: list[list[str]]) -> bool | None:
+    brackets = [text[0] + text[-1] if text[0] in "([" and text[-1] in ")]" else "" for text in values]
+    if brackets[0] != brackets[1] or any(not part for one in parts for part in one):
+        return None
+    if len(parts[0]) != len(parts[1]):
+        return False if len(set(parts[0])) == len(parts[0]) > len(parts[1]) else None
+    if brackets[0] in ("()", "[]", "(]", "[)") and not any("(" in part for part in parts[0]):
+        results = [_compare(a, b) if a != b else True for a, b in zip(*parts, strict=True)]
+        return False if False in results else None if None in results else True
+    return _same_set(*parts)
+
+
+def _same_set(left: list[str], right: list[str]) -> bool | None:
+    table = [[True if a == b else _compare(a, b) for b in right] for a in left]
+    found = [any(row) for row in table] + [any(column) for column in zip(*table, strict=True)]
+    if all(found):
+        return True
+    return None if any(None in row for row in table) else False
+
+
+def _compare_values(left: str, right: str) -> bool | None:
+    agreed = 0
+    with mpmath.workdps(_DIGITS):
+        for point in range(_POINTS):
+            try:
+                a, b = (_Reader(text, point).value() for text in (left, right))
+            except (_UnknownError, RecursionError):
+                return None
+            except (ArithmeticError, ValueError, TypeError):
+                continue  # outside the domain
+            scale = max(abs(a), abs(b))
+            error = abs(a - b) / scale if scale else mpmath.mpf(0)
+            if not error <= _EQUAL:
+                return False if error > _DIFFERENT else None
+            agreed += 1
+    return True if agreed >= _LEAST else None
+
+
+class _Reader:
+    """Computes an expression at one point while reading it."""
+
+    def __init__(self, text: str, point: int) -> None:
+        self._tokens = _TOKEN.findall(text)
+        if "".join(self._tokens) != text:
+            raise _UnknownError
+        self._point, self._depth = point, 0
+
+    def value(self) -> Any:
+        """The value of the whole text."""
+        value = self._sum()
+        if self._tokens:
+            raise _UnknownError
+        return value
+
+    def _peek(self) -> str:
+        return self._tokens[0] if self._tokens else ""
+
+    def _take(self, expected: str = "") -> str:
+        if not self._tokens or (expected and self._tokens[0] != expected):
+            raise _UnknownError
+        return self._tokens.pop(0)
+
+    def _sum(self) -> Any:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise _UnknownError
+        total = self._product() if self._peek() not in ("+", "-") else mpmath.mpf(0)
+        while self._peek() in ("+", "-"):
+            sign = 1 if self._take() == "+" else -1
+            total += sign * self._product()
+        self._depth -= 1
+        return total
+
+    def _product(self) -> Any:
+        result = self._signed()
+        while (token := self._peek()) and token not in ("+", "-", ")", "}", "|", "]"):
+            if token in ("*", "/"):
+                self._take()
+                factor = self._signed()
+                result = result * factor if token == "*" else result / factor
+            else:
+                result *= self._power()
+        return result
+
+    def _signed(self) -> Any:
+        if self._peek() == "-":
+            self._take()
+            return -self._signed()
+        return self._power()
+
+    def _power(self) -> Any:
+        is_whole = self._peek().isdigit()
+        base = self._base()
+        if is_whole and self._tokens[:1] == [r"\frac"]:
+            return base + self._proper_fraction()
+        while self._peek() in ("^", "!"):
+            base = _factorial(base) if self._take() == "!" else _raise(base, self._argument())
+        return base
+
+    def _proper_fraction(self) -> Any:
+        tokens = self._tokens[1:7]
+        if [tokens[i : i + 1] for i in (0, 2, 3, 5)] != [["{"], ["}"], ["{"], ["}"]]:
+            raise _UnknownError
+        if not (tokens[1].isdigit() and tokens[4].isdigit() and 0 < int(tokens[1]) < int(tokens[4])):
+            raise _UnknownError
+        return self._base()
+
+    def _base(self) -> Any:
+        token = self._take()
+        if token[0].isdigit() or token[0] == ".":
+            return mpmath.mpf(token)
+        if token in ("(", "{", "|"):
+            value = self._sum()
+            self._take({"(": ")", "{": "}", "|": "|"}[token])
+            return abs(value) if token == "|" else value
+        return self._command(token) if token[0] == "\\" else self._letter(token)
+
+    def _command(self, token: str) -> Any:
+        if token == r"\frac":
+            return self._argument() / self._argument()
+        if token == r"\sqrt":
+            return self._root()
+        if token == r"\pi":
+            return +mpmath.pi
+        if token in _FUNCTIONS and self._peek() in ("(", "{"):
+            return _FUNCTIONS[token](self._base())
+        if token in _FUNCTIONS and re.fullmatch(r"[0-9]+|[a-z]|\\pi", self._peek()) and len(self._tokens) == 1:
+            return _FUNCTIONS[token](self._base())
+        return (
+            self._letter(token) if re.fullmatch(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi)", token) else self._fail()
+        )
+
+    def _root(self) -> Any:
+        degree = mpmath.mpf(2)
+        if self._peek() == "[":
+            self._take()
+            degree = self._sum()
+            self._take("]")
+        radicand = self._argument()
+        if mpmath.im(radicand) or radicand < 0:
+            raise ValueError
+        return mpmath.root(radicand, int(degree))
+
+    def _argument(self) -> Any:
+        """A group, or a single token."""
+        token = self._peek()
+        if token[:1].isdigit() and len(token) > 1 and token.isdigit():
+            raise _UnknownError  # `x^12` and `\frac1234` mean different things to different readers
+        return self._base()
+
+    def _letter(self, name: str) -> Any:
+        if name == "e":
+            return +mpmath.e
+        if name == "i":
+            return mpmath.mpc(0, 1)
+        chance = zlib.adler32(f"{self._point}/{name}/second".encode()) * 2654435761 % 2**32
+        sign = -1 if self._point == 4 and chance % 2 else 1
+        return sign * (mpmath.mpf(chance) / 2**32 * 3 + mpmath.mpf(1) / 3)
+
+    def _fail(self) -> Any:
+        raise _UnknownError
+
+
+def _raise(base: Any, exponent: Any) -> Any:
+    if abs(exponent) > _LARGEST_EXPONENT:
+        raise _UnknownError
+    is_whole = mpmath.isint(exponent)
+    if not is_whole and (mpmath.im(base) or base < 0):
+        raise ValueError
+    return base ** (int(exponent) if is_whole else exponent)
+
+
+def _factorial(value: Any) -> Any:
+    if not mpmath.isint(value) or not 0 <= value <= _LARGEST_EXPONENT:
+        raise _UnknownError
+    return mpmath.factorial(value)

@@ -1,0 +1,86 @@
+r"""Units at the end of an answer, as keys: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`.
+
+A missing unit is forgiven, another unit is not. Words that are no known unit are compared as they stand.
+"""
+
+import re
+
+_SYNONYMS = {
+    "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
+    "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "s": "sec second", "min": "minute",
+    "h": "hr hour", "day": "", "week": "wk", "month": "", "year": "yr", "g": "gram gm", "kg": "kilogram",
+    "mg": "milligram", "lb": "pound", "oz": "ounce", "l": "liter litre", "ml": "milliliter millilitre", "gal": "gallon",
+    "dollar": "usd buck", "cent": "¢", "euro": "eur", "circ": "deg degree", "rad": "radian", "mph": "mile/h mi/h",
+    "km/h": "kph kmh", "m/s": "mps", "am": "", "pm": "",
+}  # fmt: skip
+_CANONICAL = {word: unit for unit, words in _SYNONYMS.items() for word in [unit, *words.split()]}
+_POWERS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
+_BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|in\.|[ap]\.?m\.?"
+_UNIT = re.compile(
+    r"(?:(?<=[0-9A-Za-z})\]]) ?\\text ?\{(?P<text>[^{}]*)\}"
+    r"|(?<=[0-9})\]]) ?(?P<circ>\^\\circ)(?: ?\\?(?:text)? ?\{?[CF]\}?)?"
+    rf"|(?<=[0-9}}]) ?(?P<bare>{_BARE})"
+    r"|(?<=[0-9}]) (?P<word>[A-Za-z]{4,20}(?: [A-Za-z]{1,20}){0,3}))"
+    r" ?(?P<power>\^ ?\{?[23]\}?)?$"
+)
+_BASE = re.compile(
+    r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
+    r"(?:\{ ?(?:\\text ?\{)?(?P<long>[0-9]{1,2}|[a-z]{3,8})\}{1,2}|(?P<short>[0-9]))"
+)
+_CURRENCY = re.compile(
+    r"^(?P<sign>-? ?)(?P<before>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD)\.? ?\}) ?(?=[0-9.])|(?<=[0-9]) ?(?P<after>[€£¥₹])$"
+)
+_TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_NO_UNITS = frozenset(
+    ["or", "and", "not", "mod", "to", "sqrt", "sinh", "cosh", "tanh", "infinity", "if", "for", "where", "when", "more",
+     "less", "than", "least", "most", "over", "under", "about"]
+)  # fmt: skip
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """A normalised answer without its unit, and the unit's key (empty without one)."""
+    for split in (_split_base, _split_currency, _split_trailing):
+        found = split(text)
+        if found:
+            return found
+    return text, ""
+
+
+def _split_base(text: str) -> tuple[str, str] | None:
+    match = _BASE.fullmatch(text)
+    return (match["digits"], f"base {match['long'] or match['short']}") if match else None
+
+
+def _split_currency(text: str) -> tuple[str, str] | None:
+    match = _CURRENCY.search(text)
+    if match is None:
+        return None
+    unit = (match["before"] or match["after"]).replace("\\text", "").strip(" {}.").casefold()
+    rest = text[: match.start()] + text[match.end() :]
+    return (match["sign"] or "").strip() + rest.strip(), unit
+
+
+def _split_trailing(text: str) -> tuple[str, str] | None:
+    match = _UNIT.search(text)
+    if match is None or (match["circ"] and _TRIGONOMETRY.search(text)):
+        return None
+    words = (match["text"] or match["bare"] or match["word"] or ("circ" if match["circ"] else "")).casefold().strip()
+    inside = re.search(r" ?\^?([23])$", words)
+    power = match["power"] or (inside[1] if inside else "")
+    words = words[: inside.start()] if inside else words
+    if re.search(r"[0-9\\]", words) or not words or _NO_UNITS & set(words.split()):
+        return None
+    return text[: match.start()].strip(), _key(words, power.strip(" ^{}"))
+
+
+def _key(words: str, power: str) -> str:
+    """One key for the spellings of a unit: `square centimeters` is `cm^2`, `miles per hour` is `mph`."""
+    tokens = []
+    for word in words.replace(" per ", " / ").replace(".", "").replace("/", " / ").split():
+        power = _POWERS.get(word, power)
+        if word not in _POWERS:
+            singular = word.removesuffix("s")
+            tokens.append(_CANONICAL.get(word) or _CANONICAL.get(singular) or singular)
+    key = "".join(tokens) if "/" in tokens else " ".join(tokens)
+    key = _CANONICAL.get(key, key)
+    return "" if key == "unit" else key + (f"^{power}" if power else "")
