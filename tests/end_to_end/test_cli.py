@@ -468,8 +468,8 @@ def test_a_recipe_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "there is no recipe" in refuse("train", tmp_path / "missing.toml")
     recipe = write_recipe(tmp_path, tmp_path / "run", "algorithm = grpo")
     assert re.search(r"recipe\.toml is not a readable TOML file: .*line 1", refuse("train", recipe))
-    recipe = write_recipe(tmp_path, tmp_path / "run", 'algorithm = "ppo"\n')
-    assert "algorithm = 'ppo'; allowed are grpo, sft" in refuse("train", recipe)
+    recipe = write_recipe(tmp_path, tmp_path / "run", 'algorithm = "pppo"\n')
+    assert "algorithm = 'pppo'; allowed are grpo, ppo, sft" in refuse("train", recipe)
     assert "not a readable TOML file" in refuse("train", tmp_path)
 
 

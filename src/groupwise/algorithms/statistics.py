@@ -66,7 +66,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estima
 
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
         2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
-"""Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond, the last one is used (2 % too wide)."""
+"""Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond, the last is used (2 % too wide)."""
 
 
 def mean_over_seeds(values: Sequence[float]) -> Estimate:

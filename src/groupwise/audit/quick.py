@@ -8,7 +8,7 @@ from groupwise.tasks.base import Task
 from groupwise.verifiers.base import Verifier
 from groupwise.verifiers.logic import LOGIC_VERIFIERS
 
-QUICK = ("math", "countdown", *LOGIC_VERIFIERS)
+QUICK = ("math", "number", "countdown", *LOGIC_VERIFIERS)
 """Verifiers that decide by text alone; those that ask a model or run programs are left to `groupwise audit`."""
 NUM_PROBLEMS = 2
 

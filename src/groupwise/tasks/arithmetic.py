@@ -40,6 +40,7 @@ class Arithmetic(GeneratedTask):
     """Arithmetic problems such as `What is 23 × 17?`."""
 
     name: ClassVar[str] = "arithmetic"
+    verifier: ClassVar[str] = "number"
     config: ArithmeticConfig
 
     def candidates(self) -> Iterator[Candidate]:

@@ -36,6 +36,7 @@ class WordProblems(GeneratedTask):
     """Stories such as `Tom has 12 apples. Mia gives Tom 5 more. How many apples does Tom have now?`."""
 
     name: ClassVar[str] = "word_problems"
+    verifier: ClassVar[str] = "number"
     config: WordProblemsConfig
 
     def candidates(self) -> Iterator[Candidate]:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator
 
+from groupwise.audit.quick import quick_audit
 from groupwise.config import Section
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.checkpoint import weight_fingerprint
@@ -106,7 +107,7 @@ class RlRecipe(Section):
         """
         if self.loss.mini_batches > self.batch.prompts_per_step:
             raise ValueError(
-                f"loss.mini_batches = {self.loss.mini_batches} is more than prompts_per_step = "
+                f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
@@ -142,10 +143,11 @@ def train_rl(
     task = make_task(recipe.task)
     with make_verifier(task.verifier, recipe.verifier) as verifier:
         task.validate(verifier.verify)
+        quick_audit(task, verifier)
         problems = split_problems(task, "train", None)
         if recipe.batch.prompts_per_step > len(problems):
             raise ConfigError(
-                f"prompts_per_step = {recipe.batch.prompts_per_step} is more than the {len(problems)} training problems"
+                f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the {len(problems)} training problems"
             )
         session = Session(recipe, recipe.run, restart)
         policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))

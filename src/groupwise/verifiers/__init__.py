@@ -15,6 +15,7 @@ from groupwise.verifiers.equations import StepVerifier
 from groupwise.verifiers.judge.verifier import JudgeVerifier
 from groupwise.verifiers.logic import LOGIC_VERIFIERS
 from groupwise.verifiers.math import MathVerifier
+from groupwise.verifiers.number import NumberVerifier
 from groupwise.verifiers.overlap import OverlappedScoring
 from groupwise.verifiers.parts import check_lengths, second_verifiers
 from groupwise.verifiers.proofs.coq import CoqVerifier
@@ -26,6 +27,7 @@ from groupwise.verifiers.score import check_failures, failure_share, part_statis
 VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
     {
         "math": MathVerifier,
+        "number": NumberVerifier,
         "countdown": CountdownVerifier,
         "code": CodeVerifier,
         "judge": JudgeVerifier,

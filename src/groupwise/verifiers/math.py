@@ -23,7 +23,7 @@ from groupwise.verifiers.workers import Reply, WorkerPool
 MAX_CACHED = 100_000
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """Two normalised texts."""
 
     reference: str
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
     path: str
     """What decided, in words; with no finding, what has to."""
-    pair: _Pair
+    pair: Pair
     finding: Finding | None
 
 
@@ -45,13 +45,13 @@ class MathVerifier(Verifier):
     def __init__(self, config: VerifierConfig | None = None, pool: WorkerPool | None = None) -> None:
         super().__init__(config)
         self._pool = pool or WorkerPool("groupwise.verifiers.symbolic:judge", self.config.num_workers)
-        self._cache: OrderedDict[_Pair, Finding] = OrderedDict()
+        self._cache: OrderedDict[Pair, Finding] = OrderedDict()
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
         read = [extract(one.text, self.config.extraction) for one in requests]
         steps = [decide(one.problem, extracted) for one, extracted in zip(requests, read, strict=True)]
-        slow = self._compare(list({step.pair for step in steps if step.finding is None}))
+        slow = self.compare(list({step.pair for step in steps if step.finding is None}))
         return [
             verdict(step.finding or slow[step.pair], self.config, tags_right=extracted.tags_right)
             for step, extracted in zip(steps, read, strict=True)
@@ -61,13 +61,14 @@ class MathVerifier(Verifier):
         """How the verdict on a text comes about, one sentence per step."""
         extracted = extract(text, self.config.extraction)
         step = decide(problem, extracted)
-        finding = step.finding or self._compare([step.pair])[step.pair]
+        finding = step.finding or self.compare([step.pair])[step.pair]
         read = f"read ({self.config.extraction}): {extracted.answer!r}" if extracted.answer is not None else ""
         normalised = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
         told = [read, normalised if read else "", f"decided by: {step.path}", f"{finding.outcome}: {finding.evidence}"]
         return [line for line in told if line]
 
-    def _compare(self, pairs: Sequence[_Pair]) -> dict[_Pair, Finding]:
+    def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
+        """What the fast path could not decide, in the workers."""
         known = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
         unknown = sorted(set(pairs) - known.keys())
         replies = self._pool.map([pair._asdict() for pair in unknown], self.config.timeout_s)
@@ -75,7 +76,7 @@ class MathVerifier(Verifier):
         self._remember(fresh)
         return known | fresh
 
-    def _remember(self, fresh: dict[_Pair, Finding]) -> None:
+    def _remember(self, fresh: dict[Pair, Finding]) -> None:
         # a timeout may be the machine's fault, so failures are tried again
         self._cache.update({pair: finding for pair, finding in fresh.items() if finding.outcome.judged})
         while len(self._cache) > MAX_CACHED:
@@ -96,11 +97,11 @@ def decide(problem: Problem, extracted: Extracted) -> Step:
     """The finding, or the pair of normalised texts that a worker must compare."""
     reference = _reference(problem.reference, problem.language)
     if extracted.answer is None:
-        return Step("extraction", _Pair(reference, ""), Finding(Outcome.UNPARSABLE, extracted.reason))
+        return Step("extraction", Pair(reference, ""), Finding(Outcome.UNPARSABLE, extracted.reason))
     reason = refusal(extracted.answer)
     if reason:
-        return Step("guards on the text", _Pair(reference, ""), Finding(Outcome.UNPARSABLE, reason))
-    pair = _Pair(reference, normalise(extracted.answer, problem.language))
+        return Step("guards on the text", Pair(reference, ""), Finding(Outcome.UNPARSABLE, reason))
+    pair = Pair(reference, normalise(extracted.answer, problem.language))
     if not pair.reference:
         crash = Finding(Outcome.CRASHED, "the reference answer is empty, so nothing can be judged")
         return Step("the reference", pair, crash)
@@ -117,7 +118,7 @@ def _reference(reference: str, language: str) -> str:
     return read_reference(reference, language)
 
 
-def _guarded(pair: _Pair) -> Step:
+def _guarded(pair: Pair) -> Step:
     """What must not reach a parser, or would be read wrongly by one."""
     reason = unreadable(pair.answer)
     if reason:
@@ -132,12 +133,12 @@ def _guarded(pair: _Pair) -> Step:
     return Step("symbolic comparison", pair, None)
 
 
-def _wrong(pair: _Pair, reason: str) -> Step:
+def _wrong(pair: Pair, reason: str) -> Step:
     finding = Finding(Outcome.WRONG, f"{pair.answer[:200]!r}: {reason}", compact(pair.answer))
     return Step("guards before parsing", pair, finding)
 
 
-def _judged(same: bool, pair: _Pair) -> Finding:
+def _judged(same: bool, pair: Pair) -> Finding:
     number = parse_number(split_unit(pair.answer)[0])
     canonical = number.canonical() if number else compact(pair.answer)
     evidence = f"{pair.answer[:200]!r} {'equals' if same else 'differs from'} {pair.reference[:200]!r}"

@@ -51,7 +51,7 @@ def test_what_is_paid_wrongly_is_named(
 ) -> None:
     with pytest.raises(VerifierError, match=message) as error:
         quick_audit(arithmetic, told(rule(accept, arithmetic)))
-    assert "groupwise audit math --task arithmetic" in str(error.value)
+    assert "groupwise audit number --task arithmetic" in str(error.value)
 
 
 def test_costly_verifiers_are_skipped(told: Any, arithmetic: Task, monkeypatch: pytest.MonkeyPatch) -> None:
