@@ -1,4 +1,4 @@
-"""A GRPO run that sends itself a signal at an exact place; imported by the processes that `test_resume` starts."""
+"""A run that sends itself a signal at an exact place; imported by the processes that the tests of this folder start."""
 
 import os
 from collections.abc import Callable
@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.trainers import run_rl
-from groupwise.trainers.grpo import GrpoRecipe
 
 OPERATIONS = ("fsync", "replace", "truncate", "symlink", "unlink", "rmdir")
 """Functions of `os` between which the state of a disk can be seen."""
 
 
-def train_and_signal(recipe: GrpoRecipe, number: int, place: int | str) -> None:
+def train_and_signal(recipe: Any, number: int, place: int | str, run: Callable[[Any], Any] = run_rl) -> None:
     """Run the recipe; just before an operation on the disk, the process sends itself a signal.
 
     Args:
+        recipe: of the run.
+        number: of the signal.
         place: which operation: the n-th of the process, or the first whose file or directory has this name.
+        run: what runs the recipe.
     """
     count = 0
 
@@ -33,4 +35,4 @@ def train_and_signal(recipe: GrpoRecipe, number: int, place: int | str) -> None:
 
     for name in OPERATIONS:
         setattr(os, name, watched(getattr(os, name)))
-    run_rl(recipe)
+    run(recipe)

@@ -54,7 +54,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "algorithm": "ppo",
         "optimizer": {"lr": 1e-2},
         "loss": {"kl_coef": 0.05},
-        "ppo": {"prompts_per_step": 4, "group_size": 8},
+        "ppo": {"prompts_per_step": 4, "group_size": 16},
         "critic": {"lr": 1e-2},
     },
 }

@@ -1,14 +1,31 @@
 """Faults between the completion and its advantage."""
 
+from collections.abc import Sequence
+
+import pytest
 from faults_of_sampling import DISAGREE
-from lab import Fault, fails, stops
+from lab import Fault, Lab, fails, stops
 from planting import Edit
 
 from groupwise.errors import VerifierError
+from groupwise.types import Outcome, Verdict
+from groupwise.verifiers import ComposedVerifier, Request
 
 SPOT_CHECK = stops("verifiers.score:spot_check", "but alone it is")
 NUMBER = stops("verifiers.score:score", "the verifier returned", VerifierError)
 ORDER = stops("trainers.advantages:_check_order", "smaller where more was earned")
+
+
+def timeouts(lab: Lab, patch: pytest.MonkeyPatch) -> None:
+    """Every verdict on a sampled completion is a timeout."""
+    real = ComposedVerifier.verify_many
+
+    def verify_many(self: ComposedVerifier, requests: Sequence[Request]) -> list[Verdict]:
+        is_sampled = any(request.num_tokens is not None for request in requests)
+        return [Verdict(Outcome.TIMEOUT, {}, "no result") for _ in requests] if is_sampled else real(self, requests)
+
+    patch.setattr(ComposedVerifier, "verify_many", verify_many)
+
 
 FAULTS = (
     Fault(
@@ -58,15 +75,7 @@ FAULTS = (
         8,
         "The verifier times out again and again",
         stops("verifiers.score:check_failures", "the verifier failed on", VerifierError),
-        (
-            Edit("verifiers.math:decide", "same is not None", "same"),
-            Edit(
-                "verifiers.workers:WorkerPool.call",
-                "worker = worker or _Worker(self._target, self._memory_bytes)",
-                "raise _ExpiredError",
-            ),
-        ),
-        needs=("verifier.extraction=last_number",),
+        (timeouts,),
     ),
     Fault(
         8,

@@ -157,8 +157,6 @@ class Fault(NamedTuple):
     """The slips in the code."""
     settings: tuple[str, ...] = ()
     """The slips in the recipe."""
-    needs: tuple[str, ...] = ()
-    """Settings of the recipe in which the fault matters, with and without it."""
 
 
 LEDGER = Check(resume, AssertionError, "tests/faults/lab.py::resume")

@@ -69,7 +69,7 @@ def score(model: RewardModel, prompt: str, completion: str) -> float:
 
 def test_the_part_is_weight_times_the_clipped_score(paths: dict[str, str], reward_model: RewardModel) -> None:
     policy = load_policy(ModelConfig(path=paths["policy"], device="cpu"))
-    config = RewardModelPartConfig(path=paths["reward"], weight=0.5, clip=4.0, tokens_per_micro_batch=40)
+    config = RewardModelPartConfig(path=paths["reward"], weight=0.5, clip=8.0, tokens_per_micro_batch=40)
     scored = [group(policy, TEXTS, THINK), group(policy, TEXTS[:2], THINK, "1+1+2=")]
     found = with_reward_model_part(scored, reward_model, config, THINK)
     clipped = 0
@@ -78,10 +78,10 @@ def test_the_part_is_weight_times_the_clipped_score(paths: dict[str, str], rewar
         for completion, verdict in list(zip(before.group.completions, after.verdicts, strict=True))[:-1]:
             expected = score(reward_model, before.group.prompt.text, completion.text)
             assert verdict.measures == {"m": 0.5, "reward_model": pytest.approx(expected, abs=1e-5)}
-            part = 0.5 * min(max(expected, -4.0), 4.0)
+            part = 0.5 * min(max(expected, -8.0), 8.0)
             assert verdict.parts == {"accuracy": 1.0, "reward_model": pytest.approx(part, abs=1e-5)}
             assert verdict.reward == pytest.approx(1 + part, abs=1e-5)
-            clipped += abs(expected) > 4
+            clipped += abs(expected) > 8
         assert after.verdicts[-1] is before.verdicts[-1]  # the verifier failed: still no reward
     assert 0 < clipped < 5
 

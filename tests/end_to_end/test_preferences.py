@@ -1,0 +1,220 @@
+"""Learning from pairs, whole runs: it learns on the shipped base model, and a killed run ends in the same ledger."""
+
+import importlib
+import json
+import multiprocessing
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from groupwise.cli.main import main
+from groupwise.config import parse
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.tokenizers import character_tokenizer
+from groupwise.runs.directory import RunDirectory
+from groupwise.trainers import FROM_DATA, RECIPES
+from groupwise.trainers.preferences import HeldOut
+
+sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
+signalled_run = importlib.import_module("signalled_run")
+
+PATIENCE_S = 60.0
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["groupwise.trainers"])
+NUM_STEPS = 6
+ALGORITHMS = pytest.mark.parametrize("algorithm", ["reward_model", "dpo"])
+SUMS = {
+    "source": "task",
+    "task": {"name": "arithmetic", "kinds": ["sum"], "digits": [2, 2], "num_problems": 3000, "num_eval_problems": 200},
+}
+
+
+class Trained(NamedTuple):
+    """What a run reported."""
+
+    steps: list[Any]
+    held_out: list[HeldOut]
+
+
+def train(algorithm: str, directory: Path, **sections: Any) -> Trained:
+    values = {
+        "run": {"directory": str(directory), "num_steps": 1, "checkpoint_every": 1000},
+        "model": {"num_threads": 1},
+    }
+    recipe = parse(RECIPES[algorithm], {**values, "data": SUMS, **sections})
+    reports: list[Any] = []
+    FROM_DATA[algorithm](recipe, False, reports.append)
+    held_out = [one for one in reports if isinstance(one, HeldOut)]
+    return Trained([one for one in reports if not isinstance(one, HeldOut)], held_out)
+
+
+def test_a_reward_model_learns_which_sum_is_right(tmp_path: Path) -> None:
+    """Chance is 0.5; the rejected result differs in one digit, and no problem is seen twice."""
+    found = train(
+        "reward_model", tmp_path / "run",
+        run={"directory": str(tmp_path / "run"), "num_steps": 50, "checkpoint_every": 1000},
+        optimizer={"lr": 5e-4, "warmup_steps": 5},
+        reward_model={"pairs_per_step": 32, "evaluate_every": 1000},
+    )  # fmt: skip
+    [held_out] = found.held_out
+    assert held_out.accuracy.low > 0.55, held_out
+    assert found.steps[0].loss == pytest.approx(0.6931, abs=1e-4)
+    assert held_out.margin > 0.2
+    assert held_out.calibration_error < 0.25
+
+
+def test_dpo_raises_the_margin_on_pairs_it_never_saw(tmp_path: Path) -> None:
+    found = train(
+        "dpo", tmp_path / "run",
+        run={"directory": str(tmp_path / "run"), "num_steps": 25, "checkpoint_every": 1000},
+        optimizer={"lr": 1e-4, "warmup_steps": 5},
+        dpo={"pairs_per_step": 32, "evaluate_every": 1000},
+    )  # fmt: skip
+    [held_out] = found.held_out
+    assert abs(found.steps[0].margin) < 1e-4  # policy and reference are the same
+    assert held_out.margin > 0.1, held_out
+    assert held_out.accuracy.low > 0.5, held_out
+    fell = found.steps[0].chosen_logprob - found.steps[-1].chosen_logprob
+    assert found.steps[0].rejected_logprob - found.steps[-1].rejected_logprob > fell
+
+
+# -------------------------------------------------------------------------------------------------------------- resume
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=64,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("model") / "random"
+    tokenizer = character_tokenizer("0123456789 What is?+-\\{}\n")
+    save_checkpoint(path, new_policy(config, tokenizer, ModelConfig(device="cpu")))
+    return path
+
+
+def recipe(algorithm: str, model: Path, directory: Path) -> Any:
+    values = {
+        "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
+        "model": {"path": str(model), "device": "cpu", "num_threads": 1},
+        "data": {**SUMS, "task": {**SUMS["task"], "num_problems": 20, "num_eval_problems": 9}},  # type: ignore[dict-item]
+        "optimizer": {"lr": 1e-2, "schedule": "cosine"},
+        algorithm: {"pairs_per_step": 8, "evaluate_every": 3, "tokens_per_micro_batch": 128},
+    }
+    return parse(RECIPES[algorithm], values)
+
+
+def run_until(one: Any, place: int | str) -> int | None:
+    """Run until a place of `signalled_run` kills it; returns the exit code."""
+    run = FROM_DATA[one.algorithm]
+    process = CONTEXT.Process(
+        target=signalled_run.train_and_signal, args=(one, signal.SIGKILL, place, run), daemon=True
+    )
+    process.start()
+    process.join(PATIENCE_S)
+    return process.exitcode
+
+
+@ALGORITHMS
+def test_a_killed_run_ends_in_the_same_ledger_and_weights(algorithm: str, model: Path, tmp_path: Path) -> None:
+    whole, killed = (recipe(algorithm, model, tmp_path / name) for name in ("whole", "killed"))
+    assert run_until(whole, "nowhere") == 0
+    place, kills = 5, 0
+    while run_until(killed, place) == -signal.SIGKILL:
+        kills, place = kills + 1, place + 7
+    assert kills >= 4
+    expected, found = (RunDirectory(Path(one.run.directory)) for one in (whole, killed))
+    assert found.ledger.path.read_bytes() == expected.ledger.path.read_bytes()
+    lines = list(found.ledger.lines())
+    assert [line["step"] for line in lines if "weights" in line] == list(range(NUM_STEPS))
+    assert [line["step"] for line in lines if line.get("evaluation") == "held_out"] == [3, 6]
+    assert len({line["weights"] for line in lines if "weights" in line}) == NUM_STEPS
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        ours, theirs = ((run.checkpoint(NUM_STEPS) / name).read_bytes() for run in (found, expected))
+        assert ours == theirs
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+def command(*words: object) -> int:
+    with patch.object(sys, "argv", ["groupwise", *map(str, words)]):
+        try:
+            main()
+        except SystemExit as exit_:
+            return exit_.code if isinstance(exit_.code, int) else 0
+    return 0
+
+
+def test_from_a_file_of_pairs_to_a_reward_in_grpo(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"What is {i} + {i}?\n", "chosen": str(2 * i), "rejected": "?"} for i in range(40)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for algorithm in ("reward_model", "dpo"):
+        (tmp_path / f"{algorithm}.toml").write_text(f'''
+algorithm = "{algorithm}"
+[run]
+directory = "{tmp_path / algorithm}"
+num_steps = 11
+[model]
+path = "{model}"
+num_threads = 1
+[data]
+source = "file"
+path = "{tmp_path / "pairs.jsonl"}"
+''')
+        assert command("train", tmp_path / f"{algorithm}.toml", "--set", f"{algorithm}.pairs_per_step=4") == 0
+        out = capsys.readouterr().out
+        assert "step     0  loss 0.6931  lr 1.0e-05" in out
+        assert "accuracy" in out
+        assert "held out  accuracy" in out
+        assert "after 11 steps" in out
+        assert "Trained on" in out
+    assert command("runs", tmp_path) == 0
+    assert "11/11" in capsys.readouterr().out
+    (tmp_path / "grpo.toml").write_text(f'''
+algorithm = "grpo"
+[run]
+directory = "{tmp_path / "grpo"}"
+num_steps = 1
+[model]
+path = "{model}"
+num_threads = 1
+[task]
+name = "arithmetic"
+num_problems = 8
+num_eval_problems = 2
+digits = [1, 1]
+kinds = ["sum"]
+[reward_model]
+path = "{tmp_path / "reward_model/checkpoints/step-000011"}"
+[grpo]
+prompts_per_step = 2
+group_size = 4
+[sampling]
+max_tokens = 4
+[evaluation]
+num_problems = 2
+test_problems = 0
+''')
+    assert command("train", tmp_path / "grpo.toml") == 0
+    metrics = RunDirectory(tmp_path / "grpo").metrics.lines()
+    [step] = [line for line in metrics if line["kind"] == "step"]
+    assert step["parts"]["measure/reward_model/mean"] != 0
+    assert step["reward"] == pytest.approx(step["parts"]["part/reward_model/mean"])
+    assert (
+        command("replay", tmp_path / "grpo", "--step", 0, "--problem", problem(tmp_path / "grpo"), "--sample", 1) == 0
+    )
+    assert torch.get_num_threads() == 1
+
+
+def problem(run: Path) -> str:
+    [line] = [line for line in RunDirectory(run).ledger.lines() if "problems" in line]
+    return str(line["problems"][0][0])
