@@ -147,7 +147,8 @@ def train_rl(
         problems = split_problems(task, "train", None)
         if recipe.batch.prompts_per_step > len(problems):
             raise ConfigError(
-                f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the {len(problems)} training problems"
+                f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the "
+                f"{len(problems)} training problems"
             )
         session = Session(recipe, recipe.run, restart)
         policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))

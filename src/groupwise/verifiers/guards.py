@@ -17,6 +17,9 @@ MAX_LINKS = 20
 MAX_SIZE = 20_000.0
 """Decimal digits that the parts of an answer may have together when computed."""
 
+MAX_TOKENS = 400
+"""Tokens of an answer that goes to a parser: where a reference is longer, twice as many as it has."""
+
 _LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?)(?![a-zA-Z])")
 _OPEN, _CLOSE = frozenset(["{", "[", "(", r"\{"]), frozenset(["}", "]", ")", r"\}"])
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\\[a-zA-Z]+|\\.|\S", re.DOTALL)
@@ -58,6 +61,12 @@ def unreadable(text: str) -> str | None:
     if size(text) > MAX_SIZE:
         return f"the answer is too large: more than {MAX_SIZE:g} digits when computed"
     return None
+
+
+def too_long(reference: str, answer: str) -> str | None:
+    """Why an answer would keep a parser busy: its tokens, which cost it about a millisecond each."""
+    most = max(MAX_TOKENS, 2 * len(_TOKEN.findall(reference)))
+    return f"the answer has more than {most} symbols" if len(_TOKEN.findall(answer)) > most else None
 
 
 def restates(reference: str, answer: str) -> bool:

@@ -13,7 +13,7 @@ from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.compare import equivalent
 from groupwise.verifiers.extraction import Extracted, extract
-from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, unreadable
+from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
 from groupwise.verifiers.normalise import compact, normalise, read_reference
 from groupwise.verifiers.numbers import parse_number
 from groupwise.verifiers.plain import same_plainly
@@ -120,7 +120,7 @@ def _reference(reference: str, language: str) -> str:
 
 def _guarded(pair: Pair) -> Step:
     """What must not reach a parser, or would be read wrongly by one."""
-    reason = unreadable(pair.answer)
+    reason = too_long(*pair) or unreadable(pair.answer)
     if reason:
         return Step("guards before parsing", pair, Finding(Outcome.UNPARSABLE, reason))
     if size(pair.reference) > MAX_SIZE:

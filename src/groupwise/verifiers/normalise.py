@@ -33,6 +33,12 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 
 
+def _fraction(text: str) -> str:
+    """`1⁄2`, as Unicode writes ½, in LaTeX."""
+    over, under = text.split("⁄")
+    return f"\\frac{{{over}}}{{{under}}}"
+
+
 def _script(mark: str, content: str) -> str:
     return mark + (content if len(content) == 1 else f"{{{content}}}")
 
@@ -55,7 +61,7 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
     for needed, pattern, replacement in (
         ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
         ("", r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
-        ("", r"[¼½¾⅐-⅞]", lambda match: "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
+        ("", r"[¼½¾⅐-⅞]", lambda match: _fraction(unicodedata.normalize("NFKC", match[0]))),
         ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
         ("√", r"√", r"\\sqrt"),
         ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])", ""),
@@ -72,7 +78,8 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
         ("!=", r"!=", r" \\neq "),
         ("**", r"\*\*", "^"),
         ("...", r"\.\.\.", r"\\ldots"),
-        ("", r"(?<![\\a-zA-Z])(?:sin|cos|tan|cot|sec|csc|log|ln|arcsin|arccos|arctan|sqrt|infty|infinity|pi)(?![a-zA-Z])",
+        ("", r"(?<![\\a-zA-Z])(?:sin|cos|tan|cot|sec|csc|log|ln|arcsin|arccos|arctan|sqrt|infty|infinity|pi)"
+             r"(?![a-zA-Z])",
          lambda match: "\\infty" if match[0] == "infinity" else f"\\{match[0]}"),
         ("frac", r"\\frac ?([0-9]|\\[a-z]{2,9}(?= ?[0-9])) ?([0-9])", r"\\frac{\1}{\2}"),
         ("frac", r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
@@ -119,6 +126,7 @@ def _unwrap(text: str) -> str:
 
 def decimal_points(text: str) -> str:
     """Decimal commas as points: everywhere but in brackets, where an unspaced comma separates unless `;` does."""
+    text = re.sub(r"(?<=[0-9])\.(?=[0-9]{3}(?:\.[0-9]{3}){0,9},[0-9])", "", text)
     shown = text if ";" in text else outer(text)
     commas = {match.start() for match in re.finditer(r"(?<=[0-9]),(?=[0-9])", shown)}
     return "".join("." if place in commas else char for place, char in enumerate(text))

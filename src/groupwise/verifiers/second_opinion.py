@@ -180,7 +180,7 @@ class _Reader:
         return value
 
     def _peek(self) -> str:
-        return self._tokens[0] if self._tokens else ""
+        return str(self._tokens[0]) if self._tokens else ""
 
     def _take(self, expected: str = "") -> str:
         if not self._tokens or (expected and self._tokens[0] != expected):

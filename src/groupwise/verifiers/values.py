@@ -1,4 +1,4 @@
-"""Expressions compared by their values: at 40 digits, at fixed points of their letters, relatively and never absolutely.
+"""Expressions compared by their values: at 40 digits, at fixed points of their letters, never absolutely.
 
 Two expressions that agree to 30 digits at every point are equal, up to a chance nobody can use: an identity that fails
 somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among them; a point outside

@@ -19,19 +19,14 @@ CASES = SHARED / "math_verifier_cases/cases.jsonl"
 PROBES = SHARED / "attack_probes/math.jsonl"
 
 # Core cases that go the strict way, each for a stated reason.
-SEVERAL_BOXES = {"0179", "0201", "0229", "0230", "0233", "0236", "0241"}  # one answer, in one box
-DECIMAL_COMMA = {"0006", "0007", "0016"}  # a comma separates thousands or elements
-OTHER = {
+KNOWN_FALSE_NEGATIVES = {
     "0135",  # 2.6667 for 8/3: four places are not enough
-    "0523",  # the list -2, -2 as a = -2, b = -2
 }
-KNOWN_FALSE_NEGATIVES = SEVERAL_BOXES | DECIMAL_COMMA | OTHER
-BOMB = "0852"
 
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(VerifierConfig(timeout_s=2.0)) as verifier:
+    with MathVerifier(VerifierConfig(timeout_s=10.0)) as verifier:
         yield verifier
 
 
@@ -83,7 +78,7 @@ def test_canonical_answers_join_spellings_for_majority_votes(verifier: MathVerif
 
 
 def test_an_unreadable_reference_is_never_a_zero(verifier: MathVerifier) -> None:
-    for reference in ("", r"\frac{1}{", r"\{x | x > 2\}"):
+    for reference in ("", r"\frac{1}{", r"\gcd(m, n)", "9^{9^{9^9}}"):
         verdict = judge(verifier, reference, "5")
         assert verdict.outcome is Outcome.CRASHED
         assert verdict.reward is None
@@ -101,17 +96,6 @@ def test_rewards_and_the_format_part() -> None:
         verdict = verifier.verify(problem, text)
         assert (verdict.parts["accuracy"], verdict.parts["format"]) == parts, text
         assert verdict.reward == sum(parts), text
-
-
-def test_a_bomb_is_stopped_in_time_and_the_next_request_is_answered() -> None:
-    with MathVerifier(VerifierConfig(timeout_s=1.0)) as verifier:
-        for bomb in (r"\frac{5^{5^{5^{5^5}}}-5}{16}", r"1000000000!"):
-            start = time.monotonic()
-            verdict = judge(verifier, "7", bomb)
-            assert verdict.outcome is Outcome.TIMEOUT, bomb
-            assert verdict.reward is None, bomb
-            assert time.monotonic() - start < 6, bomb
-            assert judge(verifier, "x+1", f"1+x+0+{len(bomb)}-{len(bomb)}").outcome is Outcome.CORRECT
 
 
 @settings(deadline=None, max_examples=40)
@@ -143,7 +127,7 @@ def test_equal_pairs_are_compared_once(verifier: MathVerifier) -> None:
 
 def test_make_verifier_names_what_there_is() -> None:
     assert isinstance(make_verifier("math"), MathVerifier)
-    with pytest.raises(Exception, match="known are countdown, math"):
+    with pytest.raises(Exception, match=r"known are .*countdown, .*math"):
         make_verifier("maths")
 
 
@@ -162,20 +146,18 @@ def response(row: dict[str, Any]) -> str:
 def test_core_cases_have_no_false_positive_and_only_known_false_negatives(verifier: MathVerifier) -> None:
     false_positives: set[str] = set()
     false_negatives: set[str] = set()
-    failed, prose = set(), 0
+    prose = 0
     for row in (row for row in rows(CASES) if row["tier"] == "core"):
         name, text = row["id"].removeprefix("mvc-"), response(row)
         verdict = verifier.verify(Problem(name, "q", row["gold"]), text)
-        if not verdict.outcome.judged:
-            failed.add(name)
-        elif "\\boxed" not in text:
+        assert verdict.outcome.judged, row
+        if "\\boxed" not in text:
             prose += 1
             assert verdict.outcome is Outcome.UNPARSABLE
         elif (verdict.outcome is Outcome.CORRECT) != row["expected"]:
             (false_negatives if row["expected"] else false_positives).add(name)
     assert false_positives == set()
     assert false_negatives == KNOWN_FALSE_NEGATIVES
-    assert failed <= {BOMB}
     assert prose == 35
 
 

@@ -1,4 +1,4 @@
-"""Attacks on the mathematical verifier: one test per kind, named after it. None may earn the reward or stop a worker."""
+"""Attacks on the mathematical verifier: one test per kind. None may earn the reward or stop a worker."""
 
 import os
 import time
@@ -101,7 +101,8 @@ def test_11_the_question_restated(verifier: MathVerifier, reference: str, answer
 
 @pytest.mark.parametrize(
     "bomb",
-    ["9^{9^{9^9}}", "1000000000!", "(10^9)!", r"\binom{10^9}{5\cdot 10^8}", r"7^{7^{7^7}} \bmod 10", r"\prod_{k=1}^{10^8} k",
+    ["9^{9^{9^9}}", "1000000000!", "(10^9)!",
+     r"\binom{10^9}{5\cdot 10^8}", r"7^{7^{7^7}} \bmod 10", r"\prod_{k=1}^{10^8} k",
      r"\frac{5^{5^{5^{5^5}}}-5}{16}", "9**9**9**9", "9^9^9^9", "((((9^9)^9)^9)^9)^9^9", "5!!!!", "3 + 10^{-10^{10}}",
      r"\sqrt[9^{9^9}]{2}", r"\exp(\exp(\exp(99)))", "1e999999999", "(0, 9^{9^{9^9}})", r"\gcd(9^{9^{9^9}}, 3)",
      r"\begin{pmatrix}2&1\\1&1\end{pmatrix}^{10^9}", "(1000000000)_{500000000}", r"\operatorname{zeros}(99999, 99999)",
@@ -116,7 +117,8 @@ def test_12_bombs_are_refused_unlit(verifier: MathVerifier, bomb: str) -> None:
 
 @pytest.mark.parametrize(
     "flood",
-    ["{" * 5000 + "3" + "}" * 5000, "".join(f"\\boxed{{{i}}}" for i in range(20_000)), "3" * 200_000, "$" * 200_000, "3+" * 50_000, "(" * 9000,
+    ["{" * 5000 + "3" + "}" * 5000, "".join(f"\\boxed{{{i}}}" for i in range(20_000)),
+     "3" * 200_000, "$" * 200_000, "3+" * 50_000, "(" * 9000,
      "3," * 4500, "=".join("3" * 30), r"\frac" * 1900, "x^" * 4900, r"\pm" * 3000, "\\text{" * 1500, ":" * 9000],
 )  # fmt: skip
 def test_13_floods(verifier: MathVerifier, flood: str) -> None:
