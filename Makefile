@@ -16,7 +16,7 @@ venv: .venv/installed ## create .venv with the pinned versions; again only when 
 	touch $@
 
 test: venv ## the fast tests and the examples in docstrings (CPU, no network)
-	$(BIN)/python -m pytest --doctest-modules tests src
+	$(BIN)/python -m pytest -n auto --dist loadscope --doctest-modules tests src
 
 lint: venv ## lint, format and types, all without changing a file
 	$(BIN)/ruff check .

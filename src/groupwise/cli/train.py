@@ -122,7 +122,8 @@ def data_line(report: Any) -> str:
     head = f"step {values.pop('step'):5d}  loss {values.pop('loss'):.4f}  lr {values.pop('lr'):.1e}"
     rate = values.pop("num_tokens") / values.pop("seconds")
     own = [f"  {name} {value:.3f}" for name, value in values.items() if name != "grad_norm" and value is not None]
-    return f"{head}  {rate:,.0f} tokens/s{''.join(own)}"
+    fell = "  ! most chosen completions fell" if (values.get("chosen_fell") or 0) > 0.5 else ""
+    return f"{head}  {rate:,.0f} tokens/s{''.join(own)}{fell}"
 
 
 def held_out_line(found: HeldOut) -> str:

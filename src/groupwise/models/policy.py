@@ -82,6 +82,8 @@ def load_policy(config: ModelConfig) -> Policy:
     model, tokenizer, lost = read_pretrained(AutoModelForCausalLM, config)
     if lost:
         raise damaged(config.path, lost)
+    if "ForSequenceClassification" in str(model.config.architectures):
+        raise ModelError(f"{config.path!r} is a reward model or another classifier; a language model is needed")
     return make_policy(model, tokenizer, config)
 
 

@@ -185,7 +185,7 @@ class _Reader:
     def _take(self, expected: str = "") -> str:
         if not self._tokens or (expected and self._tokens[0] != expected):
             raise _UnknownError
-        return self._tokens.pop(0)
+        return str(self._tokens.pop(0))
 
     def _sum(self) -> Any:
         self._depth += 1

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from groupwise.errors import ModelError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig, Policy
+from groupwise.models.policy import ModelConfig, Policy, load_policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
 
 END = 1
@@ -118,6 +118,12 @@ def test_a_language_model_is_no_reward_model(make: Callable[..., RewardModel], t
     make()
     with pytest.raises(ModelError, match=r"is a language model, not a reward model: it has no score. Train one"):
         load_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu"))
+
+
+def test_a_reward_model_is_no_language_model(make: Callable[..., RewardModel], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "saved", make())
+    with pytest.raises(ModelError, match=r"saved' is a reward model or another classifier; a language model is needed"):
+        load_policy(ModelConfig(path=str(tmp_path / "saved"), device="cpu"))
 
 
 def test_other_models_are_refused(make: Callable[..., RewardModel], tmp_path: Path) -> None:
