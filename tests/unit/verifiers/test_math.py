@@ -26,7 +26,7 @@ KNOWN_FALSE_NEGATIVES = {
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(VerifierConfig(timeout_s=10.0)) as verifier:
+    with MathVerifier(VerifierConfig(timeout_s=30.0)) as verifier:
         yield verifier
 
 
