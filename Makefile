@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint slow parity demo bench base clean
+.PHONY: help venv test lint slow mutate parity demo bench base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,9 @@ lint: venv ## lint, format and types, all without changing a file
 
 slow: venv ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+mutate: venv ## change the formulas one place at a time: every mutant must fail a test or be explained (ten minutes)
+	$(BIN)/python tests/mutation/mutate.py src/groupwise/algorithms
 
 parity: venv ## compare losses and gradients with TRL's (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from groupwise.models.policy import ModelConfig, Policy, make_policy, quiet_transformers
 from groupwise.models.tokenizers import byte_tokenizer
 
+os.environ["COLUMNS"] = "250"  # paths of temporary folders are long, and tables of the command line must not cut them
 torch.set_num_threads(1)
 quiet_transformers()
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -255,5 +255,5 @@ def test_by_default_there_are_ten_bins_of_plain_numbers() -> None:
 
 
 def test_pairs_of_equal_confidence_keep_their_order() -> None:
-    chosen = [1.0] * 50 + [-1.0] * 50
-    assert [one.accuracy for one in reliability(chosen, [0.0] * 100, num_bins=2)] == [1.0, 0.0]
+    chosen = [1.0, 2.0] * 50 + [-1.0, -2.0] * 50  # two confidences in turn, right in the first half
+    assert [one.accuracy for one in reliability(chosen, [0.0] * 200, num_bins=4)] == [1.0, 0.0, 1.0, 0.0]
