@@ -71,16 +71,27 @@ class _Server:
         self._workers: set[int] = set()
 
     def run(self) -> None:
-        """Obey until the parent is gone."""
-        self._control.sendall(ANSWER.pack(READY))
-        while self._parent_lives():
-            order, descriptors, _, _ = socket.recv_fds(self._control, ORDER.size, 2)
-            if len(order) < ORDER.size:
-                break
-            action, pid = ORDER.unpack(order)
-            self._control.sendall(ANSWER.pack(self._fork(*descriptors) if action == FORK else self._end(pid)))
-        for pid in list(self._workers):
-            self._end(pid)
+        """Obey until the parent is gone, then leave nothing behind."""
+        try:
+            self._control.sendall(ANSWER.pack(READY))
+            while self._parent_lives() and self._obey():
+                pass
+        finally:
+            for pid in list(self._workers):
+                self._end(pid)
+
+    def _obey(self) -> bool:
+        """Do what the next order says; False at the end of file, or where nobody waits for the answer."""
+        order, descriptors, _, _ = socket.recv_fds(self._control, ORDER.size, 2)
+        if len(order) < ORDER.size:
+            return False
+        action, pid = ORDER.unpack(order)
+        answer = self._fork(*descriptors) if action == FORK else self._end(pid)
+        try:
+            self._control.sendall(ANSWER.pack(answer))
+        except ConnectionError:
+            return False
+        return True
 
     def _parent_lives(self) -> bool:
         while not select.select([self._control], [], [], _LOOK_AFTER_PARENT_S)[0]:

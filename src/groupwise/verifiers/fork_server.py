@@ -69,7 +69,11 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
         with theirs:
-            pid = self._order(FORK, 0, [theirs.fileno(), output.fileno()])
+            try:
+                pid = self._order(FORK, 0, [theirs.fileno(), output.fileno()])
+            except BaseException:
+                _close(ours, output)
+                raise
         return Worker(self, pid, ours, output)
 
     def end(self, pid: int) -> int:
@@ -109,7 +113,9 @@ class Worker:
             self._channel.sendall(encode({"timeout_s": timeout_s, "request": request}))
             size = HEADER.unpack(read(self._channel, HEADER.size, deadline))[0]
             return json.loads(read(self._channel, size, deadline))
-        except TimeoutError:
+        except (ExpiredError, TimeoutError):
+            with contextlib.suppress(ProcessLookupError):  # at once, and also where the server has died
+                os.kill(self._pid, signal.SIGKILL)
             raise ExpiredError from None
         except (DiedError, OSError):
             raise DiedError(_epitaph(self._server.end(self._pid), self._output)) from None

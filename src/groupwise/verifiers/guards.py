@@ -17,8 +17,10 @@ MAX_LINKS = 20
 MAX_SIZE = 20_000.0
 """Decimal digits that the parts of an answer may have together when computed."""
 
-MAX_TOKENS = 400
+MAX_TOKENS = 250
 """Tokens of an answer that goes to a parser: where a reference is longer, twice as many as it has."""
+MAX_BARS = 10
+"""Bars of absolute values, whose pairing takes a parser exponential time."""
 
 _LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?)(?![a-zA-Z])")
 _OPEN, _CLOSE = frozenset(["{", "[", "(", r"\{"]), frozenset(["}", "]", ")", r"\}"])
@@ -54,6 +56,8 @@ def unreadable(text: str) -> str | None:
         return "a percent sign stands in the middle"
     if any(re.search(r"[0-9]|\bnot\b|\bor\b.*\d", content) for content in texts(text)):
         return "words in the answer hold a number or a negation"
+    if text.count("|") > MAX_BARS:
+        return "bars follow each other, which can be read in too many ways"
     if r"\mp" in text:
         return "a sign depends on another one"
     if re.search(r"\[ ?-? ?\\infty|\\infty ?\]", text):

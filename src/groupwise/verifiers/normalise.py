@@ -33,14 +33,13 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 
 
-def _fraction(text: str) -> str:
-    """`1⁄2`, as Unicode writes ½, in LaTeX."""
-    over, under = text.split("⁄")
-    return f"\\frac{{{over}}}{{{under}}}"
-
-
 def _script(mark: str, content: str) -> str:
     return mark + (content if len(content) == 1 else f"{{{content}}}")
+
+
+def _fraction(char: str) -> str:
+    top, bottom = unicodedata.normalize("NFKC", char).split("⁄")
+    return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 _COMMANDS = {name: plain for names, plain in (
@@ -61,7 +60,7 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
     for needed, pattern, replacement in (
         ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
         ("", r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
-        ("", r"[¼½¾⅐-⅞]", lambda match: _fraction(unicodedata.normalize("NFKC", match[0]))),
+        ("", r"[¼½¾⅐-⅞]", lambda match: _fraction(match[0])),
         ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
         ("√", r"√", r"\\sqrt"),
         ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])", ""),
@@ -78,8 +77,7 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
         ("!=", r"!=", r" \\neq "),
         ("**", r"\*\*", "^"),
         ("...", r"\.\.\.", r"\\ldots"),
-        ("", r"(?<![\\a-zA-Z])(?:sin|cos|tan|cot|sec|csc|log|ln|arcsin|arccos|arctan|sqrt|infty|infinity|pi)"
-             r"(?![a-zA-Z])",
+        ("", r"(?<![\\a-zA-Z])(?:(?:arc)?(?:sin|cos|tan)|cot|sec|csc|log|ln|sqrt|infty|infinity|pi)(?![a-zA-Z])",
          lambda match: "\\infty" if match[0] == "infinity" else f"\\{match[0]}"),
         ("frac", r"\\frac ?([0-9]|\\[a-z]{2,9}(?= ?[0-9])) ?([0-9])", r"\\frac{\1}{\2}"),
         ("frac", r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),

@@ -28,8 +28,9 @@ _SPELLINGS = {
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
 _FRACTION = re.compile(r"([+-]?)(?:([0-9]+)/([0-9]+)|\\frac\{([0-9]+)\}\{([0-9]+)\})")
-_DOUBTFUL = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|^[0-9]+,[0-9]+$|_|^\(\(.*\)\)$")
-"""Words in an expression, a comma that may be a decimal point, indices, and brackets in brackets."""
+_DOUBTFUL = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|_|^\(\(.*\)\)$")
+"""Words in an expression, indices, and brackets in brackets."""
+_COMMA = re.compile(r"[0-9]+,[0-9]+")
 _NAMED = re.compile(r"([A-Za-z](?:\([a-z]\))?)=(?=[^=])(.*)")
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\\[A-Za-z]+|[A-Za-z]|[-+*/^!(){}|\[\]]")
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -71,7 +72,7 @@ def _compare(left: str, right: str) -> bool | None:
         return None if _may_be_rounded(left, right) else numbers[0] == numbers[1]
     if all(re.fullmatch(r"[A-Za-z]{3,}", text) for text in (left, right)):
         return left.casefold() == right.casefold()
-    if any(_DOUBTFUL.search(text) for text in (left, right)):
+    if any(_DOUBTFUL.search(text) for text in (left, right)) or _is_decimal_comma(left, right):
         return None
     names, values = zip(*(_unnamed(text) for text in (left, right)), strict=True)
     if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values) or _differ(*names):
@@ -80,6 +81,11 @@ def _compare(left: str, right: str) -> bool | None:
     if any(len(part) > 1 for part in parts):
         return _compare_lists(values, parts)
     return _compare_values(*values)
+
+
+def _is_decimal_comma(left: str, right: str) -> bool:
+    """True where a comma may stand for the decimal point of the other side."""
+    return any(_COMMA.fullmatch(one) and "." in other for one, other in ((left, right), (right, left)))
 
 
 def _differ(left: str, right: str) -> bool:
@@ -180,7 +186,7 @@ class _Reader:
         return value
 
     def _peek(self) -> str:
-        return str(self._tokens[0]) if self._tokens else ""
+        return self._tokens[0] if self._tokens else ""
 
     def _take(self, expected: str = "") -> str:
         if not self._tokens or (expected and self._tokens[0] != expected):

@@ -19,7 +19,7 @@ r"""Independent signs `\pm` in one element."""
 
 _AND = re.compile(r"\\text ?\{[ ,]*(?:and|or)[ ,]*\}")
 _BARE_AND = re.compile(r"(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|vee)(?![a-zA-Z])")
-_GROUPED = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_GROUPED = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _EQUALS = re.compile(r"(?<![\\<>!=:])=(?!=)|\\approx(?![a-zA-Z])|\\in(?![a-zA-Z])")
 _COLON, _CUP = re.compile(":"), re.compile(r"\\cup(?![a-zA-Z])")
 _MATRIX = re.compile(

@@ -136,22 +136,23 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
         same = agree(gold, value, digits)
         return _verified(gold, value) if same is None else same
     if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
-        return _same_relation(gold, value)
+        return _same_relation(gold, value, digits)
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
     same = same_sets(gold, value)
     return _verified(gold, value) if same is None else same
 
 
-def _same_relation(gold: Relational, value: Relational) -> bool:
+def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
     """Whether left minus right differ by a constant factor: one that keeps the direction, or their numerators do."""
     (kind, left), (other_kind, right) = _standard(gold), _standard(value)
     if kind is not other_kind:
         return False
-    ratio = constant_ratio(left, right)
+    ratio = constant_ratio(left, right, digits)
     if kind in (Eq, Ne):
-        return ratio is not None or constant_ratio(*(fraction(together(one))[0] for one in (left, right))) is not None
-    return ratio is not None and bool(ratio.is_real and ratio > 0)
+        tops = [fraction(together(one))[0] for one in (left, right)]
+        return ratio is not None or constant_ratio(tops[0], tops[1], digits) is not None
+    return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
 
 
 def _standard(relation: Relational) -> tuple[Any, Any]:

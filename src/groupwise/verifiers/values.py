@@ -1,18 +1,24 @@
-"""Expressions compared by their values: at 40 digits, at fixed points of their letters, never absolutely.
+"""Expressions compared by their values at fixed points of their letters, with digits enough for any difference.
 
-Two expressions that agree to 30 digits at every point are equal, up to a chance nobody can use: an identity that fails
-somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among them; a point outside
-the domain (a root of a negative number, a pole) is skipped. Formulas of whole numbers (floors, factorials, powers of
--1) are compared at whole numbers only.
+Two expressions that agree at every point to many digits are equal, up to a chance nobody can use: an identity that
+fails somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among them; a point
+outside the domain (a root of a negative number, a pole) is skipped. Formulas of whole numbers (floors, factorials,
+powers of -1) are compared at whole numbers only.
+
+`digits` bounds the decimal digits of all numbers in two expressions (`guards.size`). A difference then shows relative
+to the larger value within that many digits, and a value that is not zero lies above that many zeros: 30 digits more
+decide, and twice as many are carried so that cancellation does not matter. Beyond `_MOST_DIGITS` only fractions are
+told apart to the last digit, by exact arithmetic.
 """
 
 import re
 import zlib
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+import mpmath  # type: ignore[import-untyped]
 from sympy import (
-    Abs,
     Add,
     Expr,
     Float,
@@ -26,61 +32,71 @@ from sympy import (
     ceiling,
     factorial,
     floor,
+    gamma,
     nan,
     oo,
     zoo,
-)  # fmt: skip
+)
 from sympy.core.function import AppliedUndef
 
-DIGITS = 40
-TOLERANCE = 1e-28
-_MAX_DIGITS = 300
-"""Working precision up to which cancellation is followed."""
+from groupwise.verifiers.evaluation import LeftDomainError, Point, evaluate
+
+_SURE = 30
+"""Digits beyond those in which a difference can hide."""
+_SPARE = 20
+_MOST_DIGITS, _MOST_GAMMA_DIGITS = 1000, 60
+"""Digits carried at most; fewer where a gamma function has to be computed, which takes seconds for a thousand."""
 _POINTS = 14
 _ENOUGH = 6
 """Points at which two expressions must agree; fewer, where the domain is small, prove nothing below `_LEAST`."""
 _LEAST = 3
-_FINEST = 2000
-"""Most digits in which a last difference is looked for."""
-_NO_VALUE = (nan, zoo, oo, -oo)
 _ARITHMETIC = (Add, Mul, Pow, factorial, binomial)
 _WHOLE = (floor, ceiling, factorial, binomial, Mod)
 _INDEX = re.compile(r"[d-npqst](?:_.*)?")
 """Letters that stand for whole numbers when a formula suggests it."""
 
-Point = dict[Any, Any]
-
 
 def agree(gold: Expr, value: Expr, digits: float) -> bool | None:
-    """Whether two expressions are equal; None when their values do not tell.
-
-    `digits` bounds how far behind the point a difference may hide: `2^{500}` and `2^{500} + 1` need 151.
-    """
+    """Whether two expressions are equal; None when their values do not tell."""
     gold, value = _prepared(gold), _prepared(value)
-    if gold.has(*_NO_VALUE) or value.has(*_NO_VALUE):
+    if gold.has(nan, zoo, oo, -oo) or value.has(nan, zoo, oo, -oo):
         return _same_infinity(gold.doit(), value.doit())
-    if not gold.free_symbols and not value.free_symbols:
-        return _same_constants(gold, value, digits)
-    agreed = 0
-    for point in _points(gold, value):
-        same = _agree_at(gold, value, point)
-        if same is False or (same and not agreed and _differ_finely(gold, value, point, digits)):
-            return False
-        agreed += same is True
-        if agreed >= _ENOUGH:
-            return True
-    return True if agreed >= _LEAST else None
-
-
-def _same_infinity(gold: Expr, value: Expr) -> bool:
-    return bool(gold == value) and gold in (oo, -oo)
-
-
-def _same_constants(gold: Expr, value: Expr, digits: float) -> bool | None:
     if _is_rational(gold) and _is_rational(value):
         return bool(gold.doit() == value.doit())
-    same = _agree_at(gold, value, {})
-    return False if same and _differ_finely(gold, value, {}, digits) else same
+    agreed, digits = 0, _affordable(gold, value, digits)
+    for left, right in _values(gold, value, digits):
+        if not _close(left, right, digits):
+            return False
+        agreed += 1
+    return True if agreed >= _least(gold, value) else None
+
+
+def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
+    """The factor by which two expressions differ everywhere; None when they differ by no constant factor."""
+    gold, value = _prepared(gold), _prepared(value)
+    ratio, agreed, digits = None, 0, _affordable(gold, value, digits)
+    for left, right in _values(gold, value, digits):
+        if left == 0 or right == 0:
+            if left != right:
+                return None
+            continue
+        with mpmath.workdps(_precision(digits)):
+            ratio = left / right if ratio is None else ratio
+            if not _close(left, ratio * right, digits):
+                return None
+        agreed += 1
+    return ratio if agreed >= _least(gold, value) else None
+
+
+def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
+    """Whether a decimal with so many places is what an exact number rounds or is cut to."""
+    with mpmath.workdps(places + _SURE):
+        value = evaluate(_prepared(exact), {})
+        if not isinstance(value, mpmath.mpf):
+            return False
+        rounded = mpmath.mpf(decimal.numerator) / decimal.denominator
+        error = abs(value - rounded) * mpmath.mpf(10) ** places
+        return bool(error <= 0.5 or (error < 1 and abs(rounded) < abs(value)))
 
 
 def _is_rational(number: Expr) -> bool:
@@ -91,35 +107,8 @@ def _is_rational(number: Expr) -> bool:
     return bool(whole_power and number.func in _ARITHMETIC and all(map(_is_rational, number.args)))
 
 
-def _differ_finely(gold: Expr, value: Expr, point: Point, digits: float) -> bool:
-    """Whether a difference shows in digits far behind those compared."""
-    difference = (gold - value).evalf(2, subs=point, maxn=DIGITS + min(_FINEST, int(digits)))
-    return bool(difference.is_Float) and difference != 0 and difference._prec > 1
-
-
-def constant_ratio(gold: Expr, value: Expr) -> Any | None:
-    """The factor by which two expressions differ everywhere; None when they differ by no constant factor."""
-    gold, value = _prepared(gold), _prepared(value)
-    ratio, agreed = None, 0
-    for point in _points(gold, value):
-        left, right = _evaluate(gold, point), _evaluate(value, point)
-        if left is None or right is None or right == 0 or left == 0:
-            continue
-        ratio = left / right if ratio is None else ratio
-        if not _close(left, ratio * right):
-            return None
-        agreed += 1
-    return ratio if agreed >= (_LEAST if gold.free_symbols | value.free_symbols else 1) else None
-
-
-def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
-    """Whether a decimal with so many places is what an exact number rounds or is cut to."""
-    value = _evaluate(_prepared(exact), {})
-    if value is None or not value.is_real:
-        return False
-    error = abs(value - Rational(decimal.numerator, decimal.denominator)) * 10**places
-    is_cut = error < 1 and bool(abs(Rational(decimal.numerator, decimal.denominator)) < abs(value))
-    return bool(error <= Rational(1, 2)) or is_cut
+def _same_infinity(gold: Expr, value: Expr) -> bool:
+    return bool(gold == value) and gold in (oo, -oo)
 
 
 def _prepared(expression: Expr) -> Expr:
@@ -127,84 +116,62 @@ def _prepared(expression: Expr) -> Expr:
     exact = {number: Rational(str(number)) for number in expression.atoms(Float)}
     letters = {symbol: I for symbol in expression.free_symbols if symbol.name == "i"}
     expression = expression.xreplace(exact | letters)
-    roots = {
-        power: (-1) ** power.exp.p * (-power.base) ** power.exp
-        for power in expression.atoms(Pow)
-        if _is_odd_root(power)
-    }
-    moduli = {modulus: Mod(*modulus.args) for modulus in expression.atoms(Mod)}
-    expression = expression.xreplace(roots | moduli)
     return expression.xreplace({call: Symbol(str(call.doit()), real=True) for call in expression.atoms(AppliedUndef)})
 
 
-def _is_odd_root(power: Pow) -> bool:
-    """True for odd roots of negative numbers, which are read as real: the third root of -8 is -2."""
-    return bool(power.exp.is_Rational and power.exp.q > 1 and power.exp.q % 2 and power.base.is_negative)
+def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
+    """Both values at up to `_ENOUGH` points where both have one."""
+    found = 0
+    for point in _points(gold, value):
+        with mpmath.workdps(_precision(digits)):
+            try:
+                pair = evaluate(gold, point), evaluate(value, point)
+            except (LeftDomainError, ZeroDivisionError, ValueError, OverflowError):
+                continue
+        yield pair
+        found += 1
+        if found == _ENOUGH:
+            return
+
+
+def _affordable(gold: Expr, value: Expr, digits: float) -> int:
+    has_gamma = gold.has(factorial, binomial, gamma) or value.has(factorial, binomial, gamma)
+    return min(int(digits), _MOST_GAMMA_DIGITS if has_gamma else _MOST_DIGITS)
+
+
+def _precision(digits: int) -> int:
+    return _SURE + _SPARE + 2 * digits
+
+
+def _close(left: Any, right: Any, digits: int) -> bool:
+    with mpmath.workdps(_precision(digits)):
+        # what is smaller than 10^-digits counts as zero; fractions, which may be as small, are compared exactly
+        scale = max(abs(left), abs(right), mpmath.mpf(10) ** -digits)
+        return bool(abs(left - right) <= scale * mpmath.mpf(10) ** -(_SURE + digits))
+
+
+def _least(gold: Expr, value: Expr) -> int:
+    return _LEAST if gold.free_symbols | value.free_symbols else 1
 
 
 def _points(gold: Expr, value: Expr) -> list[Point]:
     symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
+    if not symbols:
+        return [{}]
     whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
     whole = whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
     return [{symbol: _coordinate(symbol.name, index, whole) for symbol in symbols} for index in range(_POINTS)]
 
 
-def _coordinate(name: str, index: int, whole: bool) -> Rational:
+def _coordinate(name: str, index: int, whole: bool) -> Fraction:
     """A fixed value of a letter: whole, positive or negative by the point's index, different for each letter."""
     chance = zlib.crc32(f"{name}:{index}".encode())
     if whole or index % 4 == 3:
-        return Rational(1 + chance % (9 + index))
+        return Fraction(1 + chance % (9 + index))
     sign = -1 if index % 4 == 2 or (index % 4 == 1 and chance & 1 << 20) else 1
-    return sign * (Rational(1, 7) + Rational(chance % 99991, 33331))
+    return sign * (Fraction(1, 7) + Fraction(chance % 99991, 33331))
 
 
 def _is_of_whole_numbers(expression: Expr) -> bool:
     powers = expression.atoms(Pow)
     return expression.has(*_WHOLE) or any(power.base.is_negative and power.exp.free_symbols for power in powers)
-
-
-def _agree_at(gold: Expr, value: Expr, point: Point) -> bool | None:
-    if point and (_leaves_domain(gold, point) or _leaves_domain(value, point)):
-        return None
-    left, right = _evaluate(gold, point), _evaluate(value, point)
-    return None if left is None or right is None else _close(left, right)
-
-
-def _leaves_domain(expression: Expr, point: Point) -> bool:
-    """True where a root is taken of a negative number: real and complex roots differ there."""
-    for power in expression.atoms(Pow):
-        if power.exp.is_Rational and not power.exp.is_Integer:
-            base = _evaluate(power.base, point)
-            if base is not None and base.is_real and base < 0:
-                return True
-    return False
-
-
-def _evaluate(expression: Expr, point: Point) -> Any:
-    """The value at a point; None where there is none, or cancellation leaves too few digits."""
-    number = expression.evalf(DIGITS, subs=point, maxn=_MAX_DIGITS)
-    if not number.is_number or number.has(*_NO_VALUE):
-        return None
-    if not all(part.is_Float or part.is_Rational for part in number.as_real_imag()):
-        return None
-    parts = sorted(number.as_real_imag(), key=abs)
-    if not _is_precise(parts[1]):
-        return None
-    if _is_precise(parts[0]):
-        return number
-    # what cancellation left of the smaller part is nothing beside the larger one, or nobody knows what it is
-    return _larger_part(number) if abs(parts[0]) <= TOLERANCE * abs(parts[1]) else None
-
-
-def _is_precise(part: Any) -> bool:
-    return not part.is_Float or part == 0 or part._prec >= DIGITS * 3  # bits, of which a digit takes 3.3
-
-
-def _larger_part(number: Any) -> Any:
-    real, imaginary = number.as_real_imag()
-    return real if abs(real) > abs(imaginary) else imaginary * I
-
-
-def _close(left: Any, right: Any) -> bool:
-    scale = max(Abs(left), Abs(right))
-    return bool(scale == 0 or Abs(left - right) <= TOLERANCE * scale)

@@ -76,14 +76,14 @@ class WorkerPool:
     def _fork(self) -> Worker:
         """A worker of the server, which is started when there is none and replaced when it has died."""
         with self._lock:
-            try:
-                self._server = self._server or ForkServer(self._target, self._memory_bytes)
-                return self._server.fork()
-            except (DiedError, ExpiredError):
-                if self._server is not None:
+            if self._server is not None:
+                try:
+                    return self._server.fork()
+                except (DiedError, ExpiredError):
                     self._server.close()
                     self._server = None
-                raise
+            self._server = ForkServer(self._target, self._memory_bytes)
+            return self._server.fork()
 
 
 def _discard(worker: Worker | None) -> Worker | None:

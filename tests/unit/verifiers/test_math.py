@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
+from groupwise.verifiers.math import explain
 
 SHARED = Path(__file__).parents[4] / "shared/data"
 CASES = SHARED / "math_verifier_cases/cases.jsonl"
@@ -168,3 +169,20 @@ def test_attacks_fail(verifier: MathVerifier) -> None:
         assert verdict.outcome.judged, row
         if row["expected"] is not None:
             assert (verdict.outcome is Outcome.CORRECT) == row["expected"], row
+
+
+@pytest.mark.parametrize(
+    ("reference", "text", "said"),
+    [
+        ("3", r"<think>a</think>\boxed{3.0}", ["read (boxed): '3.0'", "answer '3.0'", "plain comparison", "correct"]),
+        ("x^2", r"\boxed{x\cdot x}", ["symbolic comparison", r"correct: 'x\\cdot x' equals 'x^2'"]),
+        ("3", "no box", ["decided by: extraction", "unparsable: no answer"]),
+        ("3", r"\boxed{9^{9^{9^9}}}", ["guards before parsing", "too large"]),
+        ("3", "\\boxed{3\u200b}", ["guards on the text", "invisible"]),
+        ("", r"\boxed{3}", ["the reference", "crashed"]),
+    ],
+)
+def test_explanations_tell_the_verdict_step_by_step(reference: str, text: str, said: list[str]) -> None:
+    told = "\n".join(explain(reference, text, VerifierConfig()))
+    for words in said:
+        assert words in told

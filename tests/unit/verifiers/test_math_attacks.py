@@ -10,7 +10,7 @@ import pytest
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import MathVerifier, VerifierConfig
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 5.0
 
 
 @pytest.fixture(scope="module")

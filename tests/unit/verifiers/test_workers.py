@@ -1,6 +1,7 @@
 """Workers: the parent's deadline holds, the dead are reported, and the pool heals."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -132,3 +133,80 @@ def test_importing_verifiers_imports_neither_torch_nor_sympy_and_starts_nothing(
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     assert ran.stdout.split("\n")[:2] == ["correct", "[]"], ran.stderr
+
+
+def test_a_new_worker_costs_little_because_the_server_has_imported_everything() -> None:
+    pool = WorkerPool("groupwise.verifiers.symbolic:judge")
+    try:
+        assert pool.call({"reference": "x+y", "answer": "y+x"}, 60.0).value["outcome"] == "correct"
+        worker = pool._idle.get()
+        assert worker is not None
+        worker.kill()
+        pool._idle.put(None)
+        start = time.monotonic()
+        assert pool.call({"reference": "x+y", "answer": "y+x"}, 60.0).value["outcome"] == "correct"
+        assert time.monotonic() - start < 0.5  # some milliseconds on an idle machine; the imports alone take longer
+    finally:
+        pool.close()
+
+
+def test_a_dead_server_is_replaced_and_its_worker_does_not_outlive_its_deadline(pool: WorkerPool) -> None:
+    worker, first = int(ask(pool, "a")[1].split()[0]), server(pool)
+    os.kill(first, signal.SIGKILL)
+    assert ask(pool, "deaf", timeout_s=0.3)[0] == "timeout"
+    assert ask(pool, "next")[0] == "ok"
+    assert server(pool) != first
+    assert not alive(worker)
+
+
+def test_closing_leaves_no_process(pool: WorkerPool) -> None:
+    worker, parent = int(ask(pool, "a")[1].split()[0]), server(pool)
+    pool.close()
+    assert not alive(worker)
+    assert not alive(parent)
+    assert ask(pool, "again")[0] == "ok"
+
+
+def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import os, threading
+        from groupwise.verifiers.workers import WorkerPool
+        pool = WorkerPool({target!r}, num_workers=2)
+        idle = pool.call({{"answer": "a"}}, 20.0).value["evidence"].split()[0]
+        threading.Thread(target=pool.call, args=({{"answer": "deaf"}}, 60.0), daemon=True).start()
+        print(idle, pool._server._process.pid, flush=True)
+        pool.call({{"answer": "sleep"}}, 60.0)
+    """)
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        children = [int(pid) for pid in children_of(pids[1])]
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(map(alive, [*pids, *children])) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, [*pids, *children]))
+
+
+def server(pool: WorkerPool) -> int:
+    """The process id of a pool's server, which is started if need be."""
+    ask(pool, "warm")
+    assert pool._server is not None
+    return pool._server._process.pid
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
