@@ -22,6 +22,13 @@ _MIXED = re.compile(
 )
 
 
+_FUNCTION = re.compile(
+    r"(?>\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log)(?![a-zA-Z]) ?"
+    r"(?:[\^_] ?(?:\{[^{}]*\}|\\[a-z]+|[^\\{]) ?){0,2})(?!\()"
+)
+_ARGUMENT = re.compile(r"(?P<open>[({\[])|(?P<close>[)}\]])|(?P<times>\\(?:cdot|times|div)(?![a-z])|\*)|(?P<end>[-+,;=<>&|])")
+
+
 class UnreadableReferenceError(Exception):
     """The reference cannot be parsed; a fault of the problem, not of the answer."""
 
@@ -66,7 +73,7 @@ def parse(text: str, real: bool, lower: bool) -> Any:
         raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
     converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
-    return converter.parse(_MIXED.sub(_mixed, latex))
+    return converter.parse(_bracketed(_MIXED.sub(_mixed, latex)))
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
@@ -93,6 +100,28 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         result = super().convert_postfix_list(arr, i)
         is_factor = i > 0 and getattr(result, "is_Rational", False)
         return Mul(result, 1, evaluate=False) if is_factor else result
+
+
+def _bracketed(latex: str) -> str:
+    r"""With brackets around the arguments of functions that a sign of multiplication ends.
+
+    `\ln 2 \cdot 3` is three times a logarithm; the grammar would read the logarithm of six.
+    """
+    for function in reversed(list(_FUNCTION.finditer(latex))):
+        end = _argument_end(latex, function.end())
+        if end is not None:
+            latex = f"{latex[: function.end()]}({latex[function.end() : end]}){latex[end:]}"
+    return latex
+
+
+def _argument_end(latex: str, start: int) -> int | None:
+    """Where a sign of multiplication ends an argument that begins there; None where something else does."""
+    depth = 0
+    for mark in _ARGUMENT.finditer(latex, start):
+        depth += (mark["open"] is not None) - (mark["close"] is not None)
+        if depth == 0 and (mark["times"] or (mark["end"] and mark.start() > start)) or depth < 0:
+            return mark.start() if mark["times"] else None
+    return None
 
 
 def _mixed(match: re.Match[str]) -> str:
