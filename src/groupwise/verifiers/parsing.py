@@ -11,7 +11,7 @@ from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
 from math_verify.grader import should_treat_as_complex
-from sympy import Mul
+from sympy import Mul, Rational
 
 _NORMALISATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
@@ -22,11 +22,17 @@ _MIXED = re.compile(
 )
 
 
+_SLASHED = re.compile(
+    r"(?<![0-9.^_}/])([0-9]{1,99}(?:\.[0-9]{1,99})?) ?/ ?([0-9]{1,99}(?:\.[0-9]{1,99})?)(?= ?[a-zA-Z\\(])"
+)
+"""`1/2x` is half of x, as at school."""
 _FUNCTION = re.compile(
     r"(?>\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log)(?![a-zA-Z]) ?"
     r"(?:[\^_] ?(?:\{[^{}]*\}|\\[a-z]+|[^\\{]) ?){0,2})(?!\()"
 )
-_ARGUMENT = re.compile(r"(?P<open>[({\[])|(?P<close>[)}\]])|(?P<times>\\(?:cdot|times|div)(?![a-z])|\*)|(?P<end>[-+,;=<>&|])")
+_ARGUMENT = re.compile(
+    r"(?P<open>[({\[])|(?P<close>[)}\]])|(?P<times>\\(?:cdot|times|div)(?![a-z])|\*)|(?P<end>[-+,;=<>&|])"
+)
 
 
 class UnreadableReferenceError(Exception):
@@ -73,7 +79,7 @@ def parse(text: str, real: bool, lower: bool) -> Any:
         raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
     converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
-    return converter.parse(_bracketed(_MIXED.sub(_mixed, latex)))
+    return converter.parse(_bracketed(_MIXED.sub(_mixed, _SLASHED.sub(r"\\frac{\1}{\2}", latex))))
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
@@ -90,6 +96,10 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
                 raise
             self.mode = PredictionMode.LL
             return super().parse(latex_str)
+
+    def parse_number(self, text: str) -> Any:
+        """A number, decimals exactly: a float would make `e^{0.5}` a float as well."""
+        return Rational(text.replace(",", ""))
 
     def create_parser(self, latex_str: str) -> Any:
         parser = super().create_parser(latex_str)
@@ -116,10 +126,10 @@ def _bracketed(latex: str) -> str:
 
 def _argument_end(latex: str, start: int) -> int | None:
     """Where a sign of multiplication ends an argument that begins there; None where something else does."""
-    depth = 0
-    for mark in _ARGUMENT.finditer(latex, start):
+    depth, bar = 0, latex.find("|", start + 1) if latex[start : start + 1] == "|" else -1
+    for mark in _ARGUMENT.finditer(latex, max(start, bar + 1)):
         depth += (mark["open"] is not None) - (mark["close"] is not None)
-        if depth == 0 and (mark["times"] or (mark["end"] and mark.start() > start)) or depth < 0:
+        if depth < 0 or (depth == 0 and (mark["times"] or (mark["end"] and mark.start() > start))):
             return mark.start() if mark["times"] else None
     return None
 

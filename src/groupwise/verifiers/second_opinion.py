@@ -28,8 +28,8 @@ _SPELLINGS = {
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
 _FRACTION = re.compile(r"([+-]?)(?:([0-9]+)/([0-9]+)|\\frac\{([0-9]+)\}\{([0-9]+)\})")
-_DOUBTFUL = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|_|^\(\(.*\)\)$")
-"""Words in an expression, indices, and brackets in brackets."""
+_DOUBTFUL = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|_|^\(\(.*\)\)$|[0-9],[0-9]{3}(?![0-9])")
+"""Words in an expression, indices, brackets in brackets, and commas that may group digits."""
 _COMMA = re.compile(r"[0-9]+,[0-9]+")
 _NAMED = re.compile(r"([A-Za-z](?:\([a-z]\))?)=(?=[^=])(.*)")
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\\[A-Za-z]+|[A-Za-z]|[-+*/^!(){}|\[\]]")
