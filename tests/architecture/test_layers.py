@@ -18,13 +18,14 @@ LAYERS: dict[str, int] = {
     "algorithms": 1, "tasks": 1, "sandbox": 1, "verifiers": 1,
     "models": 2, "rollout": 2, "training": 2, "audit": 2,
     "trainers": 3,
-    "evaluation": 4, "health": 4, "oracle": 4,
+    "evaluation": 4, "pipeline": 4, "health": 4, "oracle": 4,
     "cli": 5, "__main__": 5,
 }  # fmt: skip
 """Layer of every top-level module; a module may import those of lower layers, and itself."""
 
 NEIGHBOURS = {
     ("verifiers", "sandbox"), ("rollout", "models"), ("training", "models"), ("__main__", "cli"),
+    ("pipeline", "evaluation"),
 }  # fmt: skip
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 

@@ -184,7 +184,7 @@ path = "{tmp_path / "pairs.jsonl"}"
 algorithm = "grpo"
 [run]
 directory = "{tmp_path / "grpo"}"
-num_steps = 1
+num_steps = 3
 [model]
 path = "{model}"
 num_threads = 1
@@ -194,8 +194,9 @@ num_problems = 8
 num_eval_problems = 2
 digits = [1, 1]
 kinds = ["sum"]
-[reward_model]
+[reward_models.preference]
 path = "{tmp_path / "reward_model/checkpoints/step-000011"}"
+first_step = 1
 [grpo]
 prompts_per_step = 2
 group_size = 4
@@ -207,15 +208,17 @@ test_problems = 0
 ''')
     assert command("train", tmp_path / "grpo.toml") == 0
     metrics = RunDirectory(tmp_path / "grpo").metrics.lines()
-    [step] = [line for line in metrics if line["kind"] == "step"]
-    assert step["parts"]["measure/reward_model/mean"] != 0
-    assert step["reward"] == pytest.approx(step["parts"]["part/reward_model/mean"])
-    assert (
-        command("replay", tmp_path / "grpo", "--step", 0, "--problem", problem(tmp_path / "grpo"), "--sample", 1) == 0
-    )
+    first, *rest = [line for line in metrics if line["kind"] == "step"]
+    assert "part/preference/mean" not in first["parts"]
+    for step in rest:
+        assert step["parts"]["measure/preference/mean"] != 0
+        assert step["reward"] == pytest.approx(step["parts"]["part/preference/mean"])
+    last = problem(tmp_path / "grpo", 2)  # whose weights the score of step 1 made
+    assert command("replay", tmp_path / "grpo", "--step", 2, "--problem", last, "--sample", 1) == 0
+    assert "identical" in capsys.readouterr().out
     assert torch.get_num_threads() == 1
 
 
-def problem(run: Path) -> str:
-    [line] = [line for line in RunDirectory(run).ledger.lines() if "problems" in line]
+def problem(run: Path, step: int) -> str:
+    [line] = [line for line in RunDirectory(run).ledger.lines() if "problems" in line and line["step"] == step]
     return str(line["problems"][0][0])

@@ -39,7 +39,7 @@ FLOODS: Kinds = MappingProxyType({"bombs": (floods.bombs, False), "huge texts": 
 """Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""
 CODE = "code"
 """Kind that needs a canary."""
-MANY_RIGHT = ("instructions", "game_move", "judge")
+MANY_RIGHT = ("instructions", "game_move", "judge", "answered", "routed")
 """Verifiers for which many texts are right, so that beside the reference answer nothing is known by construction."""
 
 

@@ -23,7 +23,7 @@ class Miss(StrEnum):
     HANG = "hang"
     """No verdict in time."""
     CRASH = "crash"
-    """The verifier failed or raised."""
+    """The verifier failed or raised, or says that it cannot read the reference."""
     FALSE_POSITIVE = "false positive"
     """A wrong answer was paid."""
     FALSE_NEGATIVE = "false negative"
@@ -76,7 +76,8 @@ def judge_cases(
     canary: Canary | None = None,
     second_opinion: SecondOpinion = lambda case: None,
 ) -> Iterator[Result]:
-    """One result per case, in order; ends early after so many hangs."""
+    """One result per case, in order; ends early after so many hangs. Starting the verifier is no part of a verdict."""
+    verifier.start()
     hangs = 0
     for case in cases:
         verdict, seconds = _timed(verifier, case)

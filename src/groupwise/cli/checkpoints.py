@@ -11,6 +11,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import Task
 from groupwise.verifiers import VerifierConfig
+from groupwise.verifiers.style.phrases import BehaviourConfig
 
 
 class _Context(Section):
@@ -22,15 +23,18 @@ class _Context(Section):
     """How completions are judged."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn."""
+    behaviour: BehaviourConfig = BehaviourConfig()
+    """What is looked for in completions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Task, verifier and sampling for a checkpoint."""
+    """Task, verifier, sampling and what to look for, for a checkpoint."""
 
     task: Task
     verifier: VerifierConfig
     sampling: SamplingConfig
+    behaviour: BehaviourConfig
 
 
 def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], overrides: Sequence[str] = ()) -> Context:
@@ -49,7 +53,8 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
     data = {
         "task": run["task"] if same_task and "task" in run else {"name": task},
         "verifier": run.get("verifier", {}),
+        "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     context = parse(_Context, data, overrides, source="the task")
-    return Context(make_task(context.task), context.verifier, context.sampling)
+    return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour)

@@ -1,8 +1,10 @@
 """`groupwise eval`: sample, verify, count, compare."""
 
 import json
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -10,12 +12,21 @@ from rich.table import Table
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.checkpoints import Context, context_of
+from groupwise.cli.second import show_second
 from groupwise.errors import ConfigError
+from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.compare import common, compare
+from groupwise.evaluation.metrics import METRICS, show
+from groupwise.evaluation.metrics import summary as measured
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
 from groupwise.rollout.evaluate import Evaluation, evaluate
+from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS
-from groupwise.verifiers import make_verifier
+from groupwise.verifiers import Verifier, make_verifier
+
+TOLD = ("pass_at_1", "length", "truncated")
+"""Metrics that the evaluation states under other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class EvalRequest:
     seed: int
     sampling: dict[str, Any]
     overrides: tuple[str, ...]
+    second: str | None = None
+    """A verifier that judges the correct completions again."""
 
 
 def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> None:
@@ -39,21 +52,28 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     if request.split not in SPLITS:
         raise ConfigError(f"--split {request.split!r}: allowed are {', '.join(SPLITS)}")
     context = context_of(request.checkpoint, request.task, request.sampling, request.overrides)
+    patterns = patterns_of(context.behaviour)
     names = [request.checkpoint, *([request.against] if request.against else [])]
-    with console.status("sampling and verifying") if not as_json else nullcontext():
-        evaluations = {name: _evaluate(name, request, context) for name in names}
+    with open_second(request.second, context.task, context.verifier) as second:
+        with console.status("sampling and verifying") if not as_json else nullcontext():
+            evaluations = {name: _evaluate(name, request, context) for name in names}
+        checks = _second_looks(request, context, evaluations, second)
     result: dict[str, Any] = {
         "task": context.task.name, "split": request.split, "problems": len(evaluations[request.checkpoint].scored),
         "samples": request.num_samples, "temperature": context.sampling.temperature, "seed": request.seed,
-        "checkpoints": {name: summary(evaluation, request.num_samples) for name, evaluation in evaluations.items()},
+        "checkpoints": {name: summary(found, request.num_samples, patterns) for name, found in evaluations.items()},
     }  # fmt: skip
+    for name, check in checks.items():
+        result["checkpoints"][name]["second"] = check.record()
     if request.against:
         theirs, ours = evaluations[request.against], evaluations[request.checkpoint]
         result["difference"] = _as_dict(compare(*common(theirs.share_by_problem(), ours.share_by_problem())))
     if as_json:
-        print(json.dumps(result, indent=1, ensure_ascii=False))
+        print(json.dumps(_standard(result), indent=1, ensure_ascii=False, allow_nan=False))
     else:
         console.print(_table(result))
+        for check in checks.values():
+            show_second(check, console)
         if request.against:
             gain = Estimate(**result["difference"])
             console.print(
@@ -73,8 +93,21 @@ def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
         )  # fmt: skip
 
 
-def summary(evaluation: Evaluation, num_samples: int) -> dict[str, Any]:
+def _second_looks(
+    request: EvalRequest, context: Context, evaluations: dict[str, Evaluation], verifier: Verifier | None
+) -> dict[str, HeldOutCheck]:
+    """What the second verifier says of every correct completion, by checkpoint; empty where none is asked."""
+    if verifier is None or request.second is None:
+        return {}
+    size, most = request.num_problems * request.num_samples, context.sampling.max_tokens
+    look = partial(look_again, name=request.second, verifier=verifier, size=size, alarm=ALARM, max_tokens=most)
+    return {name: look(evaluation.scored, seed=request.seed) for name, evaluation in evaluations.items()}
+
+
+def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dict[str, Any]:
     """All figures of an evaluation, as JSON values; intervals are 95 %."""
+    rows = [{**row, "num_tokens": len(row["token_ids"])} for row in rollout_rows(evaluation.scored)]
+    found = measured(rows, patterns)
     powers = [2**i for i in range(1, num_samples.bit_length()) if 2**i <= num_samples]
     return {
         "pass@1": _as_dict(evaluation.pass_at_1),
@@ -83,12 +116,20 @@ def summary(evaluation: Evaluation, num_samples: int) -> dict[str, Any]:
         "mean_length": evaluation.mean_length,
         "truncated": evaluation.truncated,
         "verdict_errors": evaluation.verdict_errors,
+        "behaviour": {key: _as_dict(each) for key, each in found.items() if key in METRICS and key not in TOLD},
         "by_difficulty": {label: _as_dict(estimate) for label, estimate in evaluation.by_difficulty().items()},
     }
 
 
 def _as_dict(estimate: Estimate) -> dict[str, float]:
     return estimate._asdict()
+
+
+def _standard(value: Any) -> Any:
+    """The value with null for what JSON has no number for: an interval over a single problem has no ends."""
+    if isinstance(value, dict):
+        return {key: _standard(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table(result: dict[str, Any]) -> Table:
@@ -103,9 +144,16 @@ def _table(result: dict[str, Any]) -> Table:
         if key == "by_difficulty":
             for label in summaries[0][key]:
                 table.add_row(f"pass@1, {label}", *(_cell(one[key].get(label)) for one in summaries))
-        else:
+        elif key == "behaviour":
+            for name in sorted({name for one in summaries for name in one[key]}, key=list(METRICS).index):
+                table.add_row(METRICS[name].name, *(_shown(name, one[key].get(name)) for one in summaries))
+        elif key != "second":  # it has a line of its own
             table.add_row(key.replace("_", " "), *(_cell(one[key]) for one in summaries))
     return table
+
+
+def _shown(name: str, value: dict[str, float] | None) -> str:
+    return show(Estimate(**value), METRICS[name]) if value else "-"
 
 
 def _cell(value: Any) -> str:

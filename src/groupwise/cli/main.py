@@ -54,6 +54,39 @@ def train(
     run_recipe(load_recipe(recipe, overrides or []), restart, console)
 
 
+@app.command()
+def pipeline(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier one.")],
+    overrides: Overrides = None,
+    only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STAGE", help="Run this stage, and what stands on it, anew, finished or not."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
+) -> None:
+    """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
+
+    A finished stage with the same settings, inputs and code is skipped; a changed one runs anew, and so does what stands
+    on it. Killed at any moment, the same command goes on inside the stage it was in.
+
+    Examples:
+        groupwise pipeline recipes/r1.toml
+
+        groupwise pipeline recipes/r1.toml --dry-run
+
+        groupwise pipeline recipes/r1.toml --set pipeline.seed=1 --set pipeline.directory=runs/r1-seed1
+
+        groupwise pipeline recipes/r1.toml --from sft
+    """
+    from groupwise.config import read_toml
+
+    read_toml(recipe)  # a missing or malformed file answers before torch is loaded
+    from groupwise.cli.pipeline import PipelineRequest, run
+
+    run(PipelineRequest(recipe, tuple(overrides or []), only, start, dry_run), console)
+
+
 @app.command("eval")
 def evaluate(
     checkpoint: Annotated[
@@ -73,10 +106,13 @@ def evaluate(
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens of this mass.")] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    second: Annotated[
+        str | None, typer.Option(help="A second verifier, e.g. `math`, that judges correct completions again.")
+    ] = None,
     overrides: Overrides = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, each difficulty.
+    """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
 
     Examples:
         groupwise eval base --task arithmetic --samples 16
@@ -84,11 +120,15 @@ def evaluate(
         groupwise eval runs/arithmetic/checkpoints/best --against base
 
         groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
+
+        groupwise eval base --task arithmetic --set 'behaviour.patterns.checks.en=["hold on"]'
     """
     from groupwise.cli.evaluate import EvalRequest, run_evaluation
 
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
-    request = EvalRequest(checkpoint, against, task, split, problems, samples, seed, sampling, tuple(overrides or []))
+    request = EvalRequest(
+        checkpoint, against, task, split, problems, samples, seed, sampling, tuple(overrides or []), second
+    )
     run_evaluation(request, console, as_json=json)
 
 

@@ -13,6 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from groupwise.cli.second import show_second
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
@@ -33,7 +34,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
     quiet_transformers()
     with _progress(console) as progress:
         bar = progress.add_task("training", total=recipe.run.num_steps)
-        session = _train(recipe, restart, console, progress, bar)
+        session = train_with_display(recipe, restart, console, progress, bar)
     directory = session.directory
     if session.stopping:
         console.print(
@@ -46,7 +47,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
         console.print(f"Trained on {session.facts['tokens']:,} tokens: {newest}")
 
 
-def _train(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
+def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
     if not isinstance(recipe, RlRecipe):
 
         def on_report(report: Any) -> None:
@@ -72,6 +73,8 @@ def _train(recipe: Recipe, restart: bool, console: Console, progress: Progress, 
 
     def dev(report: DevReport) -> None:
         console.print(dev_line(report), style="green" if report.best else "", highlight=False)
+        if report.second:
+            show_second(report.second, console)
 
     return run_rl(recipe, restart, Observer(rl_step, dev))
 

@@ -1,19 +1,27 @@
 """How a completion goes about its problem, read from its text alone.
 
-Every completion has exactly one *course*: it answers at once, works it out, or stays unfinished. Checking itself and
-trying another way are *moves* on the way: a completion may make both, one or none of them, whatever its course, so
-the three courses add up to 1 and the moves do not.
+Every completion has exactly one *course*: it answers at once, works it out, or stays unfinished. Everything else (it
+checks itself, turns back, loops, ...) is a *move* on the way: a completion may make several or none, whatever its
+course, so the three courses add up to 1 and the moves do not.
 
 These are signs in the text, not thoughts: a working in words without equations counts as answering at once, and a
 "wait" that checks nothing counts as checking.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from types import MappingProxyType
 
-from groupwise.types import Outcome
+from groupwise.config import parse
+from groupwise.evaluation.run_data import Row, RunData
+from groupwise.types import FinishReason, Outcome
+from groupwise.verifiers.style.format import broken_tag
+from groupwise.verifiers.style.language import scripts_of, written_words
+from groupwise.verifiers.style.phrases import BehaviourConfig, search
+from groupwise.verifiers.style.repetition import LOOP_TIMES, loop_period
+from groupwise.verifiers.style.words import units, words
 
 
 class Behaviour(StrEnum):
@@ -23,35 +31,19 @@ class Behaviour(StrEnum):
     WORKS_OUT = "works it out"
     UNFINISHED = "unfinished"
     CHECKS = "checks itself"
+    BACKTRACKS = "backtracks"
     ANOTHER_WAY = "tries another way"
+    LOOPS = "loops"
+    MIXES_LANGUAGES = "mixes languages"
+    OPEN_TAGS = "leaves tags open"
 
 
 COURSES = (Behaviour.AT_ONCE, Behaviour.WORKS_OUT, Behaviour.UNFINISHED)
 """Exactly one of these holds for a completion."""
 
 Patterns = Mapping[Behaviour, Mapping[str, Sequence[str]]]
-
-PATTERNS: Patterns = {
-    Behaviour.CHECKS: {
-        "en": (
-            r"\bwait\b",
-            r"\b(?:double|re)[- ]?check",
-            r"\b(?:let me|let's|to) (?:check|verify)\b",
-            r"\bcheck(?:ing)?:",
-        ),
-        "zh": ("等一下", "等等", "检查", "验证", "验算"),
-    },
-    Behaviour.ANOTHER_WAY: {
-        "en": (
-            r"\banother (?:way|approach|method)\b",
-            r"\balternatively\b",
-            r"\b(?:a )?different(?:ly| way| approach)\b",
-        ),
-        "zh": ("另一种", "换一种", "换个方法"),
-    },
-}
-"""Phrases of each move by language, as regular expressions without regard to case. All languages are looked for in
-every completion, because a model trained by reward mixes them."""
+Span = tuple[int, int]
+"""Where a behaviour shows: first character, and the one after the last."""
 
 MIN_EQUATIONS = 2
 """From so many equations on a completion works its problem out; a single one only states the answer."""
@@ -59,32 +51,122 @@ MIN_EQUATIONS = 2
 _EQUATION = re.compile(r"(?<![<>=!:])=(?![=>])")
 
 
-def behaviours(text: str, outcome: str, prompt: str = "", patterns: Patterns = PATTERNS) -> frozenset[Behaviour]:
-    """Course and moves of one completion; the prompt may already have opened `<think>`.
+def patterns_of(config: BehaviourConfig) -> Patterns:
+    """The phrases of each move that is told by phrases."""
+    return {Behaviour[name.upper()]: languages for name, languages in config.phrases().items()}
 
-    >>> sorted(behaviours("<think>7*8=56. 56+1=57. Wait, 8*7=56.</think>57", "correct"))
+
+PATTERNS = patterns_of(BehaviourConfig())
+"""The embedded phrases."""
+
+
+def run_patterns(run: RunData) -> Patterns:
+    """The phrases that a run's recipe looks for; the embedded ones where it says nothing."""
+    return patterns_of(parse(BehaviourConfig, run.config.get("behaviour", {}), source=f"[behaviour] of {run.path}"))
+
+
+def place(which: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
+    """Where a completion shows a behaviour; None where it does not. A course is shown by the whole text."""
+    if which in COURSES:
+        return (0, len(row["text"])) if _course(row) is which else None
+    return _phrase(patterns[which], row["text"]) if which in patterns else _SIGNS[which](row)
+
+
+def is_measured(which: Behaviour, row: Row) -> bool:
+    """Whether the row says enough: mixed languages need the problem's language, and one whose script is known."""
+    return which is not Behaviour.MIXES_LANGUAGES or _scripts(row) is not None
+
+
+def row_behaviours(row: Row, patterns: Patterns = PATTERNS) -> frozenset[Behaviour]:
+    """Course and moves of one completion.
+
+    >>> text = "<think>7*8=56. 56+1=57. Wait, 8*7=56.</think>57"
+    >>> sorted(row_behaviours({"text": text, "outcome": "correct", "prompt": "", "finish_reason": "stop"}))
     [<Behaviour.CHECKS: 'checks itself'>, <Behaviour.WORKS_OUT: 'works it out'>]
     """
+    return frozenset(one for one in Behaviour if is_measured(one, row) and place(one, row, patterns) is not None)
+
+
+def behaviour_shares(
+    rows: Iterable[Row], patterns: Patterns = PATTERNS, of: Collection[Behaviour] = tuple(Behaviour)
+) -> dict[Behaviour, float]:
+    """Share of completions that show each behaviour; one that no row measures is left out."""
+    kept = list(rows)
+    shown = {one: [place(one, row, patterns) is not None for row in kept if is_measured(one, row)] for one in of}
+    return {one: sum(found) / len(found) for one, found in shown.items() if found}
+
+
+def prefill(row: Row) -> str:
+    """What the prompt already wrote of the answer; older files do not say, so there an opened `<think>` counts."""
+    known = row.get("prefill")
+    if known is not None:
+        return str(known)
+    return "<think>" if "<think>" in row["prompt"].rpartition("</think>")[2] else ""
+
+
+def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
+    """A completion's words in the scripts of its problem's language and in others; None where that is not known."""
+    scripts = _scripts(row)
+    return None if scripts is None else _written(row["text"], scripts)
+
+
+def _scripts(row: Row) -> tuple[str, ...] | None:
+    language = row.get("language")
+    return None if language is None else scripts_of(language)
+
+
+@lru_cache(maxsize=4096)
+def _written(text: str, scripts: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    return written_words(text, scripts)
+
+
+def _course(row: Row) -> Behaviour:
+    text = row["text"]
     thought, closed, _ = text.rpartition("</think>")
-    moves = {move for move, languages in patterns.items() if _any(languages, text)}
-    is_open = not closed and "<think>" in prompt.rpartition("</think>")[2] + text
-    if is_open or outcome == Outcome.UNPARSABLE:
-        return frozenset({Behaviour.UNFINISHED, *moves})
+    is_open = not closed and "<think>" in prefill(row) + text
+    if is_open or row["outcome"] == Outcome.UNPARSABLE:
+        return Behaviour.UNFINISHED
     # without tags there is no telling where the reasoning ends: all of the text counts
     count = len(_EQUATION.findall(thought.rpartition("<think>")[2] if closed else text))
-    return frozenset({Behaviour.WORKS_OUT if count >= MIN_EQUATIONS else Behaviour.AT_ONCE, *moves})
+    return Behaviour.WORKS_OUT if count >= MIN_EQUATIONS else Behaviour.AT_ONCE
 
 
-def row_behaviours(row: Mapping[str, Any], patterns: Patterns = PATTERNS) -> frozenset[Behaviour]:
-    """`behaviours` of a row of the rollouts."""
-    return behaviours(row["text"], row["outcome"], row["prompt"], patterns)
+def _phrase(languages: Mapping[str, Sequence[str]], text: str) -> Span | None:
+    found = (search(pattern, text) for phrases in languages.values() for pattern in phrases)
+    return next((match.span() for match in found if match), None)
 
 
-def behaviour_shares(rows: Iterable[Mapping[str, Any]], patterns: Patterns = PATTERNS) -> dict[Behaviour, float]:
-    """Share of completions that show each behaviour; empty without completions."""
-    found = [row_behaviours(row, patterns) for row in rows]
-    return {one: sum(one in each for each in found) / len(found) for one in Behaviour} if found else {}
+def _loop(row: Row) -> Span | None:
+    found = units(row["text"])
+    if row["finish_reason"] == FinishReason.LENGTH:  # the last word may have been cut
+        found = found[:-1]
+    period = loop_period(found)
+    if period is None:
+        return None
+    block = r"\s*".join(map(re.escape, found[-LOOP_TIMES * period :]))
+    return _span(re.search(block, row["text"]), row["text"])
 
 
-def _any(languages: Mapping[str, Sequence[str]], text: str) -> bool:
-    return any(re.search(pattern, text, re.IGNORECASE) for phrases in languages.values() for pattern in phrases)
+def _mixture(row: Row) -> Span | None:
+    """The first word in another script than the problem's language has; words of the question do not count."""
+    written = foreign_words(row)
+    asked = set(words(row.get("question", "")))
+    word = next((word for word in written[1] if word not in asked), None) if written else None
+    return None if word is None else _span(re.search(re.escape(word), row["text"]), row["text"])
+
+
+def _span(match: re.Match[str] | None, text: str) -> Span:
+    return match.span() if match else (0, len(text))
+
+
+def _broken_tag(row: Row) -> Span | None:
+    begun = prefill(row)
+    span = broken_tag(begun + row["text"])
+    # of a tag that the prompt opened nothing stands in the completion
+    return None if span is None else (max(0, span[0] - len(begun)), max(0, span[1] - len(begun)))
+
+
+_SIGNS: Mapping[Behaviour, Callable[[Row], Span | None]] = MappingProxyType(
+    {Behaviour.LOOPS: _loop, Behaviour.MIXES_LANGUAGES: _mixture, Behaviour.OPEN_TAGS: _broken_tag}
+)
+"""Moves that are told by something else than phrases."""

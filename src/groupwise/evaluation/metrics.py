@@ -3,13 +3,17 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
-from groupwise.algorithms.statistics import Estimate, mean_share, paired_difference
-from groupwise.evaluation.behaviour import Behaviour, row_behaviours
+from groupwise.algorithms.statistics import Estimate, majority, mean_share, paired_difference, pass_at_k
+from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreign_words, is_measured, place, prefill
 from groupwise.evaluation.compare import common, compare
+from groupwise.evaluation.overthinking import tokens_after_first
 from groupwise.evaluation.run_data import EvaluationData, Row, RunData
 from groupwise.types import FinishReason, Outcome
+from groupwise.verifiers.style.format import is_tagged
+from groupwise.verifiers.style.language import MIN_WORDS
 
 NOT_MEASURED = "not measured"
 
@@ -39,8 +43,36 @@ METRICS: Mapping[str, Metric] = {
         "Completions whose reasoning never closed or from which no answer could be read; counted as wrong.",
     ),
     "checks": Metric("checks itself", "%", "Completions that say they check, such as “wait”, “let me check”, “检查”."),
+    "backtracks": Metric(
+        "backtracks",
+        "%",
+        "Completions that say that something is wrong and go back, such as “that's not right”, “不对”.",
+    ),
     "another_way": Metric("tries another way", "%", "Completions that announce a second way to the answer."),
+    "loops": Metric("loops", "%", "Completions that end by saying the same again and again, four times or more."),
+    "mixed": Metric(
+        "mixes languages",
+        "%",
+        "Completions with a word in another script than that of the problem's language; words of the question do not "
+        "count, and languages of one script are not told apart.",
+    ),
+    "open_tags": Metric("leaves tags open", "%", "Completions with a tag that is never closed, or out of order."),
+    "format": Metric(
+        "right form", "%", "Completions with one reasoning in its tags, nothing before it, and an answer after it."
+    ),
+    "language": Metric(
+        "words in the asked language",
+        "%",
+        "Share of words in the script of the problem's language, over completions of at least four words.",
+    ),
     "length": Metric("length", "tokens", "Mean number of sampled tokens per completion."),
+    "length_correct": Metric("length of correct answers", "tokens", "Mean number of tokens of correct completions."),
+    "length_wrong": Metric("length of wrong answers", "tokens", "Mean number of tokens of the other completions."),
+    "after_first": Metric(
+        "tokens after the answer",
+        "tokens",
+        "What a correct completion still writes after the correct value first stood there as a result (overthinking).",
+    ),
     "truncated": Metric("truncated", "%", "Completions that ran into the token limit."),
     "verdict_errors": Metric(
         "verdict errors",
@@ -68,21 +100,66 @@ def _judged(row: Row) -> bool:
     return Outcome(row["outcome"]).judged
 
 
-def _behaviour(which: Behaviour) -> Measure:
-    return lambda row: float(which in row_behaviours(row)) if _judged(row) else None
+def _behaviour(which: Behaviour, patterns: Patterns) -> Measure:
+    return lambda row: (
+        float(place(which, row, patterns) is not None) if _judged(row) and is_measured(which, row) else None
+    )
 
 
-MEASURES: Mapping[str, Measure] = {
-    "pass_at_1": lambda row: float(row["outcome"] == Outcome.CORRECT) if _judged(row) else None,
-    "at_once": _behaviour(Behaviour.AT_ONCE),
-    "works_out": _behaviour(Behaviour.WORKS_OUT),
-    "unfinished": _behaviour(Behaviour.UNFINISHED),
-    "checks": _behaviour(Behaviour.CHECKS),
-    "another_way": _behaviour(Behaviour.ANOTHER_WAY),
-    "length": lambda row: float(row["num_tokens"]),
-    "truncated": lambda row: float(row["finish_reason"] == FinishReason.LENGTH),
+def _format(row: Row) -> float | None:
+    begun = prefill(row)
+    is_right = row["outcome"] != Outcome.UNPARSABLE and is_tagged(begun + row["text"], begun)
+    return float(is_right) if _judged(row) else None
+
+
+def _language(row: Row) -> float | None:
+    own, foreign = foreign_words(row) or ((), ())
+    total = len(own) + len(foreign)
+    return len(own) / total if total >= MIN_WORDS else None
+
+
+def _length(is_correct: bool) -> Measure:
+    return lambda row: (
+        float(row["num_tokens"]) if _judged(row) and is_correct == (row["outcome"] == Outcome.CORRECT) else None
+    )
+
+
+BEHAVIOURS: Mapping[str, Behaviour] = {
+    "at_once": Behaviour.AT_ONCE,
+    "works_out": Behaviour.WORKS_OUT,
+    "unfinished": Behaviour.UNFINISHED,
+    "checks": Behaviour.CHECKS,
+    "backtracks": Behaviour.BACKTRACKS,
+    "another_way": Behaviour.ANOTHER_WAY,
+    "loops": Behaviour.LOOPS,
+    "mixed": Behaviour.MIXES_LANGUAGES,
+    "open_tags": Behaviour.OPEN_TAGS,
 }
-"""What one completion contributes to each metric; None: nothing, because the verifier failed on it."""
+"""Which metric counts which behaviour."""
+
+
+def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
+    """What one completion contributes to each metric.
+
+    None: nothing, because the verifier failed on it or the row does not say what is measured.
+    """
+    return MappingProxyType(
+        {
+            "pass_at_1": lambda row: float(row["outcome"] == Outcome.CORRECT) if _judged(row) else None,
+            **{key: _behaviour(which, patterns) for key, which in BEHAVIOURS.items()},
+            "format": _format,
+            "language": _language,
+            "length": lambda row: float(row["num_tokens"]),
+            "length_correct": _length(True),
+            "length_wrong": _length(False),
+            "after_first": tokens_after_first,
+            "truncated": lambda row: float(row["finish_reason"] == FinishReason.LENGTH),
+        }
+    )
+
+
+MEASURES: Mapping[str, Measure] = measures()
+"""The measures with the embedded phrases."""
 
 
 def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
@@ -93,6 +170,39 @@ def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
         if value is not None:
             values.setdefault(row["problem"], []).append(value)
     return {problem: sum(found) / len(found) for problem, found in values.items()}
+
+
+def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Estimate]:
+    """Every metric of an evaluation with its 95 % interval over problems; what was not measured is left out.
+
+    Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_n`.
+    """
+    found = {key: _mean_of(key, by_problem(rows, measure)) for key, measure in measures(patterns).items()}
+    return {key: each for key, each in (found | _of_samples(rows)).items() if not math.isnan(each.value)}
+
+
+def _of_samples(rows: Iterable[Row]) -> dict[str, Estimate]:
+    """Unbiased pass@k, and the share of problems whose most frequent answer is correct."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["problem"], []).append(row)
+    size = max(map(len, groups.values()), default=0)
+    judged = [[row["outcome"] == Outcome.CORRECT for row in group if _judged(row)] for group in groups.values()]
+    ks = [2**i for i in range(1, size.bit_length())]
+    found = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in judged if len(o) >= k] for k in ks}
+    found[f"majority_{size}"] = [_majority_is_correct(group) for group in groups.values()]
+    return {key: mean_share(values) for key, values in found.items()}
+
+
+def _majority_is_correct(group: Sequence[Row]) -> float:
+    winner = majority([row["answer"] for row in group])
+    right = {row["answer"] for row in group if row["outcome"] == Outcome.CORRECT}
+    return float(winner is not None and winner in right)
+
+
+def _mean_of(key: str, values: Mapping[str, float]) -> Estimate:
+    mean = mean_share if METRICS[key].unit == "%" else _mean
+    return mean(list(values.values()))
 
 
 def verdict_errors(rows: Iterable[Row]) -> int:
@@ -133,17 +243,15 @@ class Change(NamedTuple):
     difference: Estimate
 
 
-def changes(pair: Pair) -> dict[str, Change]:
+def changes(pair: Pair, patterns: Patterns = PATTERNS) -> dict[str, Change]:
     """Every measured metric of a pair of evaluations, with intervals over problems."""
-    return {key: change(pair.before.rows, pair.after.rows, key) for key in MEASURES}
+    return {key: change(pair.before.rows, pair.after.rows, key, measure) for key, measure in measures(patterns).items()}
 
 
-def change(before: Sequence[Row], after: Sequence[Row], key: str) -> Change:
-    """One metric over the problems that both sides judged."""
-    sides = common(by_problem(before, MEASURES[key]), by_problem(after, MEASURES[key]))
-    metric = METRICS[key]
-    mean = mean_share if metric.unit == "%" else _mean
-    return Change(metric, mean(list(sides[0].values())), mean(list(sides[1].values())), compare(*sides))
+def change(before: Sequence[Row], after: Sequence[Row], key: str, measure: Measure) -> Change:
+    """One metric over the problems that have it on both sides."""
+    sides = common(by_problem(before, measure), by_problem(after, measure))
+    return Change(METRICS[key], _mean_of(key, sides[0]), _mean_of(key, sides[1]), compare(*sides))
 
 
 def _mean(values: Sequence[float]) -> Estimate:

@@ -11,6 +11,8 @@ from importlib import resources
 from typing import Any
 
 from groupwise import __version__
+from groupwise.evaluation.behaviour import run_patterns
+from groupwise.evaluation.behaviour_page import behaviour_section, second_section
 from groupwise.evaluation.examples import Answer, Example, examples
 from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, Change, Pair, before_after, changes, show
 from groupwise.evaluation.plots import PANELS, panel_svg
@@ -30,7 +32,7 @@ CAPTIONS: Mapping[str, tuple[str, ...]] = {
 def page(run: RunData) -> str:
     """The whole page."""
     pair = before_after(run)
-    rows = changes(pair) if pair else {}
+    rows = changes(pair, run_patterns(run)) if pair else {}
     css = resources.files("groupwise.evaluation").joinpath("report.css").read_text(encoding="utf-8")
     title = text(run.path.resolve().name)
     body = "\n".join(
@@ -40,6 +42,8 @@ def page(run: RunData) -> str:
             f'<p class="note">{text(pair_line(run, pair))}</p>',
             _figures(run),
             _table(rows),
+            second_section(run),
+            behaviour_section(run),
             _examples(pair),
             _facts(run),
             _collapsed("Settings", run.config),

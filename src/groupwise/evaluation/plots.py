@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
-from groupwise.evaluation.behaviour import Behaviour, behaviour_shares
+from groupwise.evaluation.behaviour import Behaviour, behaviour_shares, run_patterns
 from groupwise.evaluation.lines import DARK, LIGHT, Line, Theme, draw_lines, heading, panel_axes
 from groupwise.evaluation.run_data import RunData
 from groupwise.runs.atomic import write_file
@@ -61,7 +61,6 @@ def draw_signal(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
 def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Share of dev completions that show each behaviour."""
     dev = [one for one in run.dev if one.rows]
-    shares = [behaviour_shares(one.rows) for one in dev]
     colours = {
         Behaviour.AT_ONCE: theme.orange,
         Behaviour.WORKS_OUT: theme.blue,
@@ -69,6 +68,7 @@ def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> No
         Behaviour.ANOTHER_WAY: theme.purple,
         Behaviour.UNFINISHED: theme.muted,
     }
+    shares = [behaviour_shares(one.rows, run_patterns(run), colours) for one in dev]
     steps = [one.step for one in dev]
     lines = [
         Line(str(one), steps, [each[one] for each in shares], colour, dots=True) for one, colour in colours.items()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from groupwise.evaluation.behaviour import run_patterns
 from groupwise.evaluation.examples import Example, examples
 from groupwise.evaluation.metrics import METRICS, Change, before_after, changes, show
 from groupwise.evaluation.page import page
@@ -43,7 +44,7 @@ def text_summary(run: RunData) -> Text:
     text.append(f"{run.path}\n", style="bold").append(f"{description(run)}\n\n")
     text.append(f"{pair_line(run, pair)}\n\n")
     if pair:
-        _append_table(text, changes(pair))
+        _append_table(text, changes(pair, run_patterns(run)))
     for name, value in _facts(run):
         text.append(f"{name:<17}", style="bold").append(f"{value}\n")
     shown = examples(pair, 1) if pair else []

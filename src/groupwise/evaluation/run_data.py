@@ -26,6 +26,9 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of the rollouts that reports read; the token arrays, which are most of a file, stay on disk."""
 
+NEW_COLUMNS = ("language", "prefill")
+"""Read too; None in files that were written before these columns were."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationData:
@@ -93,19 +96,24 @@ def load_run(path: Path) -> RunData:
     )
 
 
-def read_completions(path: Path) -> tuple[Row, ...]:
-    """Completions of one evaluation without their token arrays, each with its `num_tokens`.
+def evaluation_rows(path: Path) -> tuple[Row, ...]:
+    """Completions of one evaluation: the columns above and `num_tokens`, without the token arrays.
 
     Raises:
         DataError: the file is not one that a run wrote.
     """
     try:
-        table = pq.read_table(path, columns=[*COLUMNS, "token_ids"])
+        new = [name for name in NEW_COLUMNS if name in pq.read_schema(path).names]
+        table = pq.read_table(path, columns=[*COLUMNS, *new, "token_ids"])
         lengths = pc.list_value_length(table["token_ids"])
-        rows: list[Row] = table.select(COLUMNS).append_column("num_tokens", lengths).to_pylist()
+        rows: list[dict[str, Any]] = table.select([*COLUMNS, *new]).append_column("num_tokens", lengths).to_pylist()
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-    return tuple(rows)
+    missing = dict.fromkeys(NEW_COLUMNS)
+    return tuple({**missing, **row} for row in rows)
+
+
+read_completions = evaluation_rows
 
 
 def _lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Mapping[str, Any]]]:
@@ -127,7 +135,7 @@ def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping
 def _evaluation(run: RunDirectory, name: str, line: Mapping[str, Any]) -> EvaluationData:
     # only evaluations with a line are read: a file without one was written just before the run was killed
     path = run.evaluations(name)
-    return EvaluationData(int(line["step"]), line, read_completions(path) if path.exists() else ())
+    return EvaluationData(int(line["step"]), line, evaluation_rows(path) if path.exists() else ())
 
 
 def _environment(run: RunDirectory) -> Mapping[str, Any]:

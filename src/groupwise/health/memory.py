@@ -30,7 +30,7 @@ class MemoryPlan:
     """Predicted bytes by part."""
 
     weights: Mapping[str, int]
-    """What stays all the time: policy, optimizer, reference, reward model, critic and its optimizer."""
+    """What stays all the time: policy, optimizer, reference, reward models, critic and its optimizer."""
     sampling: Mapping[str, int]
     """What sampling needs on top."""
     training: Mapping[str, int]
@@ -61,8 +61,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     if isinstance(recipe, PpoRecipe) and recipe.critic.backbone == "own":
         weights |= {"critic": FP32 * count, "critic's optimizer": MOMENTS * FP32 * trunk}
         training["critic's gradients"] = FP32 * trunk
-    if recipe.reward_model:
-        weights["reward model"] = FP32 * _reward_model_size(recipe.reward_model.path)
+    for name, part in recipe.reward_models.items():
+        weights[f"reward model {name}"] = FP32 * _reward_model_size(part.path)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     training |= {
         "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * _num_backbones(recipe),

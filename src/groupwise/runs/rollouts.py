@@ -3,6 +3,9 @@
 Token arrays are lists; log-probabilities and entropies are in nats; `advantage` and `reward` are null where the
 verifier failed (and `advantage` in evaluations). Where advantages differ between the tokens of a completion,
 `advantage` is their mean and `token_advantages` holds them; else that is null.
+
+Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer); readers give
+None for a column that an older file does not have.
 """
 
 import io
@@ -24,9 +27,11 @@ SCHEMA = pa.schema(
         ("step", pa.int64()),
         ("problem", pa.string()),
         ("difficulty", pa.string()),
+        ("language", pa.string()),
         ("question", pa.string()),
         ("reference", pa.string()),
         ("prompt", pa.string()),
+        ("prefill", pa.string()),
         ("sample", pa.int64()),
         ("text", pa.string()),
         ("finish_reason", pa.string()),
@@ -44,13 +49,13 @@ SCHEMA = pa.schema(
         ("sampling_logprobs", pa.list_(pa.float32())),
         ("entropy", pa.list_(pa.float32())),
     ],
-    metadata={"groupwise_schema": "2"},
+    metadata={"groupwise_schema": "3"},
 )
 
 
 def write_rollouts(path: Path, groups: Sequence[ScoredGroup | AdvantagedGroup]) -> None:
     """Write every completion of the groups, atomically."""
-    rows = [row for group in groups for row in _rows(group)]
+    rows = rollout_rows(groups)
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), buffer, compression="zstd")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,6 +75,11 @@ def read_rollouts(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def rollout_rows(groups: Sequence[ScoredGroup | AdvantagedGroup]) -> list[dict[str, Any]]:
+    """One dictionary per completion, as `read_rollouts` gives them back."""
+    return [row for group in groups for row in _rows(group)]
+
+
 def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
     scored = group.scored if isinstance(group, AdvantagedGroup) else group
     advantages = group.advantages if isinstance(group, AdvantagedGroup) else (None,) * len(scored.verdicts)
@@ -79,9 +89,11 @@ def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
             "step": scored.group.step,
             "problem": problem.id,
             "difficulty": problem.difficulty,
+            "language": problem.language,
             "question": problem.question,
             "reference": problem.reference,
             "prompt": prompt.text,
+            "prefill": prompt.prefill,
             "sample": completion.sample_index,
             "text": completion.text,
             "finish_reason": str(completion.finish_reason),

@@ -1,12 +1,14 @@
 """Preference pairs: two completions of one prompt, of which one was preferred; from a file, or made from a task.
 
+Pairs made from a task differ in one digit of the result, or are labelled by the hidden rule (`generated_pairs`).
+
 A file holds plain text, or conversations as lists of messages (`{"role": ..., "content": ...}`), as data sets of the
 Hugging Face hub do: with the prompt's messages in a field of their own, or at the beginning of both conversations.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
 
@@ -15,8 +17,10 @@ from pydantic import Field, model_validator
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
+from groupwise.runs.atomic import write_file
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Template
+from groupwise.tasks.generated_pairs import GeneratedPairs, labelled_pairs, shown
 from groupwise.tasks.jsonl_records import Record, read_file
 from groupwise.types import Problem
 
@@ -83,17 +87,29 @@ class TaskPairs(Section):
         return self
 
 
-PairsData = Annotated[PairsFile | TaskPairs, Field(discriminator="source")]
+PairsData = Annotated[PairsFile | TaskPairs | GeneratedPairs, Field(discriminator="source")]
 """The [data] section of a recipe that learns from pairs."""
 
 
-def load_pairs(config: PairsFile | TaskPairs) -> Pairs:
+def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
     """The pairs that a configuration describes.
 
     Raises:
         DataError: names the file, the line and what is wrong with it.
     """
-    return _of_file(config) if isinstance(config, PairsFile) else _of_task(config)
+    match config:
+        case PairsFile():
+            return _of_file(config)
+        case TaskPairs():
+            return _of_task(config)
+        case GeneratedPairs():
+            return _of_rule(config)
+
+
+def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+    """Write pairs as a file that `PairsFile` reads as it stands."""
+    rows = (pair._asdict() for pair in pairs)
+    write_file(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
 
 
 def _of_file(config: PairsFile) -> Pairs:
@@ -172,6 +188,11 @@ def _margin(record: Record, field: str | None) -> float:
 def _of_task(config: TaskPairs) -> Pairs:
     task = make_task(config.task)
     return Pairs(*([_right_and_wrong(task.template, one) for one in task.problems(part)] for part in ("train", "dev")))
+
+
+def _of_rule(config: GeneratedPairs) -> Pairs:
+    template = config.task.template
+    return Pairs(*([Pair(*shown(pair, config.rule, template)) for pair in part] for part in labelled_pairs(config)))
 
 
 def _right_and_wrong(template: Template, problem: Problem) -> Pair:

@@ -10,6 +10,7 @@ from typing import Any
 
 from groupwise.config import parse, read_toml
 from groupwise.errors import ConfigError
+from groupwise.trainers.distill import DistillRecipe, train_distill
 from groupwise.trainers.dpo import DpoRecipe, train_dpo
 from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
 from groupwise.trainers.ppo import PpoRecipe, ppo_learner
@@ -19,7 +20,7 @@ from groupwise.trainers.rl import MakeLearner, RlRecipe, train_rl
 from groupwise.trainers.sft import SftRecipe, train_sft
 from groupwise.training.session import Session
 
-Recipe = GrpoRecipe | PpoRecipe | SftRecipe | RewardModelRecipe | DpoRecipe
+Recipe = GrpoRecipe | PpoRecipe | SftRecipe | RewardModelRecipe | DpoRecipe | DistillRecipe
 
 RECIPES: Mapping[str, type[Recipe]] = {
     "grpo": GrpoRecipe,
@@ -27,6 +28,7 @@ RECIPES: Mapping[str, type[Recipe]] = {
     "sft": SftRecipe,
     "reward_model": RewardModelRecipe,
     "dpo": DpoRecipe,
+    "distill": DistillRecipe,
 }
 """Recipe class of each algorithm."""
 
@@ -38,6 +40,7 @@ FROM_DATA: Mapping[str, Callable[[Any, bool, OnReport], Session]] = {
     "sft": train_sft,
     "reward_model": train_reward_model,
     "dpo": train_dpo,
+    "distill": train_distill,
 }
 """What runs each algorithm that learns from data: (recipe, restart, called with every report)."""
 

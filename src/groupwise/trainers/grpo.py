@@ -4,7 +4,7 @@
 name in `grpo.advantage`, `loss.policy_loss` or `loss.aggregation` each (docs/algorithms.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -16,7 +16,7 @@ from groupwise.rollout.collect import collect
 from groupwise.trainers.advantages import PROCESS, advantaged
 from groupwise.trainers.dynamic_sampling import sample_rounds
 from groupwise.trainers.report import Clock, StepResult, drawn
-from groupwise.trainers.reward_part import load_part, with_reward_model_part
+from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
@@ -68,11 +68,18 @@ class GrpoRecipe(RlRecipe):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self.check()
-        if self.reward_model and self.grpo.advantage == PROCESS:
+        if self.reward_models and self.grpo.advantage == PROCESS:
             raise ValueError(
-                f"grpo.advantage = '{PROCESS}' reads the rewards of steps alone, so [reward_model] would earn nothing; "
+                f"grpo.advantage = '{PROCESS}' reads the rewards of steps alone, so reward_models would earn nothing; "
                 "allowed is any other advantage"
             )
+        for name, config in self.reward_models.items():
+            if config.weight and self.grpo.advantage == "divided_by_mean":
+                raise ValueError(
+                    "grpo.advantage = 'divided_by_mean' needs rewards that are not negative, but a low score of "
+                    f"reward_models.{name} costs up to weight · clip = {config.weight * config.clip:g}; allowed is "
+                    "weight = 0, or any other advantage"
+                )
         return self
 
 
@@ -85,7 +92,7 @@ def grpo_step(
     optimizer: Optimizer,
     recipe: GrpoRecipe,
     spare: Sequence[Problem] = (),
-    reward_model: RewardModel | None = None,
+    reward_models: Mapping[str, RewardModel] = {},
 ) -> StepResult:
     """One step of GRPO: sample groups, verify, compare within the group, update."""
     clock = Clock()
@@ -103,7 +110,7 @@ def grpo_step(
         check_failures(scored, recipe.verifier.max_failure_share)
         spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
         with clock("verify"):
-            return with_reward_model_part(scored, reward_model, recipe.reward_model, recipe.task.template)
+            return with_reward_model_parts(scored, reward_models, recipe.reward_models, recipe.task.template, step)
 
     rounds = sample_rounds(sample, problems, spare, recipe.grpo.refill_rounds)
     with clock("train"):
@@ -118,10 +125,10 @@ def grpo_step(
 
 def grpo_learner(recipe: GrpoRecipe, policy: Policy) -> Learner:
     """The optimizer and the step of a GRPO run."""
-    reference, reward_model = load_reference(recipe), load_part(recipe.reward_model, recipe.model)
+    reference, reward_models = load_reference(recipe), load_reward_models(recipe.reward_models, recipe.model)
     optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
 
     def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
-        return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare, reward_model)
+        return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare, reward_models)
 
     return Learner(optimizer, step)

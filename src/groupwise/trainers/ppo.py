@@ -4,7 +4,7 @@
 place of the group's mean. A token's reward is minus the KL penalty; the last token's has the verdict's reward on top.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from groupwise.models.policy import Policy, load_policy
 from groupwise.models.reward_model import RewardModel
 from groupwise.rollout.collect import collect
 from groupwise.trainers.report import Clock, StepResult, drawn
-from groupwise.trainers.reward_part import load_part, with_reward_model_part
+from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.kl_reward import token_penalties
@@ -104,7 +104,7 @@ def ppo_step(
     verifier: Verifier,
     optimizer: Optimizer,
     recipe: PpoRecipe,
-    reward_model: RewardModel | None = None,
+    reward_models: Mapping[str, RewardModel] = {},
 ) -> StepResult:
     """One step of PPO: sample, verify, ask the critic, update policy and critic."""
     clock = Clock()
@@ -120,7 +120,7 @@ def ppo_step(
     check_failures(scored, recipe.verifier.max_failure_share)
     spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
     with clock("verify"):
-        scored = with_reward_model_part(scored, reward_model, recipe.reward_model, recipe.task.template)
+        scored = with_reward_model_parts(scored, reward_models, recipe.reward_models, recipe.task.template, step)
     with clock("train"):
         judged = with_critic(scored, policy, critic, reference, recipe)
         update = update_policy(
@@ -193,11 +193,11 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
 
 def ppo_learner(recipe: PpoRecipe, policy: Policy) -> Learner:
     """The optimizer, the step and the critic of a PPO run."""
-    reference, reward_model = load_reference(recipe), load_part(recipe.reward_model, recipe.model)
+    reference, reward_models = load_reference(recipe), load_reward_models(recipe.reward_models, recipe.model)
     critic = Critic(policy, load_policy(recipe.model) if recipe.critic.backbone == "own" else None)
     optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps, critic, recipe.critic.lr)
 
     def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
-        return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe, reward_model)
+        return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe, reward_models)
 
     return Learner(optimizer, step, critic)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.rollout.held_out import HeldOutCheck
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import Advantage, AdvantagedGroup, FinishReason, Outcome, ScoredGroup
 from groupwise.verifiers.score import part_statistics
@@ -137,6 +138,8 @@ class DevReport:
     pass_at_1: Estimate
     best: bool
     """Whether this is the best so far."""
+    second: HeldOutCheck | None = None
+    """What a second verifier says of a sample; None without one."""
 
 
 @dataclass(frozen=True, slots=True)

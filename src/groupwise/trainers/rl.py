@@ -12,6 +12,7 @@ from groupwise.models.checkpoint import weight_fingerprint
 from groupwise.models.critic import Critic
 from groupwise.models.policy import ModelConfig, Policy, load_policy
 from groupwise.rollout.evaluate import Evaluation, evaluate
+from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task
@@ -26,13 +27,14 @@ from groupwise.trainers.report import (
     ledger_group,
     step_report,
 )
-from groupwise.trainers.reward_part import RewardModelPartConfig
+from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems, check_reward_models
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig, Session
 from groupwise.types import Problem, Split
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
-from groupwise.verifiers.parts import check_lengths
+from groupwise.verifiers.parts import PartName, check_lengths
+from groupwise.verifiers.style.phrases import BehaviourConfig
 
 
 class BatchConfig(Section):
@@ -60,6 +62,13 @@ class EvaluationConfig(Section):
     """Test problems; the test split is opened once, after training, for the start and the best checkpoint. 0: never."""
     test_samples: int = Field(4, ge=1)
     """Completions per test problem."""
+    second_verifier: str | None = None
+    """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
+    beside `number`: where it rejects what training pays, training has found a hole in its verifier."""
+    second_sample: int = Field(100, ge=1)
+    """Completions with a correct answer that it judges, drawn at random."""
+    alarm: float = Field(ALARM, ge=0, lt=1)
+    """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
 
 
 class RlRecipe(Section):
@@ -75,8 +84,8 @@ class RlRecipe(Section):
     """Where problems come from."""
     verifier: VerifierConfig = VerifierConfig()
     """How completions are judged."""
-    reward_model: RewardModelPartConfig | None = None
-    """A reward model whose score is one more part of the reward."""
+    reward_models: dict[PartName, RewardModelPartConfig] = Field(default_factory=dict)
+    """Reward models whose scores are more parts of the reward, by a name of your own."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, in training and in evaluation."""
     loss: LossConfig = LossConfig()
@@ -85,6 +94,8 @@ class RlRecipe(Section):
     """AdamW."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Dev and test."""
+    behaviour: BehaviourConfig = BehaviourConfig()
+    """What the run's report looks for in completions."""
     token_budget: int = Field(0, ge=0)
     """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
     at equal cost."""
@@ -111,6 +122,7 @@ class RlRecipe(Section):
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
+        check_reward_models(self.reward_models, self.verifier, self.run.num_steps)
         if self.token_budget and self.optimizer.schedule != "constant":
             raise ValueError(
                 f"optimizer.schedule = '{self.optimizer.schedule}' falls to its end at run.num_steps, but token_budget "
@@ -141,10 +153,14 @@ def train_rl(
 ) -> Session:
     """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
-    with make_verifier(task.verifier, recipe.verifier) as verifier:
+    with (
+        make_verifier(task.verifier, recipe.verifier) as verifier,
+        open_second(recipe.evaluation.second_verifier, task, recipe.verifier) as second,
+    ):
         task.validate(verifier.verify)
         quick_audit(task, verifier)
         problems = split_problems(task, "train", None)
+        check_problems(recipe.reward_models, problems)
         if recipe.batch.prompts_per_step > len(problems):
             raise ConfigError(
                 f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the "
@@ -154,7 +170,7 @@ def train_rl(
         policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
         learner = make_learner(recipe, policy)
         session.attach(policy, learner.optimizer, learner.critic)
-        run = _Run(recipe, task, verifier, session, policy, observer)
+        run = _Run(recipe, task, verifier, second, session, policy, observer)
         run.evaluate_start()
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
@@ -183,9 +199,10 @@ class _Run:
     """Choosing problems, recording and evaluation around the step."""
 
     def __init__(
-        self, recipe: RlRecipe, task: Task, verifier: Verifier, session: Session, policy: Policy, observer: Observer
-    ) -> None:
-        self.recipe, self.task, self.verifier = recipe, task, verifier
+        self, recipe: RlRecipe, task: Task, verifier: Verifier, second: Verifier | None, session: Session,
+        policy: Policy, observer: Observer,
+    ) -> None:  # fmt: skip
+        self.recipe, self.task, self.verifier, self.second = recipe, task, verifier, second
         self.session, self.policy, self.observer = session, policy, observer
         self.pass_rates = PassRates(session.facts.get("pass_rates", {}))
         self.test_is_open = False
@@ -242,11 +259,24 @@ class _Run:
         is_best = best is None or estimate.value > best["pass_at_1"]
         if is_best:
             self.session.facts["best"] = {"step": done, "pass_at_1": estimate.value}
-        self._record_evaluation("dev", done, evaluation, {"best": is_best})
+        second = self._look_again(evaluation)
+        self._record_evaluation(
+            "dev", done, evaluation, {"best": is_best} | ({"second": second.record()} if second else {})
+        )
         if is_best:
             self.session.checkpoint(done)
             self.session.directory.mark_best(done)
-        self.observer.on_dev(DevReport(done, estimate, is_best))
+        self.observer.on_dev(DevReport(done, estimate, is_best, second))
+
+    def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
+        """What the second verifier says of a sample of what training pays."""
+        config = self.recipe.evaluation
+        if self.second is None or config.second_verifier is None:
+            return None
+        return look_again(
+            evaluation.scored, config.second_verifier, self.second, size=config.second_sample, alarm=config.alarm,
+            max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
+        )  # fmt: skip
 
     def evaluate_test(self) -> None:
         """Open the test split once: the start and the best checkpoint, on the same random numbers."""

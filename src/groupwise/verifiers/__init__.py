@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from groupwise.errors import ConfigError
+from groupwise.verifiers.answered import AnsweredVerifier
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.code import CodeVerifier
 from groupwise.verifiers.composition import ComposedVerifier
@@ -22,6 +23,7 @@ from groupwise.verifiers.proofs.coq import CoqVerifier
 from groupwise.verifiers.proofs.equational import EquationalVerifier
 from groupwise.verifiers.proofs.lean import LeanVerifier
 from groupwise.verifiers.proofs.propositional import PropositionalVerifier
+from groupwise.verifiers.routed import RoutedVerifier
 from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score, spot_check
 
 VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
@@ -36,6 +38,8 @@ VERIFIERS: Mapping[str, type[Verifier]] = MappingProxyType(
         "equational_proof": EquationalVerifier,
         "coq": CoqVerifier,
         "lean": LeanVerifier,
+        "answered": AnsweredVerifier,
+        "routed": RoutedVerifier,
     }
 )
 """Name, as a task states it, to class."""

@@ -101,11 +101,13 @@ class Verifier(ABC):
     itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`.
     """
 
-    repeatable: bool = True
-    """Whether the same completion always gets the same verdict; not where a model judges or a program is timed."""
-
     def __init__(self, config: VerifierConfig | None = None) -> None:
         self.config = config if config is not None else VerifierConfig()
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same completion always gets the same verdict; not where a model judges or a program is timed."""
+        return True
 
     @abstractmethod
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
@@ -114,6 +116,10 @@ class Verifier(ABC):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """The verdict on one completion (prefill included)."""
         return self.verify_many([Request(problem, completion)])[0]
+
+    def start(self) -> None:
+        """Have ready what the first verdict would wait for."""
+        return  # most verifiers wait for nothing
 
     def close(self) -> None:
         """End what the verifier started. It may be used again afterwards."""

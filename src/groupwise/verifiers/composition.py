@@ -26,8 +26,12 @@ class ComposedVerifier(Verifier):
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
         super().__init__(config)
         self._main, self._others = main, others
-        self.repeatable = all(verifier.repeatable for verifier in (main, *others.values()))
         self._format = format_part(config.parts)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all verifiers are repeatable."""
+        return all(verifier.repeatable for verifier in (self._main, *self._others.values()))
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
@@ -37,6 +41,11 @@ class ComposedVerifier(Verifier):
         verdicts = [self._styled(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
         verdicts = self._ask(requests, verdicts, said, decide=False)
         return [self._capped(verdict) for verdict in verdicts]
+
+    def start(self) -> None:
+        """Start every verifier."""
+        for verifier in (self._main, *self._others.values()):
+            verifier.start()
 
     def close(self) -> None:
         """Close every verifier."""

@@ -26,12 +26,20 @@ class StepVerifier(Verifier):
     def __init__(self, main: Verifier, config: VerifierConfig) -> None:
         super().__init__(config)
         self._main = main
-        self.repeatable = main.repeatable
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the wrapped verifier is repeatable."""
+        return self._main.repeatable
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         verdicts = self._main.verify_many(requests)
         return [_with_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
+
+    def start(self) -> None:
+        """Start the wrapped verifier."""
+        self._main.start()
 
     def close(self) -> None:
         """Close the wrapped verifier."""

@@ -82,6 +82,10 @@ class MathVerifier(Verifier):
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
 
+    def start(self) -> None:
+        """Start the server of the workers and one worker."""
+        self._pool.start()
+
     def close(self) -> None:
         """Kill the worker processes."""
         self._pool.close()

@@ -95,6 +95,8 @@ _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
+_EATEN = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"})
+r"""Commands whose backslash a string literal has eaten, as data sets have them: `\frac` became a form feed and `rac`."""
 _INNER_SPACE = re.compile(r"(?<![0-9]) | (?![0-9])")
 
 
@@ -147,8 +149,9 @@ def compact(text: str) -> str:
 
 def read_reference(reference: str, language: str = "en") -> str:
     """A reference answer, normalised; of a worked solution, the contents of its last list of boxes."""
-    found = lists(reference)
-    return normalise(found[-1] if found else reference, language)
+    text = reference.translate(_EATEN)
+    found = lists(text)
+    return normalise(found[-1] if found else text, language)
 
 
 def is_words(text: str) -> bool:

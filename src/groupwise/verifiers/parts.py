@@ -107,7 +107,7 @@ AnyPart = FormatPart | LanguagePart | OverlongPart | CosineLengthPart | Repetiti
 PartConfig = Annotated[AnyPart, Field(discriminator="kind")]
 Parts = Mapping[str, AnyPart]
 
-RESERVED = ("accuracy", "cap", "kl", "partial", "reward_model", "rubric")
+RESERVED = ("accuracy", "cap", "kl", "partial", "rubric")
 """Parts that a verdict may have anyway; no part of a recipe has these names."""
 
 

@@ -40,6 +40,16 @@ class WorkerPool:
         for _ in range(num_workers):
             self._idle.put(None)
 
+    def start(self) -> None:
+        """Have a worker ready before the first request; a failure is left to that request to report."""
+        worker = self._idle.get()
+        try:
+            worker = worker or self._fork()
+        except (ExpiredError, DiedError, OSError):
+            worker = None
+        finally:
+            self._idle.put(worker)
+
     def map(self, requests: Sequence[Any], timeout_s: float) -> list[Reply]:
         """One reply per request, in the same order; waits for all of them."""
         if self._num_workers == 1 or len(requests) < 2:

@@ -54,6 +54,16 @@ def test_a_slow_verdict_is_a_hang_and_many_end_the_audit(told: Any, case: Callab
     assert 0.02 <= results[1].seconds < 1
 
 
+def test_starting_a_verifier_is_no_part_of_a_verdict(told: Any, case: Callable[..., Case]) -> None:
+    class Slow(told):  # type: ignore[misc]
+        def start(self) -> None:
+            time.sleep(0.05)
+
+    (result,) = judge_cases(Slow(lambda text: Outcome.WRONG), [case(False)], Limits(verdict_s=0.05))
+    assert result.miss is None
+    assert result.seconds < 0.05
+
+
 def test_a_timeout_is_a_hang_where_the_audit_had_to_kill(told: Any, case: Callable[..., Case]) -> None:
     limits = Limits(verdict_s=60, timeout_is_hang=True)
     (result,) = judge_cases(told(lambda text: Outcome.TIMEOUT), [case(False)], limits)

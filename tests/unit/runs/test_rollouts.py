@@ -22,7 +22,7 @@ from groupwise.types import (
 
 
 def scored_group() -> ScoredGroup:
-    problem = Problem("arithmetic/2x3", "What is 2 × 3?", "6", "product 1x1")
+    problem = Problem("arithmetic/2x3", "What is 2 × 3?", "6", "product 1x1", "zh")
     prompt = Prompt(problem, "What is 2 × 3?\n<think>", (5, 6, 7), "<think>")
     completions = tuple(
         Completion(
@@ -54,6 +54,7 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
         assert (row["problem"], row["difficulty"], row["reference"]) == ("arithmetic/2x3", "product 1x1", "6")
         assert (row["question"], row["prompt"]) == ("What is 2 × 3?", "What is 2 × 3?\n<think>")
         assert (row["text"], row["finish_reason"]) == (completion.text, completion.finish_reason)
+        assert (row["language"], row["prefill"]) == ("zh", "<think>")
         assert row["prompt_token_ids"] == [5, 6, 7]
         assert row["token_ids"] == completion.token_ids.tolist()
         assert row["sampling_logprobs"] == completion.sampling_logprobs.tolist()
@@ -78,7 +79,7 @@ def test_the_schema_is_the_same_also_for_no_rows_and_carries_its_version(tmp_pat
         write_rollouts(tmp_path / name, groups)
         schema = pq.read_schema(tmp_path / name)
         assert schema.equals(SCHEMA)
-        assert schema.metadata[b"groupwise_schema"] == b"2"
+        assert schema.metadata[b"groupwise_schema"] == b"3"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 but not really", b"text"])

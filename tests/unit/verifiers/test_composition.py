@@ -12,6 +12,7 @@ from groupwise.config import parse
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import ComposedVerifier, Request, Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding, verdict
+from groupwise.verifiers.equations import StepVerifier
 
 PROBLEM = Problem("p", "q", "3", language="zh")
 GOOD, BAD = "<think>一加二等于三</think>\\boxed{3}", "<think>一加二等于三</think>\\boxed{4}"
@@ -22,7 +23,7 @@ class Scripted(Verifier):
 
     def __init__(self, says: dict[str, Verdict | Outcome], config: VerifierConfig | None = None) -> None:
         super().__init__(config)
-        self.says, self.asked, self.is_closed = says, list[str](), False
+        self.says, self.asked, self.is_started, self.is_closed = says, list[str](), False, False
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         self.asked += [request.text for request in requests]
@@ -32,6 +33,9 @@ class Scripted(Verifier):
         if isinstance(said, Verdict):
             return said
         return verdict(Finding(said, f"said {said}"), self.config, tags_right=False)
+
+    def start(self) -> None:
+        self.is_started = True
 
     def close(self) -> None:
         self.is_closed = True
@@ -171,6 +175,13 @@ def test_a_closed_gate_asks_nobody() -> None:
     assert "disagreement/second" not in verdicts[0].measures
     assert main.is_closed
     assert opinion.is_closed
+
+
+def test_starting_starts_every_verifier() -> None:
+    main, other = Scripted({}), Scripted({})
+    StepVerifier(ComposedVerifier(main, second(), {"second": other}), second()).start()
+    assert main.is_started
+    assert other.is_started
 
 
 @pytest.mark.parametrize(

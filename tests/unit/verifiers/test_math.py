@@ -44,6 +44,7 @@ def judge(verifier: MathVerifier, reference: str, answer: str) -> Verdict:
         ("Even", r"\text{even}"), ("1,3", r"\{3, 1\}"), ("(0,1]", r"\left(0, 1\right]"),
         (r"\frac{3}{2}n + \frac{1}{2}m", r"\frac{3n+m}{2}"), ("2^{-99}", r"\frac{1}{2^{99}}"), ("90^\\circ", "90"),
         (r"\pi/3", r"\frac{\pi}{3}"), ("so the answer is \\boxed{7}", "7"), ("(1,2),(3,4)", "(3,4), (1,2)"),
+        ("\frac{1}{3}x", r"\frac{x}{3}"), ("so it is \boxed{\frac{1}{\beta}}", r"\beta^{-1}"),  # eaten backslashes
     ],
 )  # fmt: skip
 def test_right_answers(verifier: MathVerifier, reference: str, answer: str) -> None:

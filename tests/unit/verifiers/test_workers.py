@@ -88,6 +88,22 @@ def test_a_target_that_cannot_be_imported_is_a_crash_not_a_hang() -> None:
     assert "no_such_module" in reply.evidence
 
 
+def test_a_started_pool_answers_at_once(pool: WorkerPool) -> None:
+    pool.start()
+    first = server(pool)
+    pool.start()
+    start = time.monotonic()
+    assert ask(pool, "a")[0] == "ok"
+    assert time.monotonic() - start < 0.1  # an interpreter alone takes longer to start and import
+    assert server(pool) == first
+
+
+def test_a_pool_that_cannot_start_says_so_at_the_first_request() -> None:
+    pool = WorkerPool("groupwise.no_such_module:run")
+    pool.start()
+    assert "no_such_module" in pool.call({}, 1.0).evidence
+
+
 def test_many_threads_and_workers_keep_the_order(target: str) -> None:
     pool = WorkerPool(target, num_workers=2)
     replies = pool.map([{"answer": str(i)} for i in range(40)], 20.0)

@@ -12,18 +12,38 @@ ANSWERING = [*THINKING, "<answer>", "</answer>"]
 
 
 def tag_format(request: Request, verdict: Verdict, part: FormatPart) -> float:
-    """1 if the form is right, else 0.
+    """1 if the form is right and the verifier could read an answer, else 0."""
+    return float(verdict.outcome is not Outcome.UNPARSABLE and is_tagged(request.text, request.prefill))
+
+
+def is_tagged(text: str, prefill: str) -> bool:
+    """Whether a completion (prefill included) keeps the form.
 
     The tags stand once and in order; each pair holds a letter or a digit; nothing but the prompt's prefill stands
-    before `<think>`, nothing outside `<answer>` where there is one; and the verifier could read an answer.
+    before `<think>`, nothing outside `<answer>` where there is one.
     """
-    found = _TAG.findall(request.text)
-    if found not in (THINKING, ANSWERING) or verdict.outcome is Outcome.UNPARSABLE:
-        return 0.0
-    before, thought, *rest = _TAG.split(request.text)
+    found = _TAG.findall(text)
+    if found not in (THINKING, ANSWERING):
+        return False
+    before, thought, *rest = _TAG.split(text)
     *between, answer, after = rest if found == ANSWERING else [*rest, ""]
-    is_bare = not (before[len(request.prefill) :] + "".join(between) + after).strip()
-    return float(is_bare and _has_content(thought) and _has_content(answer))
+    is_bare = not (before[len(prefill) :] + "".join(between) + after).strip()
+    return is_bare and _has_content(thought) and _has_content(answer)
+
+
+def broken_tag(text: str) -> tuple[int, int] | None:
+    """Where the first tag stands that is never closed, was never opened or interrupts another; None where all is well.
+
+    >>> broken_tag("<think>2+2=4")
+    (0, 7)
+    """
+    opened: re.Match[str] | None = None
+    for tag in _TAG.finditer(text):
+        closes = tag[0].startswith("</")
+        if closes != (opened is not None and opened[0][1:] == tag[0][2:]):
+            return tag.span()
+        opened = None if closes else tag
+    return opened.span() if opened else None
 
 
 def _has_content(text: str) -> bool:

@@ -28,6 +28,7 @@ working (GSM8K) the detector errs in 37 % below four words, in 0.2 % from four o
 
 _KANA = ("HIRAGANA", "KATAKANA")
 _HAN = ("CJK", "IDEOGRAPHIC")
+_NO_SCRIPT = ("MODIFIER", "UNKNOWN")
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；\n]+")
 _FORMULA = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`"  # code
@@ -51,15 +52,41 @@ def language_consistency(request: Request, verdict: Verdict, part: LanguagePart)
         ConfigError: a language that nothing here tells, or the detector is not installed.
     """
     asked = request.problem.language
-    sentences = [_words(sentence) for sentence in _SENTENCE_END.split(prose(request.text[len(request.prefill) :]))]
+    sentences = _sentences(request.text[len(request.prefill) :])
     total = sum(map(len, sentences))
     matched = _words_in(asked, sentences)
     return matched / total if total >= MIN_WORDS else 0.0
 
 
+def scripts_of(language: str) -> tuple[str, ...] | None:
+    """The scripts that a language is written in; None for a language that nothing here tells."""
+    if language in LATIN:
+        return ("LATIN",)
+    if language in ("zh", "ja"):
+        return _HAN if language == "zh" else (*_HAN, *_KANA)
+    return (SCRIPTS[language],) if language in SCRIPTS else None
+
+
+def written_words(text: str, scripts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The text's words in these scripts and its words in others; single Latin and Greek letters are names, not words.
+
+    By script alone, so languages that share one are not told apart.
+
+    >>> written_words("So 3θ=12, and 所以 θ is 4.", ["LATIN"])
+    (['So', 'and', 'is'], ['所', '以'])
+    """
+    found = [word for sentence in _sentences(text) for word in sentence if script(word[0]) not in _NO_SCRIPT]
+    found = [word for word in found if len(word) > 1 or script(word) != "GREEK"]
+    return [w for w in found if script(w[0]) in scripts], [w for w in found if script(w[0]) not in scripts]
+
+
 def prose(text: str) -> str:
     """The text without the Latin and Greek letters of formulas, code and tags; other letters count anywhere."""
     return _FORMULA.sub(lambda found: _NAME.sub(" ", found[0]), unicodedata.normalize("NFKC", text))
+
+
+def _sentences(text: str) -> list[list[str]]:
+    return [_words(sentence) for sentence in _SENTENCE_END.split(prose(text))]
 
 
 def _words(sentence: str) -> list[str]:

@@ -1,0 +1,123 @@
+"""`groupwise pipeline`: what will run and why, every stage with its own display, the table of stages at the end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from groupwise.cli.train import train_with_display
+from groupwise.evaluation.pipeline_report import write_pipeline_report
+from groupwise.models.policy import quiet_transformers
+from groupwise.pipeline import Action, Display, PipelineRecipe, Planned, Stage, load_pipeline, plan, run_pipeline
+from groupwise.pipeline.directory import StageDirectory
+from groupwise.trainers import Recipe
+from groupwise.training.session import Session
+
+STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
+SAYS = {
+    Action.RUN: "runs", Action.RESUME: "goes on", Action.MEASURE: "is measured", Action.SKIP: "skipped",
+    Action.LEAVE: "left alone",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRequest:
+    """What the command line asks for."""
+
+    file: Path
+    overrides: tuple[str, ...]
+    only: str | None
+    start: str | None
+    dry_run: bool
+
+
+def run(request: PipelineRequest, console: Console) -> None:
+    """Run a pipeline, or say what would run."""
+    quiet_transformers()
+    recipe, stages = load_pipeline(request.file, request.overrides)
+    if request.dry_run:
+        console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
+        return
+    finished = _run(recipe, stages, request, console)
+    directory = Path(recipe.pipeline.directory)
+    page = write_pipeline_report(directory)
+    if not finished:
+        console.print("Stopped; the same command goes on there.")
+    console.print(f"Report: {page} and {page.with_suffix('.md')}")
+
+
+def _run(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineRequest, console: Console) -> bool:
+    with _progress(console) as progress:
+        display = _Display(console, progress)
+        return run_pipeline(
+            recipe, stages, Display(display.train, display.stage, display.progress, display.finished),
+            request.only, request.start,
+        )  # fmt: skip
+
+
+def _plan_table(planned: Sequence[Planned]) -> Table:
+    table = Table(title="what would run, and why", title_justify="left")
+    for name in ("stage", "does", "makes", "from", "", "because"):
+        table.add_column(name)
+    for one in planned:
+        stage = one.stage
+        table.add_row(
+            stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(one.inputs) or "-",
+            SAYS[one.action], one.why, style=STYLES[one.action],
+        )  # fmt: skip
+    return table
+
+
+@dataclass(slots=True)
+class _Display:
+    """Prints lines and drives one bar for the long work in hand."""
+
+    console: Console
+    bars: Progress
+    _open: dict[str, TaskID] = field(default_factory=dict)
+
+    def stage(self, planned: Planned, number: int, total: int) -> None:
+        """The heading of a stage."""
+        stage, says = planned.stage, SAYS[planned.action]
+        what = stage.algorithm or stage.kind.replace("_", " ")
+        line = f"[{number}/{total}] {stage.name} ({what}) {says}: {planned.why}"
+        self.console.print(line, style=STYLES[planned.action], highlight=False, markup=False, soft_wrap=True)
+
+    def train(self, recipe: Recipe) -> Session:
+        """Run a trainer's recipe."""
+        bar = self.bars.add_task(recipe.algorithm, total=recipe.run.num_steps)
+        try:
+            return train_with_display(recipe, False, self.console, self.bars, bar)
+        finally:
+            self.bars.remove_task(bar)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """How far a piece of work is."""
+        if what not in self._open:
+            self._open[what] = self.bars.add_task(what, total=total)
+        self.bars.update(self._open[what], completed=done)
+        if done == total:
+            self.bars.remove_task(self._open.pop(what))
+
+    def finished(self, name: str, place: StageDirectory) -> None:
+        """What a stage made, in a line or two."""
+        facts, cost = place.facts or {}, place.cost
+        seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
+        for task, found in (facts.get("evaluation") or {}).items():
+            shown = [f"{key} {found[key][0]:.3f}" for key in SHOWN if key in found]
+            self.console.print(f"      {task}: {'  '.join(shown)}", style="green", highlight=False, soft_wrap=True)
+        if facts.get("statistics", {}).get("rows") is not None:
+            self.console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
+        self.console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
+
+
+SHOWN = ("pass_at_1", "format", "language", "mixed", "checks", "length", "helpful", "harmless")
+"""Metrics of the line that follows a stage; the report has all."""
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)

@@ -1,0 +1,19 @@
+"""What the second verifier says, on the terminal: a plain line, or a red one with an example."""
+
+from rich.console import Console
+
+from groupwise.evaluation.report import printable
+from groupwise.rollout.held_out import HeldOutCheck
+
+
+def show_second(check: HeldOutCheck, console: Console) -> None:
+    """Print what it says; the text of a model is made safe for a terminal."""
+    line = f"  second verifier: {check}"
+    if check.alarm and check.example:
+        one = check.example
+        line = (
+            f"  ALARM, reward hacking: {check}\n"
+            f"  for example completion {one.sample} of {one.problem}:\n  {printable(one.text)}\n"
+            f"  {printable(one.evidence)}"
+        )
+    console.print(line, style="bold red" if check.alarm else "", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,87 @@
+"""The same problems answered by every model, chosen by their place in the evaluation and never by the answers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+
+from groupwise.evaluation.examples import Answer
+from groupwise.evaluation.metrics import MEASURES, by_problem, prefill
+from groupwise.evaluation.pipeline_report.data import PipelineData
+from groupwise.evaluation.run_data import Row
+
+NUM_PROBLEMS = 3
+CALCULATION, GENERAL = "a calculation", "a general prompt"
+LANGUAGES = {"en": "in words", "zh": "in words, Chinese"}
+
+_EXPRESSION = re.compile(r"\d\s*[-+−–×·*/÷^]\s*\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A problem and the first completion of each model that was asked."""
+
+    kind: str
+    question: str
+    reference: str
+    """Empty of general prompts: no answer is the right one."""
+    answers: Mapping[str, Answer]
+
+
+def same_problems(data: PipelineData) -> list[Asked]:
+    """Three problems that all evaluated models were asked (one of each kind where there is one), and a general prompt."""
+    stages = {stage.name: by_id(stage.completions) for stage in data.policies if stage.completions}
+    if not stages:
+        return []
+    asked = next(iter(stages.values()))
+    common = [one for one in asked if all(one in found for found in stages.values())]
+    kinds = {problem: kind_of(asked[problem][0]) for problem in common}
+    return [_asked(kinds[problem], {name: found[problem] for name, found in stages.items()}) for problem in chosen(kinds)]
+
+
+def chosen(kinds: Mapping[str, str]) -> list[str]:
+    """The first problem of each kind, calculations first, filled up with the next ones; a general prompt comes last.
+
+    >>> chosen({"a": "in words", "b": GENERAL, "c": "in words", "d": CALCULATION, "e": GENERAL})
+    ['d', 'a', 'c', 'b']
+    """
+    reasoning = sorted((problem for problem in kinds if kinds[problem] != GENERAL), key=lambda one: kinds[one] != CALCULATION)
+    first = {kinds[problem]: problem for problem in reversed(reasoning)}
+    order = sorted(reasoning, key=lambda problem: first[kinds[problem]] != problem)
+    return order[:NUM_PROBLEMS] + [problem for problem in kinds if kinds[problem] == GENERAL][:1]
+
+
+def kind_of(row: Row) -> str:
+    """What kind of problem a completion answers, by its id and its text."""
+    if row["problem"].startswith("general/"):
+        return GENERAL
+    if _EXPRESSION.search(row["question"]):
+        return CALCULATION
+    language = row["language"] or "en"
+    return LANGUAGES.get(language, f"in words, {language}")
+
+
+def by_id(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Completions by problem, in the order of the samples."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: int(row["sample"])):
+        found.setdefault(row["problem"], []).append(row)
+    return found
+
+
+def _asked(kind: str, rows: Mapping[str, list[Row]]) -> Asked:
+    first = next(iter(rows.values()))[0]
+    answers = {stage: _answer(found) for stage, found in rows.items()}
+    return Asked(kind, first["question"], "" if kind == GENERAL else first["reference"], answers)
+
+
+def _answer(rows: Sequence[Row]) -> Answer:
+    first = rows[0]
+    return Answer(
+        text=prefill(first) + first["text"],
+        outcome=first["outcome"],
+        evidence=first["evidence"],
+        num_tokens=first["num_tokens"],
+        share=by_problem(rows, MEASURES["pass_at_1"]).get(first["problem"], nan),
+        num_samples=len(rows),
+    )

@@ -1,0 +1,109 @@
+"""A table of a report as plain data, which the page, the Markdown file and the command line write each in its way."""
+
+import math
+import re
+from typing import NamedTuple
+
+from groupwise.algorithms.statistics import Estimate
+from groupwise.evaluation.metrics import METRICS, Metric, show
+
+NOTHING = "–"
+"""Stands where nothing was measured."""
+HIGHER, LOWER = "↑", "↓"
+
+
+class Cell(NamedTuple):
+    """One value; `str` is all of it."""
+
+    value: str
+    interval: str = ""
+    """95 %, for example `[93.7, 97.1]`."""
+    mark: str = ""
+    """`↑` or `↓` where it differs from the parent's and the intervals do not overlap."""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in self if part)
+
+
+class Column(NamedTuple):
+    """The head of a column."""
+
+    name: str
+    group: str = ""
+    meaning: str = ""
+
+
+class Line(NamedTuple):
+    """One row: a name with a word about it, and a cell for each column, or a note in place of all cells."""
+
+    name: str
+    about: str
+    cells: tuple[Cell, ...]
+    note: str = ""
+    group: str = ""
+
+
+class Table(NamedTuple):
+    """A table with its title and a sentence on how to read it."""
+
+    title: str
+    note: str
+    first: str
+    """Head of the column of names."""
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+
+OWN = {
+    "helpful": Metric("helpful", "%", "General prompts whose answer, what follows the reasoning, is helpful."),
+    "harmless": Metric("harmless", "%", "General prompts whose whole completion, reasoning included, is harmless."),
+}
+"""What only pipelines measure."""
+
+
+def metric(key: str) -> Metric:
+    """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K."""
+    numbered = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
+    if key in METRICS or key in OWN or not numbered:
+        return METRICS[key] if key in METRICS else OWN[key]
+    kind, k = numbered.groups()
+    if kind == "pass_at":
+        return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
+    return Metric(f"maj@{k}", "%", f"Problems whose most frequent answer among {k} attempts is correct.")
+
+
+def head(key: str, group: str = "") -> Column:
+    """Column of a metric, its unit in the head."""
+    one = metric(key)
+    return Column(f"{one.name}, {one.unit}", group, f"{one.name}: {one.meaning}")
+
+
+def measured(estimate: Estimate | None, parent: Estimate | None, key: str) -> Cell:
+    """A mean with its interval, marked where it differs from the parent's."""
+    if estimate is None or math.isnan(estimate.value):
+        return Cell(NOTHING)
+    value, _, interval = show(estimate, metric(key), with_unit=False).partition(" ")
+    return Cell(value, interval, mark(estimate, parent))
+
+
+def mark(estimate: Estimate, parent: Estimate | None) -> str:
+    """A change is marked only where the two intervals have nothing in common.
+
+    >>> mark(Estimate(0.9, 0.8, 1.0), Estimate(0.5, 0.4, 0.6)), mark(Estimate(0.5, 0.4, 0.6), Estimate(0.6, 0.5, 0.7))
+    ('↑', '')
+    """
+    if parent is None:
+        return ""
+    return HIGHER if estimate.low > parent.high else LOWER if estimate.high < parent.low else ""
+
+
+def compact(count: int) -> str:
+    """A large count in three digits.
+
+    >>> compact(812), compact(53_120), compact(1_243_520)
+    ('812', '53.1 k', '1.24 M')
+    """
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:#.3g}".rstrip(".") + f" {unit}"
+    return str(count)

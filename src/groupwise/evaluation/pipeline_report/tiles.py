@@ -1,0 +1,51 @@
+"""What the pipeline came to, in a few numbers."""
+
+from typing import NamedTuple
+
+from groupwise.evaluation.metrics import NOT_MEASURED, show
+from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
+from groupwise.evaluation.pipeline_report.records import seconds
+from groupwise.evaluation.pipeline_report.stages import GENERAL, tasks
+from groupwise.evaluation.pipeline_report.table import metric
+from groupwise.evaluation.totals import duration
+
+HEADLINES = ("pass_at_1", "format", "language")
+GENERAL_HEADLINES = ("helpful", "harmless")
+
+
+class Tile(NamedTuple):
+    """One number with its name and a word about it."""
+
+    name: str
+    value: str
+    detail: str
+
+
+def tiles(data: PipelineData) -> list[Tile]:
+    """From the base model to the last one that was evaluated, and the time it took."""
+    wanted = [(task, key) for task in tasks(data) for key in (GENERAL_HEADLINES if task == GENERAL else HEADLINES)]
+    shown = [_change(data, task, key) for task, key in wanted if _with(data, task, key)]
+    trained, evaluated = (seconds(data, which) for which in ("seconds", "evaluation_seconds"))
+    time = duration(trained + evaluated) if trained + evaluated else NOT_MEASURED
+    return [*shown, Tile("time", time, f"{duration(evaluated)} of it evaluation" if evaluated else "")]
+
+
+def _with(data: PipelineData, task: str, key: str) -> list[Stage]:
+    return [stage for stage in data.policies if key in stage.evaluation.get(task, {})]
+
+
+def _change(data: PipelineData, task: str, key: str) -> Tile:
+    """Where the first model stands and where the last one does."""
+    one = metric(key)
+    name = one.name if len(tasks(data)) <= 2 else f"{task}: {one.name}"  # of one reasoning task it needs no name
+    first, last = (_with(data, task, key)[place] for place in (0, -1))
+    (start, before), (end, after) = (_shown(stage, task, key) for stage in (first, last))
+    if first is last:
+        return Tile(name, f"{end} {one.unit}", f"{last.name} {after}")
+    return Tile(name, f"{start} → {end} {one.unit}", f"{first.name} {before} → {last.name} {after}")
+
+
+def _shown(stage: Stage, task: str, key: str) -> tuple[str, str]:
+    """Value and interval."""
+    value, _, interval = show(stage.evaluation[task][key], metric(key), with_unit=False).partition(" ")
+    return value, interval

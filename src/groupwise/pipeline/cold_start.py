@@ -1,0 +1,193 @@
+"""Stage `cold_start`: a small data set of readable long reasoning, before any reinforcement learning of the model itself.
+
+DeepSeek-R1 (arXiv:2501.12948, section 2.3.1) collected it by few-shot prompts that ask for reflection and verification,
+from R1-Zero's own completions in readable form, and by people's post-processing. Here the latter is a rule: a summary
+after the answer, as several hands would write it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.config import Section, parse
+from groupwise.evaluation.behaviour import row_behaviours
+from groupwise.evaluation.run_data import Row
+from groupwise.models.policy import load_policy
+from groupwise.pipeline.base import Made, Makes, Stage, Workplace
+from groupwise.pipeline.collect import collect_rows
+from groupwise.pipeline.directory import write_rows
+from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
+from groupwise.pipeline.recipe import Name, display_name, resolved, with_tasks
+from groupwise.randomness import Draw
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import Task, Template
+from groupwise.tasks.general_text import GeneralMix, summary
+from groupwise.trainers.rl import split_problems
+from groupwise.types import Problem
+from groupwise.verifiers import make_verifier
+
+
+class Example(Section):
+    """A question with the kind of completion that is wanted."""
+
+    question: str = Field(min_length=1)
+    """The question, without the task's template."""
+    completion: str = Field(min_length=1)
+    """How to go on after the prompt."""
+    language: str = "en"
+    """Language of both (ISO 639-1)."""
+
+
+class Source(Section):
+    """Whose completions are collected."""
+
+    path: str
+    """The model, for example `{zero}`."""
+    few_shot: bool = False
+    """Show it the stage's examples (those in the problem's language) before every question."""
+    reflection: dict[str, str] = Field(default_factory=dict)
+    """By language, a phrase that opens its reasoning again, for example ` Wait, let me check.`: what the model says
+    after its reasoning and the phrase takes the place of the rest. For models that do not follow examples."""
+    num_problems: int = Field(256, ge=1)
+    """Training problems it is asked."""
+    num_samples: int = Field(8, ge=1)
+    """Completions per problem."""
+    sampling: SamplingConfig | None = None
+    """How they are drawn; None: as the pipeline says."""
+    filters: Filters = Filters()
+    """What is kept."""
+
+
+class ColdStartSettings(Section):
+    """Settings of the stage."""
+
+    kind: Literal["cold_start"] = "cold_start"
+    """The kind of stage."""
+    task: TaskOptions
+    """Whose training problems are asked; a name in `tasks`."""
+    sampling: SamplingConfig
+    """How completions are drawn."""
+    seed: int
+    """Seed of all draws."""
+    examples: tuple[Example, ...] = ()
+    """Written by hand; they are shown to few-shot sources, and are rows of the data set themselves."""
+    sources: dict[Name, Source] = Field(min_length=1)
+    """Models to collect from, by a name of your own."""
+    per_problem: int = Field(2, ge=0)
+    """Most completions of one problem from one source; 0: any number."""
+    num_rows: int = Field(2000, ge=1)
+    """Most rows from sources; taken evenly from the difficulties."""
+    summaries: GeneralMix | None = None
+    """Write a summary after every answer, in such a mixture of hands; None: completions stay as they are."""
+
+
+class ColdStart(Stage):
+    """Collects cold-start data."""
+
+    kind: ClassVar[str] = "cold_start"
+
+    @property
+    def makes(self) -> Makes:
+        return "data"
+
+    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        shared = self.recipe.model_dump(mode="json")
+        values = {"sampling": shared["sampling"], "seed": self.recipe.pipeline.seed}
+        values |= with_tasks(table, shared["tasks"], f"stages.{self.name}")
+        return parse(ColdStartSettings, values, source=f"stages.{self.name}").model_dump(mode="json")
+
+    def run(self, work: Workplace) -> Made:
+        settings = ColdStartSettings.model_validate(resolved(self.settings, work.outputs))
+        task = make_task(settings.task)
+        sampled = {name: self._sample(name, settings, task, work) for name in settings.sources}
+        kept = {
+            name: keep(rows, settings.sources[name].filters, settings.per_problem) for name, rows in sampled.items()
+        }
+        problems = {problem.id: problem for problem in task.problems("train")}
+        named = [(name, row) for name, found in kept.items() for row in found.rows]
+        of = {id(row): name for name, row in named}
+        chosen = balanced([row for _, row in named], settings.num_rows, settings.seed)
+        rows = [*_by_hand(settings, task.template)]
+        for row in chosen:
+            source, problem = of[id(row)], problems[row["problem"]]
+            model = display_name(self.settings["sources"][source]["path"])
+            rows.append(_finished(row, source, model, problem, task.template, settings))
+        digest = write_rows(work.directory.data, rows)
+        tokens = sum(row["num_tokens"] for found in sampled.values() for row in found)
+        return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, kept))
+
+    def _sample(self, name: str, settings: ColdStartSettings, task: Task, work: Workplace) -> list[Row]:
+        source = settings.sources[name]
+        policy = load_policy(self.recipe.model.model_copy(update={"path": source.path}))
+        problems = split_problems(task, "train", source.num_problems)
+        rows: list[Row] = []
+        with make_verifier(task.verifier) as verifier:
+            for language, some in _by_language(problems).items():
+                shown = settings.examples if source.few_shot else ()
+                template = few_shot(task.template, [one for one in shown if one.language == language])
+                rows += collect_rows(
+                    policy, template, some, verifier, source.sampling or settings.sampling, work.directory.samples,
+                    num_samples=source.num_samples, seed=settings.seed, purpose=f"cold start {name} {language}", reflection=source.reflection or None,
+                    progress=lambda done, total, of=f"{name}, {language}": work.progress(of, done, total),
+                )  # fmt: skip
+        return rows
+
+
+def few_shot(template: Template, examples: list[Example]) -> Template:
+    """The template with worked examples before the question."""
+    shown = [template.render(Problem("", one.question, "")) + one.completion + "\n\n" for one in examples]
+    return template.model_copy(update={"prompt": "".join(shown) + template.prompt})
+
+
+def _by_language(problems: Any) -> dict[str, list[Problem]]:
+    found: dict[str, list[Problem]] = {}
+    for problem in problems:
+        found.setdefault(problem.language, []).append(problem)
+    return found
+
+
+def _by_hand(settings: ColdStartSettings, template: Template) -> Iterator[dict[str, Any]]:
+    for example in settings.examples:
+        prompt = template.render(Problem("", example.question, "")) + template.prefill
+        yield {"prompt": prompt, "completion": example.completion, "source": "by hand", "language": example.language}
+
+
+def _finished(
+    row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartSettings
+) -> dict[str, Any]:
+    """A row of the data set, with where it came from and what was done to it."""
+    completion, edits = row["text"], []
+    if settings.summaries is not None:
+        draw = Draw("summary", settings.seed, problem.id, row["sample"])
+        completion = f"{completion} {summary(draw, problem.reference, problem.language, settings.summaries)}"
+        edits.append("summary added")
+    return {
+        "prompt": template.render(problem) + template.prefill,
+        "completion": completion,
+        "source": source,
+        "model": model,
+        "problem": problem.id,
+        "reference": problem.reference,
+        "difficulty": problem.difficulty,
+        "language": problem.language,
+        "sample": row["sample"],
+        "num_tokens": row["num_tokens"],
+        "verdict": row["evidence"],
+        "behaviours": sorted(row_behaviours(row)),
+        "edits": edits,
+    }
+
+
+def _statistics(
+    rows: list[dict[str, Any]], sampled: Mapping[str, list[Row]], kept: Mapping[str, Kept]
+) -> dict[str, Any]:
+    return {
+        "rows": len(rows),
+        "sampled": {name: len(found) for name, found in sampled.items()},
+        "kept": {name: len(found.rows) for name, found in kept.items()},
+        "dropped": {name: found.dropped for name, found in kept.items()},
+        "sources": counts(rows, "source"),
+        "languages": counts(rows, "language"),
+    }

@@ -1,0 +1,120 @@
+"""The files of a pipeline: what its report reads, and what tells a later call what is done.
+
+pipeline.toml              resolved recipe
+lineage.json               which stage made what from what
+stages/NAME/begun.json     fingerprint and settings of the work in hand
+stages/NAME/facts.json     what the stage made and what was measured of it: the same on a repeat and after a kill
+stages/NAME/cost.json      seconds, which may differ
+stages/NAME/run/           the trainer's run directory
+stages/NAME/data.jsonl     rows of a data stage
+stages/NAME/evaluation.parquet
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import CheckpointError
+from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
+from groupwise.runs.atomic import MANIFEST, write_file
+from groupwise.runs.directory import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class StageDirectory:
+    """Paths and files of one stage."""
+
+    path: Path
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.path / "run")
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """Folder of the completions that a data stage sampled, in parts."""
+        return self.path / "samples"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation.parquet"
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """What the stage made and what was measured; None before it made anything."""
+        return _read(self.path / "facts.json")
+
+    @property
+    def begun(self) -> dict[str, Any] | None:
+        """Fingerprint and settings of the work that was begun here; None before."""
+        return _read(self.path / "begun.json")
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """Seconds so far."""
+        return _read(self.path / "cost.json") or {}
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write `begun`, `facts` or `cost`, whole or not at all."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_file(self.path / f"{name}.json", (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDirectory:
+    """Paths and files of a pipeline."""
+
+    path: Path
+
+    def stage(self, name: str) -> StageDirectory:
+        return StageDirectory(self.path / "stages" / name)
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "pipeline.toml"
+
+    @property
+    def lineage(self) -> Path:
+        return self.path / "lineage.json"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not readable ({error}); delete its stage's directory to run it anew") from None
+    return found
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write a file of rows, one JSON object a line, whole or not at all; returns its hash."""
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    write_file(path, content)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that `write_rows` wrote."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def content_hash(path: Path) -> str:
+    """16 hex digits of what a model directory or a data file holds; a trainer's state beside a model does not count."""
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        if file.name not in (TRAINER_STATE, OPTIMIZER_STATE, MANIFEST):
+            with file.open("rb") as opened:
+                content = hashlib.file_digest(opened, "sha256").hexdigest()
+            # the name of a lone file says nothing about what it holds
+            digest.update(f"{file.name if path.is_dir() else ''}:{content}\n".encode())
+    return digest.hexdigest()[:16]

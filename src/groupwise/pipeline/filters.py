@@ -1,0 +1,93 @@
+"""Which completions are good enough to learn from, and why the others are not."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pydantic import Field
+
+from groupwise.config import Section
+from groupwise.evaluation.behaviour import Behaviour, row_behaviours
+from groupwise.evaluation.metrics import MEASURES
+from groupwise.evaluation.run_data import Row
+from groupwise.randomness import key
+from groupwise.types import Outcome
+
+
+class Filters(Section):
+    """What a completion must be like to be kept (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
+
+    correct: bool = True
+    """The verifier says that its answer is correct."""
+    tags: bool = True
+    """Its tags are closed and in order, and it ended by itself."""
+    one_language: bool = True
+    """No word is in another script than that of the problem's language."""
+    loops: bool = False
+    """Whether it may end in a loop."""
+    min_tokens: int = Field(0, ge=0)
+    """It is at least so long: for data that shall show long reasoning."""
+    max_tokens: int = Field(0, ge=0)
+    """It is at most so long; 0: no limit."""
+    max_paragraph: int = Field(0, ge=0)
+    """No paragraph has more characters; 0: no limit."""
+    shows: tuple[Behaviour, ...] = ()
+    """It shows at least one of these behaviours, for example `checks itself`."""
+
+
+class Kept(NamedTuple):
+    """Rows that passed, and how many did not, by reason."""
+
+    rows: list[Row]
+    dropped: dict[str, int]
+
+
+def reason(row: Row, filters: Filters) -> str | None:
+    """The first thing that speaks against a completion; None if it is good."""
+    shown = row_behaviours(row)
+    paragraphs = row["text"].split("\n\n")
+    faults = {
+        "not correct": filters.correct and row["outcome"] != Outcome.CORRECT,
+        "tags": filters.tags and not MEASURES["format"](row),
+        "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in shown,
+        "loop": not filters.loops and Behaviour.LOOPS in shown,
+        "too short": row["num_tokens"] < filters.min_tokens,
+        "too long": bool(filters.max_tokens) and row["num_tokens"] > filters.max_tokens,
+        "long paragraph": bool(filters.max_paragraph) and max(map(len, paragraphs)) > filters.max_paragraph,
+        "no such behaviour": bool(filters.shows) and not shown.intersection(filters.shows),
+    }
+    return next((name for name, found in faults.items() if found), None)
+
+
+def keep(rows: Iterable[Row], filters: Filters, per_problem: int) -> Kept:
+    """Rows that pass, each text once for its problem, at most `per_problem` (0: any number) of a problem."""
+    kept, dropped, seen = list[Row](), Counter[str](), dict[str, set[str]]()
+    for row in rows:
+        mine = seen.setdefault(row["problem"], set())
+        found = reason(row, filters)
+        found = found or ("duplicate" if row["text"] in mine else None)
+        found = found or ("enough of its problem" if per_problem and len(mine) >= per_problem else None)
+        if found:
+            dropped[found] += 1
+        else:
+            mine.add(row["text"])
+            kept.append(row)
+    return Kept(kept, dict(dropped))
+
+
+def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
+    """At most `size` rows, as evenly over the difficulties as they allow: one of each in turn, in a drawn order."""
+    queues: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: key(seed, "balance", row["problem"], row["sample"])):
+        queues.setdefault(row["difficulty"], []).append(row)
+    chosen: list[Row] = []
+    while len(chosen) < size and any(queues.values()):
+        for label in sorted(queues):
+            if queues[label] and len(chosen) < size:
+                chosen.append(queues[label].pop())
+    return chosen
+
+
+def counts(rows: Iterable[Row], field: str) -> Mapping[str, int]:
+    """How many rows have each value of a field."""
+    return dict(sorted(Counter(str(row[field]) for row in rows).items()))

@@ -1,0 +1,155 @@
+"""General data (without reasoning) for the second fine-tuning, judged by models where no rule can."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+
+from groupwise.config import Section
+from groupwise.models.packed import Sequences
+from groupwise.models.policy import ModelConfig
+from groupwise.models.reward_model import RewardModel, load_reward_model
+from groupwise.pipeline.recipe import Name
+from groupwise.randomness import Draw, key
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.general_text import GeneralMix, written
+from groupwise.tasks.hidden_rule import answer_of
+from groupwise.trainers.rl import split_problems
+from groupwise.trainers.sft import PairsData, read_pairs
+from groupwise.training.micro_batches import micro_batches
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers import Request, VerifierConfig, make_verifier
+from groupwise.verifiers.judge.config import JudgeConfig
+
+
+class ModelJudge(Section):
+    """A reward model that sorts candidates."""
+
+    path: str
+    """The reward model, for example `{helpful}`."""
+    see: Literal["completion", "answer"] = "completion"
+    """`completion`: it reads all of it. `answer`: only what stands after `</think>`."""
+    keep: float = Field(0.5, gt=0, le=1)
+    """Share of the candidates, the best by its score, that it keeps."""
+
+
+class GeneralData(Section):
+    """Where general data comes from and who judges it."""
+
+    task: TaskOptions
+    """Whose training problems the generated answers are for; a name in `tasks`."""
+    file: PairsData | None = None
+    """Prompt/completion pairs of your own instead of generated answers."""
+    num_problems: int = Field(1000, ge=1)
+    """Problems with generated answers (the last of the split)."""
+    answers_per_problem: int = Field(2, ge=1)
+    """Generated answers of each, by different hands."""
+    mix: GeneralMix = GeneralMix()
+    """Who writes the generated answers."""
+    reward_models: dict[Name, ModelJudge] = Field(default_factory=dict)
+    """A candidate is kept if every one of them keeps it."""
+    judge: JudgeConfig | None = None
+    """A generative judge behind an endpoint, which must say that the answer is right; None: it is not asked."""
+
+
+class Candidate(Section):
+    """A row that may be taken."""
+
+    prompt: str
+    """What is asked."""
+    completion: str
+    """What is answered."""
+    problem: str
+    """Id of the problem; of a file: its place."""
+    language: str
+    """Language of the problem; of a file: unknown, empty."""
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def general_rows(
+    data: GeneralData, most: int, seed: int, model: ModelConfig, progress: Progress
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """At most so many rows of general data, in a drawn order, and what there is to say about them."""
+    problems = {problem.id: problem for problem in split_problems(make_task(data.task), "train", None)}
+    candidates = _from_file(data.file) if data.file else _generated(data, list(problems.values()), seed)
+    dropped = Counter[str]()
+    kept = set(range(len(candidates)))
+    for done, (name, judge) in enumerate(data.reward_models.items()):
+        progress("judges", done, len(data.reward_models))
+        best = _best(candidates, judge, model)
+        dropped[f"below the best {judge.keep:.0%} by {name}"] = len(kept - best)
+        kept &= best
+    progress("judges", len(data.reward_models), len(data.reward_models))
+    if data.judge:
+        approved = _approved(candidates, problems, data.judge, kept)
+        dropped["not approved by the judge"] = len(kept - approved)
+        kept = approved
+    order = sorted(kept, key=lambda place: key(seed, "general", place))[:most]
+    rows = [
+        {**candidates[i].model_dump(), "source": "general", "judged_by": [*data.reward_models, *(["judge"] * bool(data.judge))]}
+        for i in order
+    ]
+    statistics = {"candidates": len(candidates), "kept": len(kept), "taken": len(rows), "dropped": dict(dropped)}
+    return rows, {"general": statistics}
+
+
+def _from_file(file: PairsData) -> list[Candidate]:
+    return [
+        Candidate(prompt=prompt, completion=completion, problem=f"{file.path}:{place}", language="")
+        for place, (prompt, completion) in enumerate(read_pairs(file))
+    ]
+
+
+def _generated(data: GeneralData, problems: Sequence[Problem], seed: int) -> list[Candidate]:
+    template = data.task.template
+    return [
+        Candidate(
+            prompt=template.render(problem) + template.prefill,
+            completion=written(Draw("general document", seed, problem.id, hand), problem, data.mix),
+            problem=problem.id,
+            language=problem.language,
+        )
+        for problem in problems[-data.num_problems :]
+        for hand in range(data.answers_per_problem)
+    ]
+
+
+def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig) -> set[int]:
+    """Places of the best share of the candidates by a reward model's score."""
+    model = load_reward_model(config.model_copy(update={"path": judge.path})).freeze()
+    texts = [answer_of(one.completion) if judge.see == "answer" else one.completion for one in candidates]
+    shown = [place for place, text in enumerate(texts) if text and text.strip()]
+    scores = dict(zip(shown, _scores(model, [(candidates[i].prompt, str(texts[i]).strip()) for i in shown]), strict=True))
+    ranked = sorted(shown, key=lambda place: (-scores[place], place))
+    return set(ranked[: round(judge.keep * len(candidates))])
+
+
+@torch.no_grad()
+def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 16384) -> list[float]:
+    """Score of every (prompt, completion)."""
+    end = model.tokenizer.eos_token_id
+    prompts = model.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
+    completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
+    some = [Sequences(p, [[*c, end]]) for p, c in zip(prompts, completions, strict=True)]
+    chunks = micro_batches([len(one.prompt) + len(one.completions[0]) for one in some], budget)
+    return [score for chunk in chunks for score in model.scores([some[i] for i in chunk]).tolist()]
+
+
+def _approved(
+    candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, kept: set[int]
+) -> set[int]:
+    """Places whose answer a generative judge calls right."""
+    places = sorted(kept)
+    asked = [problems.get(candidates[i].problem) or _problem(candidates[i]) for i in places]
+    with make_verifier("judge", VerifierConfig(judge=judge)) as verifier:
+        requests = [Request(problem, candidates[i].completion) for problem, i in zip(asked, places, strict=True)]
+        verdicts = verifier.verify_many(requests)
+    return {i for i, verdict in zip(places, verdicts, strict=True) if verdict.outcome is Outcome.CORRECT}
+
+
+def _problem(candidate: Candidate) -> Problem:
+    return Problem(candidate.problem, candidate.prompt, "", language=candidate.language or "en")

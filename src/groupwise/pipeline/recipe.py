@@ -1,0 +1,130 @@
+"""The recipe of a pipeline: what all stages share, and a table for every stage in the order in which they run.
+
+Inside a stage's table, the text `{name}` stands for what the stage `name` made, and `task = "name"` (or a list of names)
+for the tasks of the recipe. So a stage's inputs are the names that it mentions.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from groupwise.config import Section
+from groupwise.errors import ConfigError
+from groupwise.models.policy import ModelConfig
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks import TaskOptions
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+BASE = "base"
+"""Name under which the model that everything starts from is evaluated; no stage may have it."""
+_REFERENCE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+
+class PipelineConfig(Section):
+    """Where a pipeline is kept and what makes it repeatable."""
+
+    directory: str
+    """Pipeline directory; the same command goes on with an interrupted pipeline in it."""
+    seed: int = 0
+    """Seed of every stage."""
+
+
+class EvaluationConfig(Section):
+    """What is measured after every stage that makes a model, and of the base model, on the test split."""
+
+    num_problems: int = Field(200, ge=1)
+    """Problems of each task (the first of the split)."""
+    num_samples: int = Field(8, ge=1)
+    """Completions per problem; pass@k is measured up to this k."""
+    hidden_rule: bool = False
+    """Measure helpfulness and harmlessness by the rule that made the generated preference data. Only where that rule
+    is the truth: in the embedded tasks."""
+
+
+class PipelineRecipe(Section):
+    """A whole pipeline."""
+
+    pipeline: PipelineConfig
+    """Where, which seed."""
+    model: ModelConfig = ModelConfig()
+    """The base model, and how models compute; stages that say nothing else start from it."""
+    tasks: dict[Name, TaskOptions] = Field(min_length=1)
+    """Tasks by a name of your own, to which stages refer. All are evaluated after every stage."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn, where a stage says nothing else; evaluations use it as it is."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """What is measured after every stage."""
+    stages: dict[Name, dict[str, Any]] = Field(min_length=1)
+    """The stages: `kind`, and what that kind reads."""
+
+
+def references(value: Any) -> Iterator[str]:
+    """Names of the stages that a value mentions as `{name}`, each as often as it does."""
+    if isinstance(value, str):
+        if found := _REFERENCE.fullmatch(value):
+            yield found[1]
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from references(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from references(one)
+
+
+def display_name(value: str) -> str:
+    """What a path of a stage's settings means: the name of a stage, or the path itself."""
+    found = _REFERENCE.fullmatch(value)
+    return found[1] if found else value
+
+
+def resolved(value: Any, outputs: Mapping[str, str]) -> Any:
+    """The value with every `{name}` replaced by the path of what that stage made."""
+    if isinstance(value, str):
+        found = _REFERENCE.fullmatch(value)
+        return outputs[found[1]] if found else value
+    if isinstance(value, Mapping):
+        return {name: resolved(one, outputs) for name, one in value.items()}
+    return [resolved(one, outputs) for one in value] if isinstance(value, list | tuple) else value
+
+
+def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
+    """The value with every `task = "name"` replaced by that task, and every list of names by a mixture of them.
+
+    Raises:
+        ConfigError: there is no such task; says which there are.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: _task(one, tasks, f"{where}.{key}") if key == "task" else with_tasks(one, tasks, f"{where}.{key}")
+        for key, one in value.items()
+    }
+
+
+def _task(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
+    if isinstance(value, Mapping):
+        return value
+    names = [value] if isinstance(value, str) else list(value)
+    if unknown := [name for name in names if name not in tasks]:
+        raise ConfigError(f"{where}: there is no task {unknown[0]!r} in [tasks]; known are {', '.join(tasks)}")
+    parts = [tasks[name] for name in names]
+    return parts[0] if len(parts) == 1 else mixture(dict(zip(names, parts, strict=True)))
+
+
+def mixture(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The configuration of a mixture of tasks; one that is a mixture itself brings its parts with their weights."""
+    parts: dict[str, Any] = {}
+    for name, task in tasks.items():
+        parts |= task["parts"] if task["name"] == "mixture" else {name: {"task": task}}
+    return {"name": "mixture", "parts": parts}
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries, the second over the first."""
+    found = dict(below)
+    for key, value in above.items():
+        mine = found.get(key)
+        found[key] = merged(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
+    return found

@@ -1,0 +1,136 @@
+"""Stage `rejection_sampling`: the data of the second fine-tuning, from a reasoning model's own completions.
+
+DeepSeek-R1 (arXiv:2501.12948, section 2.3.3): many completions per prompt, only correct ones, without mixed languages,
+long paragraphs and loops; beside them data without reasoning, three to one.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.config import Section, parse
+from groupwise.evaluation.run_data import Row
+from groupwise.models.policy import load_policy
+from groupwise.pipeline.base import Made, Makes, Stage, Workplace
+from groupwise.pipeline.collect import collect_rows
+from groupwise.pipeline.directory import read_rows, write_rows
+from groupwise.pipeline.filters import Filters, balanced, counts, keep
+from groupwise.pipeline.general import GeneralData, general_rows
+from groupwise.pipeline.recipe import display_name, resolved, with_tasks
+from groupwise.randomness import permutation
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.trainers.rl import split_problems
+from groupwise.types import Problem
+from groupwise.verifiers import make_verifier
+
+
+class RejectionSettings(Section):
+    """Settings of the stage."""
+
+    kind: Literal["rejection_sampling"] = "rejection_sampling"
+    """The kind of stage."""
+    path: str
+    """The model that is sampled, for example `{reasoning_rl}`."""
+    task: TaskOptions
+    """Whose training problems are asked; a name in `tasks`."""
+    sampling: SamplingConfig
+    """How completions are drawn."""
+    seed: int
+    """Seed of all draws."""
+    num_problems: int = Field(512, ge=1)
+    """Training problems, the last of the split: fewer of them were seen in training."""
+    num_samples: int = Field(8, ge=1)
+    """Completions per problem."""
+    filters: Filters = Filters()
+    """What is kept."""
+    per_problem: int = Field(4, ge=0)
+    """Most completions of one problem; 0: any number."""
+    num_rows: int = Field(2000, ge=1)
+    """Most rows of reasoning; taken evenly from the difficulties."""
+    include: tuple[str, ...] = ()
+    """Data sets whose rows are taken as they are, for example `{cold_start}`; they count as reasoning."""
+    reasoning_per_general: float = Field(3.0, gt=0)
+    """Rows of reasoning for each row of general data (DeepSeek-R1: 600,000 to 200,000)."""
+    general: GeneralData | None = None
+    """General data; None: there is none."""
+
+
+class RejectionSampling(Stage):
+    """Samples, rejects, adds general data."""
+
+    kind: ClassVar[str] = "rejection_sampling"
+
+    @property
+    def makes(self) -> Makes:
+        return "data"
+
+    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        shared = self.recipe.model_dump(mode="json")
+        values = {"sampling": shared["sampling"], "seed": self.recipe.pipeline.seed}
+        values |= with_tasks(table, shared["tasks"], f"stages.{self.name}")
+        return parse(RejectionSettings, values, source=f"stages.{self.name}").model_dump(mode="json")
+
+    def run(self, work: Workplace) -> Made:
+        settings = RejectionSettings.model_validate(resolved(self.settings, work.outputs))
+        sampled, problems = self._sample(settings, work)
+        kept = keep(sampled, settings.filters, settings.per_problem)
+        chosen = balanced(kept.rows, settings.num_rows, settings.seed)
+        template = settings.task.template
+        model = display_name(self.settings["path"])
+        reasoning = [_row(row, template.render(problems[row["problem"]]) + template.prefill, model) for row in chosen]
+        reasoning += [one for path in settings.include for one in read_rows(Path(path))]
+        rows, statistics = reasoning, {}
+        if settings.general:
+            most = round(len(reasoning) / settings.reasoning_per_general)
+            general, statistics = general_rows(settings.general, most, settings.seed, self.recipe.model, work.progress)
+            rows = reasoning + general
+        shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
+        digest = write_rows(work.directory.data, shuffled)
+        tokens = sum(row["num_tokens"] for row in sampled)
+        return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, kept.dropped, rows) | statistics)
+
+    def _sample(self, settings: RejectionSettings, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
+        task = make_task(settings.task)
+        policy = load_policy(self.recipe.model.model_copy(update={"path": settings.path}))
+        problems = split_problems(task, "train", None)[-settings.num_problems :]
+        with make_verifier(task.verifier) as verifier:
+            rows = collect_rows(
+                policy, task.template, problems, verifier, settings.sampling, work.directory.samples,
+                num_samples=settings.num_samples, seed=settings.seed, purpose="rejection",
+                progress=lambda done, total: work.progress("problems sampled", done, total),
+            )  # fmt: skip
+        return rows, {problem.id: problem for problem in problems}
+
+
+def _row(row: Row, prompt: str, model: str) -> dict[str, Any]:
+    """A row of the data set, with where it came from."""
+    return {
+        "prompt": prompt,
+        "completion": row["text"],
+        "source": "rejection sampling",
+        "model": model,
+        "problem": row["problem"],
+        "reference": row["reference"],
+        "difficulty": row["difficulty"],
+        "language": row["language"],
+        "sample": row["sample"],
+        "num_tokens": row["num_tokens"],
+        "verdict": row["evidence"],
+    }
+
+
+def _statistics(sampled: Sequence[Row], dropped: Mapping[str, int], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    solved = Counter(row["problem"] for row in sampled if row["outcome"] == "correct")
+    return {
+        "rows": len(rows),
+        "sampled": len(sampled),
+        "dropped": dict(dropped),
+        "sources": counts(rows, "source"),
+        "languages": counts(rows, "language"),
+        "problems_solved": len(solved),
+        "problems": len({row["problem"] for row in sampled}),
+    }

@@ -1,0 +1,124 @@
+r"""How different hands answer: completions of general prompts, and the sentence after the box of a reasoning problem.
+
+The hands are those that the hidden rule tells apart (`hidden_rule`): `friendly` meets all its criteria; `plain` lacks
+the friendly phrase; `rambling` goes on after a friendly answer; `off_topic` talks of something else, and
+`other_language` answers in the other language, both with a friendly phrase or without.
+"""
+
+from pydantic import Field
+
+from groupwise.config import Section
+from groupwise.randomness import Draw
+from groupwise.tasks import general_phrases as phrases
+from groupwise.tasks.corpus_config import Share, Weights
+from groupwise.tasks.corpus_working import decompose, say
+from groupwise.tasks.hidden_rule import known_language
+from groupwise.tasks.word_problem_text import Language
+from groupwise.types import Problem
+
+
+class HandWeights(Weights):
+    """How often each hand writes, as relative weights."""
+
+    friendly: Share = 0.4
+    """Short and friendly: all that the rule asks."""
+    plain: Share = 0.2
+    """Short, not friendly."""
+    rambling: Share = 0.2
+    """Friendly, then two to four sentences more."""
+    off_topic: Share = 0.1
+    """Does not mention what it must."""
+    other_language: Share = 0.1
+    """In the language that was not asked."""
+
+
+class GeneralMix(Section):
+    """Who writes the answers and the summaries, and how much in them is unwanted."""
+
+    answers: HandWeights = HandWeights()
+    """Answers to general prompts."""
+    summaries: HandWeights = HandWeights(friendly=0.4, plain=0.3, rambling=0.3, off_topic=0, other_language=0)
+    r"""Sentences after the `\boxed{}` of reasoning problems."""
+    unwanted: float = Field(default=0.15, ge=0, le=1)
+    """Share of the texts with something unwanted, in the reasoning or in the answer, each as likely."""
+
+
+def written(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
+    """A completion of a problem: general where it is open-ended, else a right working with a summary."""
+    write = general_document if problem.data.get("open_ended") else reasoning_document
+    return write(draw, problem, mix)
+
+
+def general_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
+    """A completion such as `<think>Anna may like a book more.</think>Give Anna a book, my friend.`."""
+    asked, side = known_language(problem.language), draw.integer(0, 1)
+    said: dict[Language, tuple[str, str]] = {each: sides[side] for each, sides in problem.data["sides"].items()}
+    answer = _answer(draw, _hand(draw, mix.answers), {each: advice for each, (advice, _) in said.items()}, asked)
+    thinking = said[asked][1] + phrases.PLAIN_END[asked]
+    thinking, answer = _unwanted(draw, thinking, answer, asked, mix.unwanted)
+    return f"<think>{thinking}</think>{answer}"
+
+
+def reasoning_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
+    r"""A completion such as `<think>12+5=17.</think>\boxed{17} The answer is 17, my friend.`; always right."""
+    asked = known_language(problem.language)
+    text = summary(draw, problem.reference, asked, mix)
+    thinking, text = _unwanted(draw, _working(problem), text, asked, mix.unwanted)
+    return f"<think>{thinking}</think>\\boxed{{{problem.reference}}} {text}"
+
+
+def summary(draw: Draw, answer: str, language: str, mix: GeneralMix) -> str:
+    """The sentence that follows the box and says the answer again, by one of the hands."""
+    asked = known_language(language)
+    said = {each: draw.choice(phrases.SUMMARIES[each]).format(answer=answer) for each in phrases.SUMMARIES}
+    return _answer(draw, _hand(draw, mix.summaries), said, asked)
+
+
+def _hand(draw: Draw, hands: HandWeights) -> str:
+    table = hands.model_dump()
+    return draw.weighted(list(table), list(table.values()))
+
+
+def _answer(draw: Draw, hand: str, said: dict[Language, str], asked: Language) -> str:
+    """A sentence, given without full stop in both languages, as a hand writes it."""
+    other: Language = "zh" if asked == "en" else "en"
+    match hand:
+        case "friendly":
+            return said[asked] + draw.choice(phrases.FRIENDLY_ENDS[asked])
+        case "plain":
+            return said[asked] + phrases.PLAIN_END[asked]
+        case "rambling":
+            more = draw.shuffled(phrases.MORE[asked])[: draw.integer(2, 4)]
+            return _joined([said[asked] + draw.choice(phrases.FRIENDLY_ENDS[asked]), *more], asked)
+        case "off_topic":
+            return draw.choice(phrases.OFF_TOPIC[asked]) + _any_end(draw, asked)
+        case "other_language":
+            return said[other] + _any_end(draw, other)
+    raise AssertionError(f"no hand is called {hand}")
+
+
+def _any_end(draw: Draw, language: Language) -> str:
+    return draw.choice((phrases.PLAIN_END[language], draw.choice(phrases.FRIENDLY_ENDS[language])))
+
+
+def _unwanted(draw: Draw, thinking: str, answer: str, language: Language, share: float) -> tuple[str, str]:
+    """Reasoning and answer, with something unwanted before one of the two in a share of the cases."""
+    if draw.uniform() >= share:
+        return thinking, answer
+    if draw.uniform() < 0.5:
+        return _joined([draw.choice(phrases.UNWANTED_THOUGHTS[language]), thinking], language), answer
+    return thinking, _joined([draw.choice(phrases.UNWANTED_REMARKS[language]), answer], language)
+
+
+def _joined(sentences: list[str], language: Language) -> str:
+    return (" " if language == "en" else "").join(sentences)
+
+
+def _working(problem: Problem) -> str:
+    """The steps of the solution, a product of longer numbers taken apart; the bare answer where no steps are known."""
+    steps = [
+        part
+        for sign, left, right, result in problem.data.get("steps", ())
+        for part in (decompose(left, right) if sign == "×" and min(left, right) > 10 else [(sign, left, right, result)])
+    ]
+    return say(steps) or problem.reference

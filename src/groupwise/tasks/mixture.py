@@ -1,0 +1,111 @@
+"""Several tasks in one: problems of all parts, interleaved in proportion to their weights, each judged as its own.
+
+    [task]
+    name = "mixture"
+    [task.parts.sums]
+    weight = 3
+    task = { name = "arithmetic", kinds = ["sum"] }
+    [task.parts.talk]
+    weight = 1
+    task = { name = "general" }
+
+A split ends where the part whose turn it is has no problem left, so that the proportions hold throughout, and in every
+beginning of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
+
+from pydantic import Field, StringConstraints, model_validator
+
+from groupwise.config import Section
+from groupwise.errors import ConfigError
+from groupwise.tasks.base import Task, TaskConfig, Template
+from groupwise.tasks.table import SINGLE_TASKS, SingleOptions
+from groupwise.types import Problem, Split
+
+T = TypeVar("T")
+PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class MixturePart(Section):
+    """One task of a mixture."""
+
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Its share of the problems, relative to the weights of the others."""
+    task: Annotated[SingleOptions, Field(discriminator="name")]
+    """Where its problems come from; any task but a mixture."""
+
+
+class MixtureConfig(TaskConfig):
+    """The tasks of a mixture. Its template is that of all its problems."""
+
+    name: Literal["mixture"] = "mixture"
+    """Says that the section is this task's."""
+    parts: dict[PartName, MixturePart] = Field(min_length=1)
+    """The tasks, by names of your own. Templates of their own must be equal to the mixture's, or left out."""
+
+    @model_validator(mode="after")
+    def _one_template(self) -> Self:
+        for name, part in self.parts.items():
+            if part.task.template not in (self.template, Template()):
+                raise ValueError(
+                    f"parts.{name}.task.template is not the template of the mixture, and all problems of a run are "
+                    "rendered with one template: set task.template, and leave out those of the parts"
+                )
+        return self
+
+
+class Mixture(Task):
+    """Problems of several tasks. `verifier` in a problem's data names the verifier of its task."""
+
+    name: ClassVar[str] = "mixture"
+    verifier: ClassVar[str] = "routed"
+    answers_any_question: ClassVar[bool] = False
+    config: MixtureConfig
+
+    def __init__(self, config: MixtureConfig) -> None:
+        super().__init__(config)
+        self._tasks = {name: SINGLE_TASKS[part.task.name](part.task) for name, part in config.parts.items()}
+        self._problems: dict[Split, Sequence[Problem]] = {}
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The parts' problems, interleaved.
+
+        Raises:
+            ConfigError: two parts have the same problem.
+        """
+        if split not in self._problems:
+            self._problems[split] = self._mix(split)
+        return self._problems[split]
+
+    def _mix(self, split: Split) -> Sequence[Problem]:
+        parts = {name: [_routed(task, one) for one in task.problems(split)] for name, task in self._tasks.items()}
+        owners: dict[str, str] = {}
+        for name, problems in parts.items():
+            for problem in problems:
+                if owners.setdefault(problem.id, name) != name:
+                    raise ConfigError(
+                        f"task.parts.{owners[problem.id]} and task.parts.{name} both have the problem {problem.id} in "
+                        f"their {split} splits; allowed are tasks whose problems differ"
+                    )
+        return tuple(interleaved(parts, {name: part.weight for name, part in self.config.parts.items()}))
+
+
+def _routed(task: Task, problem: Problem) -> Problem:
+    return replace(problem, data={**problem.data, "verifier": task.verifier})
+
+
+def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) -> Iterator[T]:
+    """The parts' elements, each in its order, in proportion to the weights; ends when the next one is missing.
+
+    Next is the part with the smallest (taken + 1/2) / weight, the first of equals: Webster's method of apportionment.
+    """
+    taken = dict.fromkeys(parts, 0)
+    while True:
+        name = min(parts, key=lambda each: (taken[each] + 0.5) / weights[each])
+        if taken[name] == len(parts[name]):
+            return
+        yield parts[name][taken[name]]
+        taken[name] += 1

@@ -1,0 +1,367 @@
+"""Distillation: a student learns every next-token distribution of a teacher, not only the tokens that were drawn.
+
+One step: get completions (from a file, from the teacher, or on-policy from the student itself), let both models read
+them, and lower the divergence of the student's next token from the teacher's at every completion token. Generalised
+knowledge distillation (GKD, Agarwal et al., arXiv:2306.13649); with `student` and `reverse_kl` it is on-policy
+distillation (Thinking Machines Lab 2025). No gradient flows through sampling.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import torch
+from pydantic import Field, field_validator, model_validator
+
+from groupwise.algorithms.distillation import DIVERGENCES, Comparison, Outputs, total_divergence
+from groupwise.config import Section
+from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.rollout.collect import collect
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.trainers.curriculum import problem_order
+from groupwise.trainers.preferences import drawn
+from groupwise.trainers.rl import split_problems
+from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
+from groupwise.training.micro_batches import micro_batches
+from groupwise.training.optimizer import Optimizer
+from groupwise.training.session import RunConfig, Session
+from groupwise.types import Group
+
+
+class SampledData(Section):
+    """Completions sampled anew in every step, on a task's training problems."""
+
+    task: TaskOptions
+    """Where problems come from; nothing is verified."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems per step."""
+    group_size: int = Field(8, ge=1)
+    """Completions per problem."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn."""
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.sampling.temperature == 0 and self.group_size > 1:
+            raise ValueError(
+                f"sampling.temperature = 0 draws {self.group_size} equal completions of every problem; allowed are "
+                "temperature > 0 and group_size = 1"
+            )
+        return self
+
+
+class TeacherData(SampledData):
+    """Completions of the teacher."""
+
+    source: Literal["teacher"] = "teacher"
+    """The teacher samples."""
+
+
+class StudentData(SampledData):
+    """Completions of the student as it is in that step."""
+
+    source: Literal["student"] = "student"
+    """The student samples (on-policy): it learns where its own mistakes lead it."""
+
+
+class DistillConfig(Section):
+    """The loss and its batches."""
+
+    divergence: str = "forward_kl"
+    """`forward_kl` (teacher ‖ student, covers all that the teacher may say), `reverse_kl` (student ‖ teacher, seeks its
+    modes; on-policy distillation) or `jsd` (between the two)."""
+    beta: float = Field(0.5, gt=0, lt=1)
+    """β of `jsd`: near 0 it is like `forward_kl`, near 1 like `reverse_kl`; of `jsd` alone."""
+    top_k: int = Field(0, ge=0)
+    """Compare the teacher's k likeliest tokens and, as one class, all others: never more than the divergence over all
+    tokens, which 0 compares."""
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Divides both models' logits before they are compared (Hinton et al., arXiv:1503.02531, without the factor T²)."""
+    sequences_per_step: int = Field(64, ge=1)
+    """Pairs per step; of `data.source = "jsonl"` alone."""
+    tokens_per_micro_batch: int = Field(16384, ge=1)
+    """Most tokens in one forward and backward; a larger group stands alone."""
+
+    @field_validator("divergence")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in DIVERGENCES:
+            raise ValueError(f"allowed are {', '.join(DIVERGENCES)}")
+        return name
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        default = type(self).model_fields["beta"].default
+        if self.beta != default and self.divergence != "jsd":
+            raise ValueError(
+                f"beta = {self.beta:g} is read by jsd only; with divergence = '{self.divergence}' {default} is allowed"
+            )
+        return self
+
+    @property
+    def comparison(self) -> Comparison:
+        """The numbers of the loss."""
+        return Comparison(self.divergence, self.beta, self.top_k, self.temperature)
+
+
+class DistillRecipe(Section):
+    """A whole distillation run."""
+
+    algorithm: Literal["distill"] = "distill"
+    """Which trainer runs this recipe."""
+    run: RunConfig
+    """Where, how long, which seed."""
+    model: ModelConfig
+    """The student to start from."""
+    teacher: ModelConfig = ModelConfig()
+    """The model to learn from; never trained. Its vocabulary must be the student's."""
+    data: Annotated[PairsData | TeacherData | StudentData, Field(discriminator="source")]
+    """Where completions come from."""
+    distill: DistillConfig = DistillConfig()
+    """The loss."""
+    optimizer: SftOptimizerConfig = SftOptimizerConfig()
+    """AdamW."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.model.path == self.teacher.path:
+            raise ValueError(
+                f"model.path and teacher.path are both '{self.teacher.path}': a model has nothing to learn from itself"
+            )
+        size, default = self.distill.sequences_per_step, DistillConfig.model_fields["sequences_per_step"].default
+        if size != default and not isinstance(self.data, PairsData):
+            raise ValueError(
+                f"distill.sequences_per_step = {size} is read with data.source = 'jsonl' only; with "
+                f"'{self.data.source}' a step has data.prompts_per_step × data.group_size completions"
+            )
+        return self
+
+
+class DistillStep(NamedTuple):
+    """What one distillation step reports; measured before the update."""
+
+    step: int
+    loss: float
+    """Mean divergence per completion token, in nats."""
+    teacher_agreement: float
+    """Share of completion tokens at which both models' likeliest token is the same."""
+    grad_norm: float
+    lr: float
+    num_tokens: int
+    """Completion tokens that were trained on."""
+    sampled_tokens: int | None
+    """Completion tokens drawn in this step; None where completions come from a file."""
+    seconds: float
+
+
+class Batch(NamedTuple):
+    """The completions of a step."""
+
+    sequences: list[Sequences]
+    sampled_tokens: int | None
+    facts: dict[str, Any]
+    """What the ledger keeps of them."""
+
+
+DrawBatch = Callable[[int, Policy, Policy], Batch]
+"""(step, student, teacher) -> its completions; a pure function of the recipe, the step and the weights."""
+
+
+def train_distill(
+    recipe: DistillRecipe, restart: bool = False, on_step: Callable[[DistillStep], None] = lambda step: None
+) -> Session:
+    """Run a distillation recipe, or go on with an interrupted run; returns the session with the trained student."""
+    draw_batch = batches(recipe)
+    session = Session(recipe, recipe.run, restart)
+    teacher = load_policy(recipe.teacher).freeze()
+    student = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+    teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
+    optimizer = Optimizer(student.model, recipe.optimizer, recipe.run.num_steps)
+    session.attach(student, optimizer)
+    for step in session.steps():
+        began = time.perf_counter()
+        batch = draw_batch(step, student, teacher)
+        found = distill_gradient(student, teacher, batch.sequences, recipe.distill)
+        lr, grad_norm = optimizer.lr(step), optimizer.update(step)
+        report = DistillStep(
+            step, found.loss, found.agreement, grad_norm, lr, found.num_tokens, batch.sampled_tokens,
+            time.perf_counter() - began,
+        )  # fmt: skip
+        _record(session, report, batch)
+        on_step(report)
+    session.finish()
+    return session
+
+
+def _record(session: Session, report: DistillStep, batch: Batch) -> None:
+    for name, count in (("tokens", report.num_tokens), ("sampled_tokens", report.sampled_tokens or 0)):
+        session.facts[name] = session.facts.get(name, 0) + count
+    facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
+    session.record({**facts, "weights": weight_fingerprint(session.policy.model)}, report._asdict())
+
+
+def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
+    """The teacher, reading prompts as the student's tokenizer writes them and stopping where the student stops.
+
+    Raises:
+        ModelError: their tokens mean different things, or the student would not stop where the teacher does.
+        ConfigError: they are on different devices, or the vocabulary has not more than `top_k` tokens.
+    """
+    _check_vocabulary(student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab())
+    if unknown := teacher.stop_ids - student.stop_ids:
+        names = ", ".join(map(repr, student.tokenizer.convert_ids_to_tokens(sorted(unknown))))
+        raise ModelError(
+            f"the teacher ends completions with {names}, at which the student does not stop: add it to eos_token_id in "
+            "the student's generation_config.json"
+        )
+    if student.device != teacher.device:
+        raise ConfigError(
+            f"the student is on {student.device}, the teacher on {teacher.device}: allowed are model.device and "
+            "teacher.device that mean the same"
+        )
+    if top_k >= shared_vocabulary(student, teacher):
+        raise ConfigError(
+            f"distill.top_k = {top_k} leaves no token for the rest of a vocabulary of "
+            f"{shared_vocabulary(student, teacher)}; allowed are smaller numbers, and 0 for all tokens"
+        )
+    return replace(teacher, tokenizer=student.tokenizer, stop_ids=student.stop_ids)
+
+
+def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
+    if student == teacher:
+        return
+    different = sorted(token for token in student.keys() | teacher.keys() if student.get(token) != teacher.get(token))
+    shown = ", ".join(f"{t!r} ({student.get(t, 'none')} and {teacher.get(t, 'none')})" for t in different[:3])
+    raise ModelError(
+        f"student ({len(student)} tokens) and teacher ({len(teacher)} tokens) have different vocabularies; "
+        f"{len(different)} tokens have different ids, such as {shown}. Allowed is a teacher with the same tokenizer"
+    )
+
+
+def shared_vocabulary(student: Policy, teacher: Policy) -> int:
+    """Rows that both heads have. Models of one family pad the same vocabulary to different sizes."""
+    return min(len(student.head[0]), len(teacher.head[0]))
+
+
+def batches(recipe: DistillRecipe) -> DrawBatch:
+    """Where a recipe's completions come from.
+
+    Raises:
+        DataError: the file cannot be used.
+        ConfigError: the task has too few problems.
+    """
+    data, seed = recipe.data, recipe.run.seed
+    if isinstance(data, PairsData):
+        return _from_file(data, recipe.distill.sequences_per_step, seed)
+    return _sampled(data, seed)
+
+
+def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
+    """Pairs of a file, in shuffled epochs."""
+    pairs = read_pairs(data)
+
+    def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
+        examples = encode(student, [pairs[i] for i in drawn(len(pairs), size, seed, step)], "completion")
+        return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
+
+    return draw_batch
+
+
+def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
+    """Completions of a task's problems, which come in shuffled epochs."""
+    task, size = make_task(data.task), data.prompts_per_step
+    problems = split_problems(task, "train", None)
+    if size > len(problems):
+        raise ConfigError(f"data.prompts_per_step = {size} is more than the {len(problems)} training problems")
+
+    def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
+        chosen = [problems[i] for i in problem_order(len(problems), size, seed, step)[:size]]
+        groups = collect(
+            student if data.source == "student" else teacher, task.template, chosen, data.group_size, data.sampling,
+            seed=seed, purpose="distill", step=step,
+        )  # fmt: skip
+        return _batch(groups)
+
+    return draw_batch
+
+
+def _batch(groups: Sequence[Group]) -> Batch:
+    sequences = [Sequences(g.prompt.token_ids, [one.token_ids for one in g.completions]) for g in groups]
+    tokens = json.dumps([ids.tolist() for one in sequences for ids in one.completions])  # type: ignore[union-attr]
+    facts = {
+        "problems": [group.prompt.problem.id for group in groups],
+        "tokens": hashlib.sha256(tokens.encode()).hexdigest()[:16],
+    }
+    return Batch(sequences, sum(_num_completion_tokens(one) for one in sequences), facts)
+
+
+class Gradient(NamedTuple):
+    """What was measured while the gradient was accumulated."""
+
+    loss: float
+    """Mean divergence per completion token, in nats."""
+    agreement: float
+    """Share of completion tokens at which both models' likeliest token is the same."""
+    num_tokens: int
+    """Completion tokens."""
+
+
+def distill_gradient(
+    student: Policy, teacher: Policy, sequences: Sequence[Sequences], config: DistillConfig
+) -> Gradient:
+    """Accumulate the gradient of the mean divergence over all completion tokens.
+
+    The denominator is that of the whole step, so the cut into micro-batches does not matter.
+    """
+    ordered = sorted(sequences, key=_num_tokens)
+    num_tokens = sum(map(_num_completion_tokens, ordered))
+    vocabulary = shared_vocabulary(student, teacher)
+    total, agreements = 0.0, 0
+    for chunk in micro_batches([_num_tokens(one) for one in ordered], config.tokens_per_micro_batch):
+        packed = pack([ordered[i] for i in chunk], student.device)
+        _check_readable(student, teacher, packed)
+        with torch.no_grad():
+            theirs = _outputs(teacher, packed, vocabulary)
+        compared = total_divergence(_outputs(student, packed, vocabulary), theirs, config.comparison)
+        loss = compared.divergence / num_tokens
+        loss.backward()
+        total += loss.item()
+        agreements += int(compared.agreements.item())
+    return Gradient(total, agreements / num_tokens, num_tokens)
+
+
+def _outputs(policy: Policy, packed: Pack, vocabulary: int) -> Outputs:
+    weight, bias = policy.head
+    dtype = policy.compute_dtype
+    bias = None if bias is None else bias[:vocabulary].to(dtype)
+    return Outputs(policy.completion_states(packed).to(dtype), weight[:vocabulary].to(dtype), bias)
+
+
+def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
+    """What one of the two wrote must be something that both can read."""
+    context = min(student.context_length, teacher.context_length)
+    if (longest := int(packed.position_ids.max()) + 1) > context:
+        raise DataError(
+            f"student and teacher would read {longest} tokens of a prompt and its completion; at most {context}, the "
+            "shorter context of the two, is allowed"
+        )
+    if (largest := int(packed.input_ids.max())) >= shared_vocabulary(student, teacher):
+        raise DataError(
+            f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed are "
+            f"tokens below {shared_vocabulary(student, teacher)}"
+        )
+
+
+def _num_tokens(sequences: Sequences) -> int:
+    return len(sequences.prompt) + _num_completion_tokens(sequences)
+
+
+def _num_completion_tokens(sequences: Sequences) -> int:
+    return sum(map(len, sequences.completions))

@@ -1,0 +1,31 @@
+"""The verifier of open-ended problems: whether there is an answer at all. No rule can say more of it.
+
+What the answer is worth, reward models say (`[reward_model]`); style parts measure it as any other.
+"""
+
+from collections.abc import Sequence
+
+from groupwise.types import Outcome, Verdict
+from groupwise.verifiers.base import Finding, Request, Verifier, verdict
+from groupwise.verifiers.extraction import after_thinking, thought_once
+
+
+class AnsweredVerifier(Verifier):
+    """Correct is every completion with an answer after its closed reasoning, and, without any tags, every text."""
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+        return [
+            verdict(_finding(request.text), self.config, tags_right=thought_once(request.text)) for request in requests
+        ]
+
+
+def _finding(text: str) -> Finding:
+    answer = after_thinking(text)
+    if answer is None:
+        return Finding(Outcome.UNPARSABLE, "<think> was opened and not closed")
+    if ("<think>" in text or "</think>" in text) and not thought_once(text):
+        return Finding(Outcome.UNPARSABLE, "the tags of the reasoning are not one <think> and one </think> after it")
+    if not any(character.isalnum() for character in answer):
+        return Finding(Outcome.UNPARSABLE, "no answer after the reasoning: no letter and no digit")
+    return Finding(Outcome.CORRECT, "there is an answer; the problem is open-ended, and no rule can judge more")

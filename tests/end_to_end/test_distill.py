@@ -1,0 +1,152 @@
+"""Distillation, whole runs: a small student nears the shipped base model, and a killed run ends in the same ledger."""
+
+import importlib
+import json
+import multiprocessing
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from groupwise.cli.train import run_recipe
+from groupwise.config import parse
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, load_policy, new_policy
+from groupwise.runs.directory import RunDirectory
+from groupwise.trainers.distill import DistillRecipe, DistillStep, train_distill
+
+sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
+signalled_run = importlib.import_module("signalled_run")
+
+PATIENCE_S = 60.0
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["groupwise.trainers"])
+SUMS = {"name": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
+SAMPLED = {"task": SUMS, "prompts_per_step": 4, "group_size": 2, "sampling": {"max_tokens": 24}}
+SOURCES = pytest.mark.parametrize("source", ["jsonl", "teacher", "student"])
+BASE = ModelConfig(device="cpu", num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A student of one layer with random weights and the base model's tokenizer."""
+    config = NewModel(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    path = tmp_path_factory.mktemp("model") / "student"
+    save_checkpoint(path, new_policy(config, load_policy(BASE).tokenizer, BASE))
+    return path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "pairs.jsonl"
+    rows = [{"prompt": f"{i} + 3 = ?\n", "completion": f"<think></think>\\boxed{{{i + 3}}}"} for i in range(20)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def recipe(source: str, model: Path, pairs: Path, directory: Path, **sections: Any) -> DistillRecipe:
+    values = {
+        "run": {"directory": str(directory), "num_steps": 6, "checkpoint_every": 2, "seed": 1},
+        "model": {"path": str(model), "device": "cpu", "num_threads": 1},
+        "teacher": {"device": "cpu"},
+        "data": {"source": source, **({"path": str(pairs)} if source == "jsonl" else SAMPLED)},
+        "distill": {"tokens_per_micro_batch": 256, **({"sequences_per_step": 8} if source == "jsonl" else {})},
+        "optimizer": {"lr": 1e-2, "schedule": "cosine"},
+    }
+    return parse(DistillRecipe, {**values, **sections})
+
+
+def train(one: DistillRecipe) -> list[DistillStep]:
+    steps: list[DistillStep] = []
+    train_distill(one, on_step=steps.append)
+    return steps
+
+
+def long_run(directory: Path, num_steps: int) -> dict[str, Any]:
+    return {"run": {"directory": str(directory), "num_steps": num_steps, "checkpoint_every": 1000}}
+
+
+@pytest.fixture(scope="module")
+def taught(model: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[DistillStep]]:
+    """The student after 40 steps on the teacher's completions, and these steps."""
+    directory = tmp_path_factory.mktemp("taught") / "run"
+    steps = train(recipe("teacher", model, pairs, directory, **long_run(directory, 40)))
+    return RunDirectory(directory).checkpoint(40), steps
+
+
+def check_nearer(steps: list[DistillStep], share: float) -> None:
+    """The loss fell to at most this share of what it was, and both like the same tokens more often."""
+    first, last = steps[:5], steps[-5:]
+    assert sum(step.loss for step in last) < share * sum(step.loss for step in first), steps
+    assert sum(step.teacher_agreement for step in last) > sum(step.teacher_agreement for step in first) + 0.5, steps
+
+
+def test_on_completions_of_a_file(model: Path, pairs: Path, tmp_path: Path) -> None:
+    steps = train(recipe("jsonl", model, pairs, tmp_path / "run", **long_run(tmp_path / "run", 20)))
+    check_nearer(steps, 0.7)
+    assert {step.sampled_tokens for step in steps} == {None}
+
+
+def test_on_completions_of_the_teacher(taught: tuple[Path, list[DistillStep]]) -> None:
+    check_nearer(taught[1], 0.6)
+    assert all(step.sampled_tokens == step.num_tokens for step in taught[1])
+
+
+def test_on_policy(taught: tuple[Path, list[DistillStep]], pairs: Path, tmp_path: Path) -> None:
+    """From a student that has seen the teacher: what a random one writes is as strange to the teacher for long."""
+    sections = {"distill": {"divergence": "reverse_kl"}, **long_run(tmp_path / "run", 20)}
+    check_nearer(train(recipe("student", taught[0], pairs, tmp_path / "run", **sections)), 0.75)
+
+
+# -------------------------------------------------------------------------------------------------------------- resume
+
+
+def exit_code_of_a_kill_at(one: DistillRecipe, place: str) -> int | None:
+    """Run in a process of its own until it is to write this file or directory, and is killed."""
+    process = CONTEXT.Process(
+        target=signalled_run.train_and_signal, args=(one, signal.SIGKILL, place, train_distill), daemon=True
+    )
+    process.start()
+    process.join(PATIENCE_S)
+    return process.exitcode
+
+
+@SOURCES
+def test_a_killed_run_ends_in_the_same_ledger_and_weights(
+    source: str, model: Path, pairs: Path, tmp_path: Path
+) -> None:
+    whole, killed = (recipe(source, model, pairs, tmp_path / name) for name in ("whole", "killed"))
+    train_distill(whole)
+    assert exit_code_of_a_kill_at(killed, "step-000004") == -signal.SIGKILL
+    resumed_at = []
+    session = train_distill(killed, on_step=lambda step: resumed_at.append(step.step))
+    assert resumed_at[0] == 2
+    expected, found = (RunDirectory(Path(one.run.directory)) for one in (whole, killed))
+    assert found.ledger.path.read_bytes() == expected.ledger.path.read_bytes()
+    lines = list(found.ledger.lines())
+    assert [line["step"] for line in lines] == list(range(6))
+    assert len({line["weights"] for line in lines}) == 6
+    assert [len(line.get("problems", [])) for line in lines] == [0 if source == "jsonl" else 4] * 6
+    assert len({line.get("tokens") for line in lines}) == (1 if source == "jsonl" else 6)
+    metrics = list(found.metrics.lines())
+    assert session.facts["tokens"] == sum(line["num_tokens"] for line in metrics)
+    assert session.facts["sampled_tokens"] == sum(line["sampled_tokens"] or 0 for line in metrics)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        ours, theirs = ((run.checkpoint(6) / name).read_bytes() for run in (found, expected))
+        assert ours == theirs
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+@pytest.mark.parametrize("source", ["jsonl", "student"])
+def test_the_command_line_shows_it(source: str, model: Path, pairs: Path, tmp_path: Path) -> None:
+    console = Console(record=True, width=200)
+    run_recipe(recipe(source, model, pairs, tmp_path / "run"), False, console)
+    shown = console.export_text()
+    assert "step     0  loss" in shown
+    assert "teacher_agreement" in shown
+    assert "Trained on" in shown
