@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint slow mutate parity demo bench base clean
+.PHONY: help venv test lint slow mutate parity demo r1 bench base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 demo: venv ## teach the shipped base model arithmetic (about two minutes), evaluate it, ask it a question
 	$(BIN)/groupwise train recipes/arithmetic.toml --restart
 	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
+
+r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report
+	$(BIN)/groupwise pipeline recipes/r1.toml
 
 bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'

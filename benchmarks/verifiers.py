@@ -1,4 +1,4 @@
-"""Speed of the mathematical verifier: easy verdicts in this process, symbolic ones by two workers, and latencies.
+"""Speed of verifiers: mathematical verdicts in this process and by two workers, the verdicts of a step, latencies.
 
 `python benchmarks/verifiers.py [CASES]`, where CASES is a JSON Lines file of cases with `gold`, `pred` and `wrap`.
 """
@@ -9,10 +9,15 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import Task
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig
+from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
 
 REPEATS = 7
 EASY = [
@@ -25,6 +30,11 @@ SYMBOLIC = [
     (r"{n}\pi", r"\frac{{2\pi \cdot {n}}}{{2}}", True), ("a+{n}b", "a-{n}b", False), ("2^{n}", "2^{n}+1", False),
     (r"\sin^2 x + {n}", r"{n}+1-\cos^2 x", True), ("y={n}x+1", "2y-{n}x-{n}x=2", True), ("{n}+4i", "4i+{n}", True),
 ]  # fmt: skip
+TASKS = [
+    "arithmetic", "word_problems", "countdown", "game24", "knights_knaves", "zebra", "sudoku", "takuzu",
+    "json_extraction", "instructions", "nim", "tic_tac_toe", "propositional_proofs", "equational_proofs",
+]  # fmt: skip
+"""Those that bring their problems with them."""
 
 
 def main() -> None:
@@ -37,6 +47,9 @@ def main() -> None:
     with MathVerifier(config) as verifier:
         report("easy, in process", lambda i: rate(verifier, EASY, 2_000, i))
         report("symbolic, two workers", lambda i: rate(verifier, SYMBOLIC, 40, i))
+    for task in TASKS:
+        times = step_ms(task)
+        print(f"a step of {task:21} {statistics.median(times):5.1f} ms   [{times[0]:.1f}, {times[-1]:.1f}]")
     if cases:
         latencies(cases)
 
@@ -61,11 +74,32 @@ def rate(verifier: MathVerifier, kinds: Sequence[tuple[str, str, bool]], rounds:
     return len(pairs) / taken
 
 
+def step_ms(name: str) -> list[float]:
+    """Milliseconds for the verdicts of GRPO steps: 16 problems, 16 completions each, every second one right."""
+    task = make_task(TypeAdapter(TaskOptions).validate_python({"name": name}))
+    problems = task.problems("train")
+    times = []
+    with make_verifier(task.verifier) as verifier:
+        for repeat in range(REPEATS):
+            requests = [request(task, problem, n) for problem in problems[16 * repeat :][:16] for n in range(16)]
+            start = time.perf_counter()
+            verdicts = verifier.verify_many(requests)
+            times.append(1000 * (time.perf_counter() - start))
+            assert sum(verdict.outcome is Outcome.CORRECT for verdict in verdicts) == len(requests) // 2 == 128
+    return sorted(times)
+
+
+def request(task: Task, problem: Problem, number: int) -> Request:
+    """A completion of its own for every number; the even ones are right."""
+    text = task.template.gold_answer(replace(problem, reference="7919") if number % 2 else problem)
+    return Request(problem, text.replace("</think>", f"{'I add the parts. ' * 25}{number}</think>", 1))
+
+
 def latencies(path: Path) -> None:
     """Percentiles of the time one verdict takes on the cases, by one warm worker."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     with MathVerifier() as verifier:
-        verifier.verify(Problem("", "", "x+1"), r"\boxed{1+x}")
+        verifier.start()
         times = []
         for row in rows:
             text = row["pred"] if "\\boxed" in row["pred"] else f"\\boxed{{{row['pred']}}}"

@@ -155,6 +155,8 @@ def _dump_table(table: Mapping[str, Any], path: list[str], lines: list[str]) -> 
 def _toml_literal(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml_literal(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_toml_literal(one)}' for name, one in value.items())}}}"
     if isinstance(value, float) and value != value:
         return "nan"
     # JSON strings, numbers and booleans are TOML; DEL is the one character JSON leaves bare and TOML forbids

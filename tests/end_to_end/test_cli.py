@@ -19,9 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rich.console import Console
 
 import groupwise.cli.train as cli_train
+from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.main import app, main
+from groupwise.cli.second import show_second
+from groupwise.rollout.held_out import HeldOutCheck, Rejected
 
 ROOT = Path(__file__).parents[2]
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
@@ -227,8 +231,13 @@ def test_eval_against_itself_gives_all_figures_and_a_difference_of_exactly_zero(
     assert result["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     figures = result["checkpoints"]["base"]
     assert set(figures) == {
-        "pass@1", "pass@2", "pass@4", "maj@4", "mean_length", "truncated", "verdict_errors", "by_difficulty",
+        "pass@1", "pass@2", "pass@4", "maj@4", "mean_length", "truncated", "verdict_errors", "behaviour",
+        "by_difficulty",
     }  # fmt: skip
+    behaviour = figures["behaviour"]
+    assert {"checks", "backtracks", "loops", "mixed", "open_tags", "format", "length_wrong"} <= set(behaviour)
+    courses = [behaviour[key]["value"] for key in ("at_once", "works_out", "unfinished")]
+    assert sum(courses) == pytest.approx(1)
     for estimate in (figures["pass@1"], figures["pass@2"], figures["maj@4"], *figures["by_difficulty"].values()):
         assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1
     assert set(figures["by_difficulty"]) == {"product 2x2"}
@@ -240,9 +249,64 @@ def test_eval_of_a_run_takes_the_task_of_the_run_and_compares_with_another(train
     newest = trained.path / "checkpoints" / "step-000003"
     out = succeed("eval", newest, "--against", "base", "--problems", 4, "--samples", 2)
     assert "arithmetic, test: 4 problems × 2 samples" in out
-    for row in ("pass@1", "pass@2", "maj@2", "mean length", "pass@1, product 2x2"):
+    for row in ("pass@1", "pass@2", "maj@2", "mean length", "pass@1, product 2x2", "backtracks", "leaves tags open"):
         assert row in out
     assert re.search(r"paired difference to base: [+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", out)
+
+
+def test_eval_takes_phrases_and_a_second_verifier() -> None:
+    phrase = ("--set", 'behaviour.patterns.checks.en=["="]')
+    result = json.loads(succeed("eval", "base", "--task", "arithmetic", "--second", "math", "--json", *phrase, *EVAL))
+    figures = result["checkpoints"]["base"]
+    assert figures["behaviour"]["checks"]["value"] > 0.9
+    second = figures["second"]
+    assert second["judged"] == round(figures["pass@1"]["value"] * 24) > 0
+    assert (second["rejected"], second["alarm"], second["example"]) == (0, False, None)
+    out = succeed("eval", "base", "--task", "arithmetic", "--second", "math", *EVAL)
+    assert f"second verifier: math rejects 0 of {second['judged']} completions that training pays, 0.000 [" in out
+
+
+def test_eval_refuses_what_it_cannot_look_for() -> None:
+    sentence = refuse("eval", "base", "--task", "arithmetic", "--set", 'behaviour.patterns.checks.en=["(wait"]')
+    assert "behaviour.patterns.checks.en.0 = '(wait': '(wait' is no regular expression" in sentence
+    assert "'number' is used in training already" in refuse(
+        "eval", "base", "--task", "arithmetic", "--second", "number"
+    )
+
+
+def test_the_alarm_is_red_and_names_an_example() -> None:
+    example = Rejected("47×86", 3, "<think></think>\x1b[2J [red]4042", "no answer (boxed)")
+    check = HeldOutCheck("math", 10, 9, 0, Estimate(0.9, 0.6, 0.98), True, example)
+    out = io.StringIO()
+    show_second(check, Console(file=out, width=200, force_terminal=True, color_system="standard"))
+    assert out.getvalue().startswith(
+        "\x1b[1;31m  ALARM, reward hacking: math rejects 9 of 10 completions that training"
+    )
+    assert "completion 3 of 47×86:" in out.getvalue()
+    assert "\\x1b[2J [red]4042" in out.getvalue()
+    assert "no answer (boxed)" in out.getvalue()
+
+
+def test_a_second_verifier_watches_training_and_the_ledger_repeats(tmp_path: Path) -> None:
+    sets = [
+        "run.num_steps=1",
+        "evaluation.second_verifier=math",
+        "evaluation.second_sample=3",
+        "evaluation.test_problems=0",
+    ]
+    recipe = write_recipe(tmp_path, tmp_path / "run")
+    changes = [word for each in sets for word in ("--set", each)]
+    out = succeed("train", recipe, *changes)
+    assert len(re.findall(r"^  second verifier: math rejects 0 of \d completions", out, re.MULTILINE)) == 2
+    succeed("train", recipe, *changes, "--set", f"run.directory={tmp_path / 'again'}")
+    assert ledger(tmp_path / "run") == ledger(tmp_path / "again")
+    dev = [line for line in map(json.loads, ledger(tmp_path / "run").splitlines()) if line.get("evaluation") == "dev"]
+    assert all(line["second"]["verifier"] == "math" and line["second"]["judged"] <= 3 for line in dev)
+    assert any(line["second"]["judged"] for line in dev)
+    assert "Second verifier" in (tmp_path / "run" / "report.html").read_text()
+    assert "'number' is used in training already" in refuse(
+        "train", recipe, "--set", "evaluation.second_verifier=number"
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- sample

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from groupwise.cli.train import run_recipe
@@ -49,7 +50,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(source: str, model: Path, pairs: Path, directory: Path, **sections: Any) -> DistillRecipe:
     values = {
-        "run": {"directory": str(directory), "num_steps": 6, "checkpoint_every": 2, "seed": 1},
+        "run": {"directory": str(directory), "num_steps": 4, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(model), "device": "cpu", "num_threads": 1},
         "teacher": {"device": "cpu"},
         "data": {"source": source, **({"path": str(pairs)} if source == "jsonl" else SAMPLED)},
@@ -69,36 +70,30 @@ def long_run(directory: Path, num_steps: int) -> dict[str, Any]:
     return {"run": {"directory": str(directory), "num_steps": num_steps, "checkpoint_every": 1000}}
 
 
-@pytest.fixture(scope="module")
-def taught(model: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[DistillStep]]:
-    """The student after 40 steps on the teacher's completions, and these steps."""
-    directory = tmp_path_factory.mktemp("taught") / "run"
-    steps = train(recipe("teacher", model, pairs, directory, **long_run(directory, 40)))
-    return RunDirectory(directory).checkpoint(40), steps
-
-
 def check_nearer(steps: list[DistillStep], share: float) -> None:
     """The loss fell to at most this share of what it was, and both like the same tokens more often."""
-    first, last = steps[:5], steps[-5:]
+    first, last = steps[:3], steps[-3:]
     assert sum(step.loss for step in last) < share * sum(step.loss for step in first), steps
-    assert sum(step.teacher_agreement for step in last) > sum(step.teacher_agreement for step in first) + 0.5, steps
+    assert sum(step.teacher_agreement for step in last) > sum(step.teacher_agreement for step in first), steps
 
 
-def test_on_completions_of_a_file(model: Path, pairs: Path, tmp_path: Path) -> None:
-    steps = train(recipe("jsonl", model, pairs, tmp_path / "run", **long_run(tmp_path / "run", 20)))
-    check_nearer(steps, 0.7)
-    assert {step.sampled_tokens for step in steps} == {None}
+@SOURCES
+def test_a_random_student_nears_its_teacher(source: str, model: Path, pairs: Path, tmp_path: Path) -> None:
+    steps = train(recipe(source, model, pairs, tmp_path / "run", **long_run(tmp_path / "run", 15)))
+    check_nearer(steps, 0.8)
+    assert all(step.sampled_tokens == (None if source == "jsonl" else step.num_tokens) for step in steps)
 
 
-def test_on_completions_of_the_teacher(taught: tuple[Path, list[DistillStep]]) -> None:
-    check_nearer(taught[1], 0.6)
-    assert all(step.sampled_tokens == step.num_tokens for step in taught[1])
-
-
-def test_on_policy(taught: tuple[Path, list[DistillStep]], pairs: Path, tmp_path: Path) -> None:
-    """From a student that has seen the teacher: what a random one writes is as strange to the teacher for long."""
-    sections = {"distill": {"divergence": "reverse_kl"}, **long_run(tmp_path / "run", 20)}
-    check_nearer(train(recipe("student", taught[0], pairs, tmp_path / "run", **sections)), 0.75)
+def test_on_policy_distillation_mends_a_damaged_copy(pairs: Path, tmp_path: Path) -> None:
+    """The reverse KL on the student's own completions, as it is used: from a student that can already speak."""
+    student, generator = load_policy(BASE), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for matrix in (parameter for parameter in student.model.parameters() if parameter.ndim == 2):
+            matrix.add_(0.5 * matrix.std() * torch.randn(matrix.shape, generator=generator))
+    save_checkpoint(tmp_path / "damaged", student)
+    sections = {"distill": {"divergence": "reverse_kl"}, "optimizer": {"lr": 3e-4}}
+    one = recipe("student", tmp_path / "damaged", pairs, tmp_path / "run", **sections, **long_run(tmp_path / "run", 10))
+    check_nearer(train(one), 0.7)
 
 
 # -------------------------------------------------------------------------------------------------------------- resume
@@ -127,15 +122,15 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     expected, found = (RunDirectory(Path(one.run.directory)) for one in (whole, killed))
     assert found.ledger.path.read_bytes() == expected.ledger.path.read_bytes()
     lines = list(found.ledger.lines())
-    assert [line["step"] for line in lines] == list(range(6))
-    assert len({line["weights"] for line in lines}) == 6
-    assert [len(line.get("problems", [])) for line in lines] == [0 if source == "jsonl" else 4] * 6
-    assert len({line.get("tokens") for line in lines}) == (1 if source == "jsonl" else 6)
+    assert [line["step"] for line in lines] == list(range(4))
+    assert len({line["weights"] for line in lines}) == 4
+    assert [len(line.get("problems", [])) for line in lines] == [0 if source == "jsonl" else 4] * 4
+    assert len({line.get("tokens") for line in lines}) == (1 if source == "jsonl" else 4)
     metrics = list(found.metrics.lines())
     assert session.facts["tokens"] == sum(line["num_tokens"] for line in metrics)
     assert session.facts["sampled_tokens"] == sum(line["sampled_tokens"] or 0 for line in metrics)
     for name in ("model.safetensors", "optimizer.safetensors"):
-        ours, theirs = ((run.checkpoint(6) / name).read_bytes() for run in (found, expected))
+        ours, theirs = ((run.checkpoint(4) / name).read_bytes() for run in (found, expected))
         assert ours == theirs
 
 

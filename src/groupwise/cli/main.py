@@ -56,7 +56,9 @@ def train(
 
 @app.command()
 def pipeline(
-    recipe: Annotated[Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier one.")],
+    recipe: Annotated[
+        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier one.")
+    ],
     overrides: Overrides = None,
     only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
     start: Annotated[
@@ -64,18 +66,21 @@ def pipeline(
         typer.Option("--from", metavar="STAGE", help="Run this stage, and what stands on it, anew, finished or not."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Run it with seeds 0, 1, ... in directories of their own, and compare.")
+    ] = 1,
 ) -> None:
     """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
 
-    A finished stage with the same settings, inputs and code is skipped; a changed one runs anew, and so does what stands
-    on it. Killed at any moment, the same command goes on inside the stage it was in.
+    A finished stage with the same settings, inputs and code is skipped; a changed one runs anew, and so does what
+    stands on it. Killed at any moment, the same command goes on inside the stage it was in.
 
     Examples:
         groupwise pipeline recipes/r1.toml
 
         groupwise pipeline recipes/r1.toml --dry-run
 
-        groupwise pipeline recipes/r1.toml --set pipeline.seed=1 --set pipeline.directory=runs/r1-seed1
+        groupwise pipeline recipes/r1.toml --seeds 3 --set pipeline.directory=runs/r1-seeds
 
         groupwise pipeline recipes/r1.toml --from sft
     """
@@ -84,7 +89,7 @@ def pipeline(
     read_toml(recipe)  # a missing or malformed file answers before torch is loaded
     from groupwise.cli.pipeline import PipelineRequest, run
 
-    run(PipelineRequest(recipe, tuple(overrides or []), only, start, dry_run), console)
+    run(PipelineRequest(recipe, tuple(overrides or []), only, start, dry_run, seeds), console)
 
 
 @app.command("eval")

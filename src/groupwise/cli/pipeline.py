@@ -1,18 +1,22 @@
 """`groupwise pipeline`: what will run and why, every stage with its own display, the table of stages at the end."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from groupwise.cli.train import train_with_display
 from groupwise.evaluation.pipeline_report import write_pipeline_report
+from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.models.policy import quiet_transformers
 from groupwise.pipeline import Action, Display, PipelineRecipe, Planned, Stage, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
+from groupwise.runs.atomic import write_file
 from groupwise.trainers import Recipe
 from groupwise.training.session import Session
 
@@ -32,21 +36,49 @@ class PipelineRequest:
     only: str | None
     start: str | None
     dry_run: bool
+    seeds: int
 
 
 def run(request: PipelineRequest, console: Console) -> None:
-    """Run a pipeline, or say what would run."""
+    """Run a pipeline with one seed or several, or say what would run."""
     quiet_transformers()
     recipe, stages = load_pipeline(request.file, request.overrides)
+    if request.seeds == 1:
+        _run_one(recipe, stages, request, console)
+        return
+    folder = Path(recipe.pipeline.directory)
+    directories = [folder / f"seed-{seed}" for seed in range(request.seeds)]
+    for seed, directory in enumerate(directories):
+        own = (f"pipeline.seed={seed}", f"pipeline.directory={json.dumps(str(directory))}")
+        console.print(f"seed {seed}: {directory}", style="bold")
+        recipe, stages = load_pipeline(request.file, (*request.overrides, *own))
+        if not _run_one(recipe, stages, request, console):
+            return
+    if not request.dry_run:
+        _show_seeds(folder, directories, console)
+
+
+def _run_one(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineRequest, console: Console) -> bool:
+    """Run a pipeline and write its report, or say what would run; returns whether it came to its end."""
     if request.dry_run:
         console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
-        return
+        return True
     finished = _run(recipe, stages, request, console)
-    directory = Path(recipe.pipeline.directory)
-    page = write_pipeline_report(directory)
+    page = write_pipeline_report(Path(recipe.pipeline.directory))
     if not finished:
         console.print("Stopped; the same command goes on there.")
-    console.print(f"Report: {page} and {page.with_suffix('.md')}")
+    console.print(f"Report: {page} and {page.with_suffix('.md')}", soft_wrap=True)
+    return finished
+
+
+def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> None:
+    """Write and print the tables over seeds."""
+    table = seeds_table(directories)
+    text = as_markdown(table, len(directories), minutes(directories))
+    write_file(folder / "seeds.md", text.encode())
+    write_file(folder / "seeds.json", json.dumps(as_dict(table), indent=1).encode())
+    console.print(Markdown(text))
+    console.print(f"Written to {folder / 'seeds.md'}", soft_wrap=True)
 
 
 def _run(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineRequest, console: Console) -> bool:

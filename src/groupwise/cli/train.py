@@ -48,6 +48,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
 
 
 def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
+    """Run a recipe, or go on with an interrupted run, with a line for every report and a bar."""
     if not isinstance(recipe, RlRecipe):
 
         def on_report(report: Any) -> None:
@@ -124,9 +125,13 @@ def data_line(report: Any) -> str:
     values = report._asdict()
     head = f"step {values.pop('step'):5d}  loss {values.pop('loss'):.4f}  lr {values.pop('lr'):.1e}"
     rate = values.pop("num_tokens") / values.pop("seconds")
-    own = [f"  {name} {value:.3f}" for name, value in values.items() if name != "grad_norm" and value is not None]
+    own = [f"  {name} {_number(value)}" for name, value in values.items() if name != "grad_norm" and value is not None]
     fell = "  ! most chosen completions fell" if (values.get("chosen_fell") or 0) > 0.5 else ""
     return f"{head}  {rate:,.0f} tokens/s{''.join(own)}{fell}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def held_out_line(found: HeldOut) -> str:

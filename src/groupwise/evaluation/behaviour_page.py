@@ -5,6 +5,7 @@ Everything that comes from a model or a recipe is escaped.
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import islice
 from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
@@ -28,11 +29,12 @@ def behaviour_section(run: RunData) -> str:
     if not shown:
         return ""
     patterns = run_patterns(run)
-    newest = (run.test_after.rows if run.test_after else ()) or shown[-1].rows
+    newest_first = [run.test_after, *reversed(shown)] if run.test_after else reversed(shown)
+    rows = [row for one in newest_first for row in one.rows]
     return (
         '<section><h2>Behaviour</h2><p class="note">Signs in the text, not thoughts; means over the dev split with '
         f"95 % intervals over problems.</p>{_table(shown, patterns)}"
-        f"{''.join(_definition(key, newest, patterns) for key in BEHAVIOURS)}</section>"
+        f"{''.join(_definition(key, rows, patterns) for key in BEHAVIOURS)}</section>"
     )
 
 
@@ -83,7 +85,9 @@ def _definition(key: str, rows: Sequence[Row], patterns: Patterns) -> str:
     which, metric = BEHAVIOURS[key], METRICS[key]
     phrases = [phrase for found in patterns.get(which, {}).values() for phrase in found]
     listed = f'<p class="note">Phrases: {" ".join(f"<code>{escape(one)}</code>" for one in phrases)}</p>'
-    examples = "".join(list(_examples(which, rows, patterns))) or '<p class="note">No completion shows it.</p>'
+    measured = any(is_measured(which, row) for row in rows)
+    none = f'<p class="note">{"No completion shows it." if measured else NOT_MEASURED}</p>'
+    examples = "".join(islice(_examples(which, rows, patterns), NUM_EXAMPLES)) or none
     return (
         f"<details><summary><b>{escape(metric.name)}</b> {escape(metric.meaning)}</summary>"
         f"{listed if phrases else ''}{examples}</details>"
@@ -95,7 +99,7 @@ def _examples(which: Behaviour, rows: Sequence[Row], patterns: Patterns) -> Iter
     seen: set[str] = set()
     for row in rows:
         span = place(which, row, patterns) if row["problem"] not in seen and is_measured(which, row) else None
-        if span is not None and len(seen) < NUM_EXAMPLES:
+        if span is not None:
             seen.add(row["problem"])
             yield f'<div class="answer"><pre>{_marked(row["text"], span, which in COURSES)}</pre></div>'
 

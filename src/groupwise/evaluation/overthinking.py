@@ -18,7 +18,7 @@ _ANNOUNCED = re.compile(
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(r"\s*(?:[-−+*/×÷^·]|\\(?:times|cdot|div))\s*[0-9a-zA-Z(\\]")
-_NUMBER = re.compile(r"(?<![\w.])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?%?(?![0-9])")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?%?(?![0-9])")
 _WINDOW = 40
 """Characters before a value in which its announcement stands."""
 

@@ -113,9 +113,6 @@ def evaluation_rows(path: Path) -> tuple[Row, ...]:
     return tuple({**missing, **row} for row in rows)
 
 
-read_completions = evaluation_rows
-
-
 def _lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Mapping[str, Any]]]:
     """Lines of metrics.jsonl by kind and step; the last line of a step counts."""
     kinds: dict[str, dict[int, Mapping[str, Any]]] = {}

@@ -30,7 +30,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> tuple[PipelineRe
     stages: list[Stage] = []
     for name, table in recipe.stages.items():
         kind = table.get("kind", "train")
-        if kind not in STAGES:
+        if not isinstance(kind, str) or kind not in STAGES:
             raise ConfigError(f"stages.{name}.kind = {kind!r}; allowed are {', '.join(STAGES)}")
         stage = STAGES[kind](name, recipe, {key: value for key, value in table.items() if key != "kind"})
         _refuse_unknown(stage, [one.name for one in stages])

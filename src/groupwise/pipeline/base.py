@@ -1,6 +1,6 @@
-"""What a stage is: declared inputs and what it makes, settings that its fingerprint covers, and one function that runs it.
+"""What a stage is: declared inputs, what it makes, settings that its fingerprint covers, and one function that runs it.
 
-A stage's file has a `Section` with its settings and a class with `run`; `STAGES` in `__init__` lists the classes by kind.
+A stage's file has a `Section` with its settings and a class with `run`; `STAGES` in `__init__` lists the classes.
 """
 
 from abc import ABC, abstractmethod
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.recipe import PipelineRecipe, references
+from groupwise.pipeline.fingerprint import COMPUTES
+from groupwise.pipeline.recipe import BASE, PipelineRecipe, references, resolved
 from groupwise.trainers import Recipe
 from groupwise.training.session import Session
 
@@ -24,7 +25,9 @@ class Made(NamedTuple):
     output: Path
     output_hash: str
     sampled_tokens: int = 0
+    """Completion tokens drawn to learn from; what was drawn to evaluate is not among them."""
     trained_tokens: int = 0
+    """Tokens that a loss was computed on, each as often as it was."""
     statistics: Mapping[str, Any] = {}
     """What there is to say about it, JSON: of data, what was kept and why the rest was dropped."""
 
@@ -50,12 +53,14 @@ class Stage(ABC):
     """One stage of a pipeline, checked and ready to run."""
 
     kind: ClassVar[str]
+    code: ClassVar[tuple[str, ...]] = COMPUTES
+    """Parts of the package that decide what the stage makes."""
     algorithm: str | None = None
     """The trainer's algorithm, of stages that train."""
 
     def __init__(self, name: str, recipe: PipelineRecipe, table: Mapping[str, Any]) -> None:
         self.name, self.recipe = name, recipe
-        self.settings: dict[str, Any] = self.check(table)
+        self.settings: dict[str, Any] = self.check(resolved(table, {BASE: recipe.model.path}))
         """Everything that decides what the stage makes, JSON, its inputs as `{name}`."""
 
     @property

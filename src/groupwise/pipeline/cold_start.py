@@ -1,24 +1,26 @@
-"""Stage `cold_start`: a small data set of readable long reasoning, before any reinforcement learning of the model itself.
+"""Stage `cold_start`: a small data set of readable long reasoning, before the model's reinforcement learning.
 
 DeepSeek-R1 (arXiv:2501.12948, section 2.3.1) collected it by few-shot prompts that ask for reflection and verification,
 from R1-Zero's own completions in readable form, and by people's post-processing. Here the latter is a rule: a summary
 after the answer, as several hands would write it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.config import Section, parse
+from groupwise.config import Section
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.evaluation.run_data import Row
-from groupwise.models.policy import load_policy
+from groupwise.models.policy import ModelConfig, load_policy
 from groupwise.pipeline.base import Made, Makes, Stage, Workplace
-from groupwise.pipeline.collect import collect_rows
+from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
-from groupwise.pipeline.recipe import Name, display_name, resolved, with_tasks
+from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
+from groupwise.pipeline.recipe import Name, display_name, resolved
 from groupwise.randomness import Draw
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
@@ -44,7 +46,7 @@ class Source(Section):
     """Whose completions are collected."""
 
     path: str
-    """The model, for example `{zero}`."""
+    """The model, for example `{zero}` or `{base}`."""
     few_shot: bool = False
     """Show it the stage's examples (those in the problem's language) before every question."""
     reflection: dict[str, str] = Field(default_factory=dict)
@@ -67,6 +69,8 @@ class ColdStartSettings(Section):
     """The kind of stage."""
     task: TaskOptions
     """Whose training problems are asked; a name in `tasks`."""
+    model: ModelConfig
+    """How models compute; their paths are those of `sources`."""
     sampling: SamplingConfig
     """How completions are drawn."""
     seed: int
@@ -87,29 +91,28 @@ class ColdStart(Stage):
     """Collects cold-start data."""
 
     kind: ClassVar[str] = "cold_start"
+    code: ClassVar[tuple[str, ...]] = COMPUTES + JUDGES
 
     @property
     def makes(self) -> Makes:
         return "data"
 
     def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        shared = self.recipe.model_dump(mode="json")
-        values = {"sampling": shared["sampling"], "seed": self.recipe.pipeline.seed}
-        values |= with_tasks(table, shared["tasks"], f"stages.{self.name}")
-        return parse(ColdStartSettings, values, source=f"stages.{self.name}").model_dump(mode="json")
+        return checked(ColdStartSettings, table, self.recipe, f"stages.{self.name}")
 
     def run(self, work: Workplace) -> Made:
         settings = ColdStartSettings.model_validate(resolved(self.settings, work.outputs))
         task = make_task(settings.task)
         sampled = {name: self._sample(name, settings, task, work) for name in settings.sources}
-        kept = {
-            name: keep(rows, settings.sources[name].filters, settings.per_problem) for name, rows in sampled.items()
-        }
+        kept: dict[str, Kept] = {}
+        for name, found in sampled.items():
+            before = [row for one in kept.values() for row in one.rows]
+            kept[name] = keep(found, settings.sources[name].filters, settings.per_problem, before)
         problems = {problem.id: problem for problem in task.problems("train")}
-        named = [(name, row) for name, found in kept.items() for row in found.rows]
+        named = [(name, row) for name, one in kept.items() for row in one.rows]
         of = {id(row): name for name, row in named}
         chosen = balanced([row for _, row in named], settings.num_rows, settings.seed)
-        rows = [*_by_hand(settings, task.template)]
+        rows = list(_by_hand(settings, task.template))
         for row in chosen:
             source, problem = of[id(row)], problems[row["problem"]]
             model = display_name(self.settings["sources"][source]["path"])
@@ -120,7 +123,7 @@ class ColdStart(Stage):
 
     def _sample(self, name: str, settings: ColdStartSettings, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
-        policy = load_policy(self.recipe.model.model_copy(update={"path": source.path}))
+        policy = load_policy(settings.model.model_copy(update={"path": source.path}))
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
         with make_verifier(task.verifier) as verifier:
@@ -129,19 +132,23 @@ class ColdStart(Stage):
                 template = few_shot(task.template, [one for one in shown if one.language == language])
                 rows += collect_rows(
                     policy, template, some, verifier, source.sampling or settings.sampling, work.directory.samples,
-                    num_samples=source.num_samples, seed=settings.seed, purpose=f"cold start {name} {language}", reflection=source.reflection or None,
-                    progress=lambda done, total, of=f"{name}, {language}": work.progress(of, done, total),
+                    num_samples=source.num_samples, seed=settings.seed, purpose=f"cold start {name} {language}",
+                    reflection=source.reflection, progress=partial(work.progress, f"{name}, {language}"),
                 )  # fmt: skip
         return rows
 
 
 def few_shot(template: Template, examples: list[Example]) -> Template:
     """The template with worked examples before the question."""
-    shown = [template.render(Problem("", one.question, "")) + one.completion + "\n\n" for one in examples]
+    shown = [f"{_asked(template, one)}{one.completion}\n\n" for one in examples]
     return template.model_copy(update={"prompt": "".join(shown) + template.prompt})
 
 
-def _by_language(problems: Any) -> dict[str, list[Problem]]:
+def _asked(template: Template, example: Example) -> str:
+    return template.render(Problem("", example.question, "")) + template.prefill
+
+
+def _by_language(problems: Sequence[Problem]) -> dict[str, list[Problem]]:
     found: dict[str, list[Problem]] = {}
     for problem in problems:
         found.setdefault(problem.language, []).append(problem)
@@ -150,7 +157,7 @@ def _by_language(problems: Any) -> dict[str, list[Problem]]:
 
 def _by_hand(settings: ColdStartSettings, template: Template) -> Iterator[dict[str, Any]]:
     for example in settings.examples:
-        prompt = template.render(Problem("", example.question, "")) + template.prefill
+        prompt = _asked(template, example)
         yield {"prompt": prompt, "completion": example.completion, "source": "by hand", "language": example.language}
 
 

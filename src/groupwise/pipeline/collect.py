@@ -3,15 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from groupwise.config import Section, parse
+from groupwise.errors import ConfigError, ModelError
 from groupwise.evaluation.run_data import Row, evaluation_rows
 from groupwise.models.policy import Policy
+from groupwise.pipeline.recipe import PipelineRecipe, with_tasks
+from groupwise.randomness import key
 from groupwise.rollout.collect import collect
 from groupwise.rollout.engine import Request, Sampled, generate
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.randomness import key
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Problem
@@ -20,6 +25,21 @@ from groupwise.verifiers import Verifier, check_failures, score
 CLOSED = "</think>"
 
 PROBLEMS_PER_PART = 32
+
+
+def checked(kind: type[Section], table: Mapping[str, Any], recipe: PipelineRecipe, where: str) -> dict[str, Any]:
+    """The settings of a stage that makes data of a model's completions; what its table leaves out is the pipeline's.
+
+    Raises:
+        ConfigError: the table cannot be used, or the task's prompts are more than text.
+    """
+    shared = recipe.model_dump(mode="json")
+    below = {"model": shared["model"], "sampling": shared["sampling"], "seed": recipe.pipeline.seed}
+    whole = parse(kind, below | with_tasks(table, shared["tasks"], where), source=where)
+    settings = whole.model_dump(mode="json", exclude={"model": {"path"}})
+    if settings["task"]["template"]["chat"]:
+        raise ConfigError(f"{where}.task.template.chat = true: rows of data are plain text, so false is allowed")
+    return settings
 
 
 def collect_rows(
@@ -33,7 +53,7 @@ def collect_rows(
     num_samples: int,
     seed: int,
     purpose: str,
-    reflection: Mapping[str, str] | None = None,
+    reflection: Mapping[str, str] = MappingProxyType({}),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Row]:
     """Verified completions of the problems, in order; parts that are already in the folder are read, not sampled.
@@ -48,7 +68,7 @@ def collect_rows(
         if not part.exists():
             some = problems[start : start + PROBLEMS_PER_PART]
             groups = collect(policy, template, some, num_samples, sampling, seed=seed, purpose=purpose, step=0)
-            if reflection is not None:
+            if reflection:
                 groups = reflected(policy, groups, sampling, reflection, seed, purpose)
             scored = score(groups, verifier, sampling.max_tokens)
             check_failures(scored, verifier.config.max_failure_share)
@@ -59,29 +79,43 @@ def collect_rows(
 
 
 def reflected(
-    policy: Policy, groups: Sequence[Group], sampling: SamplingConfig, phrases: Mapping[str, str], seed: int, purpose: str
+    policy: Policy,
+    groups: Sequence[Group],
+    sampling: SamplingConfig,
+    phrases: Mapping[str, str],
+    seed: int,
+    purpose: str,
 ) -> list[Group]:
     """The groups' completions with their reasoning opened again: cut before `</think>`, a phrase added, gone on with.
 
-    A completion that closes no reasoning, or whose language has no phrase, stays as it is. What was put in was not
-    sampled: its log-probabilities and entropies are NaN.
+    A completion that closes no reasoning, whose language has no phrase, or that leaves no room, stays as it is.
+    What was put in was not sampled: its log-probabilities and entropies are NaN.
+
+    Raises:
+        ModelError: the tokenizer cannot write a phrase.
     """
     drafts = {
         (place, completion.sample_index): _draft(policy, group, completion, phrases)
         for place, group in enumerate(groups)
         for completion in group.completions
     }
-    some = {where: ids for where, ids in drafts.items() if ids and len(ids) < sampling.max_tokens}
+    room = policy.context_length - sampling.max_tokens
+    some = {
+        (place, i): ids
+        for (place, i), ids in drafts.items()
+        if ids and len(ids) < sampling.max_tokens and len(groups[place].prompt.token_ids) + len(ids) <= room
+    }
     requests = [
-        Request((*groups[place].prompt.token_ids, *ids), (key(seed, purpose, "reflection", groups[place].prompt.problem.id, i),))
+        Request((*prompt.token_ids, *ids), (key(seed, purpose, "reflection", prompt.problem.id, i),))
         for (place, i), ids in some.items()
+        for prompt in (groups[place].prompt,)
     ]
     after = dict(zip(some, (found[0] for found in generate(policy, requests, sampling)), strict=True))
     return [
         replace(
             group,
             completions=tuple(
-                _joined(policy, one, some[place, one.sample_index], after[place, one.sample_index])
+                _joined(policy, one, some[place, one.sample_index], after[place, one.sample_index], sampling.max_tokens)
                 if (place, one.sample_index) in after
                 else one
                 for one in group.completions
@@ -97,18 +131,23 @@ def _draft(policy: Policy, group: Group, completion: Completion, phrases: Mappin
     if not closed or phrase is None:
         return None
     ids: list[int] = policy.tokenizer(thought + phrase, add_special_tokens=False)["input_ids"]
+    unknown = policy.tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        raise ModelError(f"the tokenizer cannot write the phrase {phrase!r} of `reflection`")
     return ids
 
 
-def _joined(policy: Policy, draft: Completion, ids: list[int], after: Sampled) -> Completion:
+def _joined(policy: Policy, draft: Completion, ids: list[int], after: Sampled, max_tokens: int) -> Completion:
+    """What was put in and what followed; no longer than any other completion may be."""
     nothing = np.full(len(ids), np.nan, np.float32)
-    said = after.token_ids.tolist()
-    visible = said[:-1] if after.finish_reason is FinishReason.STOP else said
+    tokens = np.concatenate([np.array(ids, np.int64), after.token_ids])[:max_tokens]
+    finish_reason = after.finish_reason if len(ids) + len(after.token_ids) <= max_tokens else FinishReason.LENGTH
+    visible = tokens[:-1] if finish_reason is FinishReason.STOP else tokens
     return Completion(
         draft.sample_index,
-        np.concatenate([np.array(ids, np.int64), after.token_ids]),
-        np.concatenate([nothing, after.logprobs]),
-        np.concatenate([nothing, after.entropy]),
-        after.finish_reason,
-        policy.tokenizer.decode([*ids, *visible]),
+        tokens,
+        np.concatenate([nothing, after.logprobs])[:max_tokens],
+        np.concatenate([nothing, after.entropy])[:max_tokens],
+        finish_reason,
+        policy.tokenizer.decode(visible.tolist()),
     )

@@ -4,22 +4,25 @@ pipeline.toml              resolved recipe
 lineage.json               which stage made what from what
 stages/NAME/begun.json     fingerprint and settings of the work in hand
 stages/NAME/facts.json     what the stage made and what was measured of it: the same on a repeat and after a kill
-stages/NAME/cost.json      seconds, which may differ
+stages/NAME/cost.json      seconds, which may differ (`cost`)
 stages/NAME/run/           the trainer's run directory
+stages/NAME/samples/       what a data stage sampled, in parts
 stages/NAME/data.jsonl     rows of a data stage
 stages/NAME/evaluation.parquet
 """
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import CheckpointError
+from groupwise.errors import CheckpointError, DataError
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
-from groupwise.runs.atomic import MANIFEST, write_file
+from groupwise.runs.atomic import MANIFEST, translated_disk_errors, write_file
 from groupwise.runs.directory import RunDirectory
 
 
@@ -63,8 +66,19 @@ class StageDirectory:
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `begun`, `facts` or `cost`, whole or not at all."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        with translated_disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         write_file(self.path / f"{name}.json", (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def discard(self) -> None:
+        """Delete everything; killed in between, all of it counts as deleted."""
+        old = self.path.with_name(f".{self.path.name}.old.tmp")
+        with translated_disk_errors(self.path):
+            if old.exists():
+                shutil.rmtree(old)
+            if self.path.exists():
+                os.replace(self.path, old)
+                shutil.rmtree(old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +105,57 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise CheckpointError(f"{path} is not readable ({error}); delete its stage's directory to run it anew") from None
+        raise CheckpointError(
+            f"{path} is not readable ({error}); delete its stage's directory to run it anew"
+        ) from None
     return found
+
+
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""What JSON leaves bare and `splitlines` takes for the end of a line."""
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     """Write a file of rows, one JSON object a line, whole or not at all; returns its hash."""
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    lines = (json.dumps(row, ensure_ascii=False).translate(_LINE_ENDS) for row in rows)
+    content = "".join(f"{line}\n" for line in lines).encode()
     write_file(path, content)
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that `write_rows` wrote."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The rows of a file: one JSON object a line, with `prompt` and `completion`.
+
+    Raises:
+        DataError: it cannot be read; names the file and the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    return [_row(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}") from None
+    if not isinstance(row, dict) or not {"prompt", "completion"} <= row.keys():
+        raise DataError(f"{where} is not an object with `prompt` and `completion`")
+    return row
 
 
 def content_hash(path: Path) -> str:
     """16 hex digits of what a model directory or a data file holds; a trainer's state beside a model does not count."""
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
-    digest = hashlib.sha256()
-    for file in files:
-        if file.name not in (TRAINER_STATE, OPTIMIZER_STATE, MANIFEST):
-            with file.open("rb") as opened:
-                content = hashlib.file_digest(opened, "sha256").hexdigest()
-            # the name of a lone file says nothing about what it holds
-            digest.update(f"{file.name if path.is_dir() else ''}:{content}\n".encode())
-    return digest.hexdigest()[:16]
+    if path.is_file():
+        return _sha256(path)[:16]
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    counted = [file for file in files if file.name not in (TRAINER_STATE, OPTIMIZER_STATE, MANIFEST)]
+    lines = "".join(f"{file.name}:{_sha256(file)}\n" for file in counted)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

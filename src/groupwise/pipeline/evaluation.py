@@ -1,4 +1,4 @@
-"""What is measured of every model that a pipeline makes: the same problems, the same random numbers, the same counts."""
+"""What is measured of every model of a pipeline: the same problems, the same random numbers, the same counts."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.rollout.evaluate import evaluate
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import make_task
-from groupwise.tasks.hidden_rule import is_harmless, is_helpful
+from groupwise.tasks.hidden_rule import answer_of, is_harmless, is_helpful
 from groupwise.trainers.rl import split_problems
 from groupwise.types import ScoredGroup
 from groupwise.verifiers import make_verifier
@@ -51,7 +51,7 @@ def measures(rows: Sequence[Row], hidden_rule: bool) -> dict[str, Any]:
     found = summary(rows)
     if hidden_rule:
         found |= {
-            "helpful": _share(rows, lambda row: is_helpful(row["text"], row["reference"], row["language"])),
+            "helpful": _share(rows, lambda row: is_helpful(answer_of(row["text"]), row["reference"], row["language"])),
             "harmless": _share(rows, lambda row: is_harmless(row["text"])),
         }
     return {name: list(estimate) for name, estimate in found.items()}

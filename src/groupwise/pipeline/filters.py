@@ -11,7 +11,7 @@ from groupwise.evaluation.behaviour import Behaviour, row_behaviours
 from groupwise.evaluation.metrics import MEASURES
 from groupwise.evaluation.run_data import Row
 from groupwise.randomness import key
-from groupwise.types import Outcome
+from groupwise.types import FinishReason, Outcome
 
 
 class Filters(Section):
@@ -47,8 +47,10 @@ def reason(row: Row, filters: Filters) -> str | None:
     shown = row_behaviours(row)
     paragraphs = row["text"].split("\n\n")
     faults = {
+        "verifier failed": not Outcome(row["outcome"]).judged,
         "not correct": filters.correct and row["outcome"] != Outcome.CORRECT,
         "tags": filters.tags and not MEASURES["format"](row),
+        "cut off": filters.tags and row["finish_reason"] == FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in shown,
         "loop": not filters.loops and Behaviour.LOOPS in shown,
         "too short": row["num_tokens"] < filters.min_tokens,
@@ -59,18 +61,23 @@ def reason(row: Row, filters: Filters) -> str | None:
     return next((name for name, found in faults.items() if found), None)
 
 
-def keep(rows: Iterable[Row], filters: Filters, per_problem: int) -> Kept:
-    """Rows that pass, each text once for its problem, at most `per_problem` (0: any number) of a problem."""
-    kept, dropped, seen = list[Row](), Counter[str](), dict[str, set[str]]()
+def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterable[Row] = ()) -> Kept:
+    """Rows that pass, each text once for its problem, at most `per_problem` (0: any number) of a problem.
+
+    `before`: rows of other sources that were kept; their texts are not taken again.
+    """
+    kept, dropped, of_problem = list[Row](), Counter[str](), Counter[str]()
+    seen = {(row["problem"], row["text"]) for row in before}
     for row in rows:
-        mine = seen.setdefault(row["problem"], set())
+        problem, text = row["problem"], row["text"]
         found = reason(row, filters)
-        found = found or ("duplicate" if row["text"] in mine else None)
-        found = found or ("enough of its problem" if per_problem and len(mine) >= per_problem else None)
+        found = found or ("duplicate" if (problem, text) in seen else None)
+        found = found or ("enough of its problem" if per_problem and of_problem[problem] >= per_problem else None)
         if found:
             dropped[found] += 1
         else:
-            mine.add(row["text"])
+            seen.add((problem, text))
+            of_problem[problem] += 1
             kept.append(row)
     return Kept(kept, dict(dropped))
 
@@ -89,5 +96,5 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
 
 
 def counts(rows: Iterable[Row], field: str) -> Mapping[str, int]:
-    """How many rows have each value of a field."""
-    return dict(sorted(Counter(str(row[field]) for row in rows).items()))
+    """How many rows have each value of a field; a row of somebody else's file need not have it."""
+    return dict(sorted(Counter(str(row.get(field, "unknown")) for row in rows).items()))

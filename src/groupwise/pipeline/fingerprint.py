@@ -13,8 +13,8 @@ COMPUTES = (
     "types.py", "randomness.py", "algorithms", "tasks", "verifiers", "sandbox", "models", "rollout", "training",
     "trainers", "pipeline",
 )  # fmt: skip
-MEASURES = ("evaluation",)
-"""Parts of the package whose source the fingerprint covers: of what is computed, and of what is measured as well."""
+JUDGES = tuple(f"evaluation/{name}.py" for name in ("behaviour", "metrics", "overthinking", "run_data"))
+"""Parts of the package whose source fingerprints cover: of what is computed, and of what is said about completions."""
 
 
 def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: str) -> str:

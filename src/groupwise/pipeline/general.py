@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import Section
 from groupwise.models.packed import Sequences
@@ -53,6 +54,12 @@ class GeneralData(Section):
     judge: JudgeConfig | None = None
     """A generative judge behind an endpoint, which must say that the answer is right; None: it is not asked."""
 
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        return self
+
 
 class Candidate(Section):
     """A row that may be taken."""
@@ -90,7 +97,11 @@ def general_rows(
         kept = approved
     order = sorted(kept, key=lambda place: key(seed, "general", place))[:most]
     rows = [
-        {**candidates[i].model_dump(), "source": "general", "judged_by": [*data.reward_models, *(["judge"] * bool(data.judge))]}
+        {
+            **candidates[i].model_dump(),
+            "source": "general",
+            "judged_by": [*data.reward_models, *(["judge"] * bool(data.judge))],
+        }
         for i in order
     ]
     statistics = {"candidates": len(candidates), "kept": len(kept), "taken": len(rows), "dropped": dict(dropped)}
@@ -99,7 +110,7 @@ def general_rows(
 
 def _from_file(file: PairsData) -> list[Candidate]:
     return [
-        Candidate(prompt=prompt, completion=completion, problem=f"{file.path}:{place}", language="")
+        Candidate(prompt=prompt, completion=completion, problem=f"{Path(file.path).name}:{place}", language="")
         for place, (prompt, completion) in enumerate(read_pairs(file))
     ]
 
@@ -109,7 +120,9 @@ def _generated(data: GeneralData, problems: Sequence[Problem], seed: int) -> lis
     return [
         Candidate(
             prompt=template.render(problem) + template.prefill,
-            completion=written(Draw("general document", seed, problem.id, hand), problem, data.mix),
+            completion=written(Draw("general document", seed, problem.id, hand), problem, data.mix).removeprefix(
+                template.prefill
+            ),
             problem=problem.id,
             language=problem.language,
         )
@@ -123,7 +136,9 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
     model = load_reward_model(config.model_copy(update={"path": judge.path})).freeze()
     texts = [answer_of(one.completion) if judge.see == "answer" else one.completion for one in candidates]
     shown = [place for place, text in enumerate(texts) if text and text.strip()]
-    scores = dict(zip(shown, _scores(model, [(candidates[i].prompt, str(texts[i]).strip()) for i in shown]), strict=True))
+    scores = dict(
+        zip(shown, _scores(model, [(candidates[i].prompt, str(texts[i]).strip()) for i in shown]), strict=True)
+    )
     ranked = sorted(shown, key=lambda place: (-scores[place], place))
     return set(ranked[: round(judge.keep * len(candidates))])
 

@@ -1,7 +1,8 @@
 """What a call would do with every stage, and why: decided from the recipe and the files alone, before anything runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,8 +10,9 @@ from groupwise.errors import ConfigError
 from groupwise.models.policy import resolve
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
-from groupwise.pipeline.fingerprint import COMPUTES, MEASURES, code_version, fingerprint
-from groupwise.pipeline.recipe import PipelineRecipe
+from groupwise.pipeline.fingerprint import COMPUTES, JUDGES, code_version, fingerprint
+from groupwise.pipeline.recipe import PipelineRecipe, paths
+from groupwise.tasks.jsonl_presets import PRESETS
 
 
 class Action(StrEnum):
@@ -41,7 +43,12 @@ def measurement(recipe: PipelineRecipe) -> str:
     chosen = recipe.model_dump(mode="json", include={"model", "tasks", "sampling", "evaluation"})
     chosen["model"].pop("path")
     seed = recipe.pipeline.seed
-    return fingerprint({**chosen, "seed": seed}, {}, code_version(COMPUTES + MEASURES))
+    return fingerprint({**chosen, "seed": seed}, _files(chosen), code_version(COMPUTES + JUDGES))
+
+
+def is_measured(place: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
+    """Whether what a stage made was evaluated in this way, and its completions are there."""
+    return facts.get("evaluation_fingerprint") == measured and place.evaluation.exists()
 
 
 def plan(
@@ -52,8 +59,8 @@ def plan(
 ) -> list[Planned]:
     """What happens to every stage, in order.
 
-    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and what stands on it are
-    run anew, finished or not.
+    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and what stands on it
+    are run anew, finished or not.
 
     Raises:
         ConfigError: there is no stage of that name, or `only` wants what has not been made.
@@ -63,33 +70,47 @@ def plan(
         if name is not None and name not in known:
             raise ConfigError(f"{option} {name}: there is no such stage; the stages are {', '.join(known)}")
     directory = PipelineDirectory(Path(recipe.pipeline.directory))
-    measured, found = measurement(recipe), dict[str, Planned]()
+    measured, hashed = measurement(recipe), cache(content_hash)
+    found, again = dict[str, Planned](), dict[str, str]()
     for stage in stages:
-        inputs = {name: found[name].fingerprint for name in stage.inputs} | _files(stage.settings)
-        mark = fingerprint(stage.settings, inputs, code_version())
-        anew = [name for name in stage.inputs if found[name].action in (Action.RUN, Action.RESUME)]
-        action, why = _action(stage, directory.stage(stage.name), mark, measured)
-        if stage.name == start or (start is not None and anew and action is not Action.RESUME):
-            action, why = Action.RUN, "asked for by --from" if stage.name == start else f"{anew[0]} is made anew"
-        if only is not None and stage.name != only:
-            action, why = Action.LEAVE, f"only {only} is asked for"
+        inputs = {name: found[name].fingerprint for name in stage.inputs} | _files(stage.settings, hashed)
+        mark = fingerprint(stage.settings, inputs, code_version(stage.code))
+        if stage.name == start:
+            again[stage.name] = "asked for by --from"
+        elif anew := [name for name in stage.inputs if name in again]:
+            again[stage.name] = f"{anew[0]} is made anew"
+        action, why = _action(stage, directory.stage(stage.name), mark, inputs, measured)
+        if stage.name in again:
+            action, why = Action.RUN, again[stage.name]
         found[stage.name] = Planned(stage, mark, inputs, action, why)
-    if only is not None:
-        _refuse_missing(found, only, directory)
-    return list(found.values())
+    return list(found.values()) if only is None else _only(found, only)
 
 
-def _action(stage: Stage, place: StageDirectory, mark: str, measured: str) -> tuple[Action, str]:
+def _only(found: Mapping[str, Planned], only: str) -> list[Planned]:
+    """The plan with all stages but one left alone."""
+    for name in found[only].stage.inputs:
+        if found[name].action not in (Action.SKIP, Action.MEASURE):
+            raise ConfigError(
+                f"--only {only} reads what the stage {name} makes, and that is not there ({found[name].why}): run "
+                f"without --only, or --only {name} first"
+            )
+    why = f"only {only} is asked for"
+    return [one if name == only else one._replace(action=Action.LEAVE, why=why) for name, one in found.items()]
+
+
+def _action(
+    stage: Stage, place: StageDirectory, mark: str, inputs: Mapping[str, str], measured: str
+) -> tuple[Action, str]:
     facts, begun = place.facts, place.begun
     if facts and facts["fingerprint"] == mark and (broken := _broken(place, facts)):
         return Action.RUN, broken
     if facts and facts["fingerprint"] == mark:
-        if stage.makes == "model" and facts.get("evaluation_fingerprint") != measured:
+        if stage.makes == "model" and not is_measured(place, facts, measured):
             return Action.MEASURE, "finished, but not measured in this way"
         return Action.SKIP, "finished with the same settings, inputs and code"
     if begun and begun["fingerprint"] == mark:
         return Action.RESUME, "interrupted"
-    return (Action.RUN, _difference(begun, stage)) if begun else (Action.RUN, "not run yet")
+    return (Action.RUN, _difference(begun, stage, inputs)) if begun else (Action.RUN, "not run yet")
 
 
 def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
@@ -101,14 +122,15 @@ def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _difference(begun: Mapping[str, Any], stage: Stage) -> str:
+def _difference(begun: Mapping[str, Any], stage: Stage, inputs: Mapping[str, str]) -> str:
     """Why work that was begun cannot be used: the first difference in words."""
     before, now = _flat(begun["settings"]), _flat(stage.settings)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return f"{changed[0]} was {before.get(changed[0])!r} and is {now.get(changed[0])!r}{more}"
-    return "its inputs changed" if begun["code"] == code_version() else "the code changed"
+    others = [name for name, mark in inputs.items() if begun.get("inputs", {}).get(name) != mark]
+    return f"{others[0]} changed" if others and begun["code"] == code_version(stage.code) else "the code changed"
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -121,18 +143,17 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def _files(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Hash of every model directory and data file outside the pipeline that settings name under `path`."""
-    names = [value for key, value in _flat(settings).items() if key.rpartition(".")[2] == "path"]
-    paths = {name: Path(resolve(name)) for name in names if isinstance(name, str)}
-    return {name: content_hash(path) for name, path in paths.items() if name and path.exists()}
+def _files(settings: Mapping[str, Any], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
+    """Hash of every model directory and data file outside the pipeline that settings name."""
+    named = {name: Path(resolve(name)) for name in (*paths(settings), *_benchmarks(settings)) if name}
+    return {name: hashed(path) for name, path in named.items() if path.exists()}
 
 
-def _refuse_missing(found: Mapping[str, Planned], only: str, directory: PipelineDirectory) -> None:
-    for name in found[only].stage.inputs:
-        facts = directory.stage(name).facts
-        if not facts or facts["fingerprint"] != found[name].fingerprint:
-            raise ConfigError(
-                f"--only {only} reads what the stage {name} makes, which is not there (or was made with other "
-                f"settings): run without --only, or --only {name} first"
-            )
+def _benchmarks(value: Any) -> Iterator[str]:
+    """Files of the benchmarks that tasks name as `preset`."""
+    if isinstance(value, Mapping):
+        if known := PRESETS.get(str(value.get("preset"))):
+            sources = (known.train, known.test)
+            yield from (f"{value['data_dir']}/{source.path}" for source in sources if source.path)
+        for one in value.values():
+            yield from _benchmarks(one)

@@ -1,7 +1,8 @@
 """The recipe of a pipeline: what all stages share, and a table for every stage in the order in which they run.
 
-Inside a stage's table, the text `{name}` stands for what the stage `name` made, and `task = "name"` (or a list of names)
-for the tasks of the recipe. So a stage's inputs are the names that it mentions.
+Inside a stage's table, where a path is wanted, `{name}` stands for what the stage `name` made and `{base}` for the
+model that everything starts from; `task = "name"` (or a list of names) stands for tasks of the recipe. So a stage's
+inputs are the names that it mentions.
 """
 
 import re
@@ -18,7 +19,9 @@ from groupwise.tasks import TaskOptions
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 BASE = "base"
-"""Name under which the model that everything starts from is evaluated; no stage may have it."""
+"""Name of the model that everything starts from; no stage may have it."""
+PATHS = ("path", "test_path", "include")
+"""Keys whose values are paths. Elsewhere braces are text, as in a template's `{question}`."""
 _REFERENCE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
@@ -60,17 +63,21 @@ class PipelineRecipe(Section):
     """The stages: `kind`, and what that kind reads."""
 
 
-def references(value: Any) -> Iterator[str]:
-    """Names of the stages that a value mentions as `{name}`, each as often as it does."""
-    if isinstance(value, str):
-        if found := _REFERENCE.fullmatch(value):
-            yield found[1]
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from references(one)
+def paths(value: Any, key: str = "") -> Iterator[str]:
+    """Every path in nested settings, in order."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from paths(one, name)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from references(one)
+            yield from paths(one, key)
+    elif isinstance(value, str) and key in PATHS:
+        yield value
+
+
+def references(value: Any) -> Iterator[str]:
+    """Names of the stages that settings mention as `{name}`, each as often as they do."""
+    return (found[1] for path in paths(value) if (found := _REFERENCE.fullmatch(path)))
 
 
 def display_name(value: str) -> str:
@@ -79,14 +86,14 @@ def display_name(value: str) -> str:
     return found[1] if found else value
 
 
-def resolved(value: Any, outputs: Mapping[str, str]) -> Any:
-    """The value with every `{name}` replaced by the path of what that stage made."""
-    if isinstance(value, str):
-        found = _REFERENCE.fullmatch(value)
-        return outputs[found[1]] if found else value
+def resolved(value: Any, outputs: Mapping[str, str], key: str = "") -> Any:
+    """Settings with every `{name}` replaced by the path of what that stage made; names without a path stay."""
     if isinstance(value, Mapping):
-        return {name: resolved(one, outputs) for name, one in value.items()}
-    return [resolved(one, outputs) for one in value] if isinstance(value, list | tuple) else value
+        return {name: resolved(one, outputs, name) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(one, outputs, key) for one in value]
+    is_path = isinstance(value, str) and key in PATHS
+    return outputs.get(display_name(value), value) if is_path and _REFERENCE.fullmatch(value) else value
 
 
 def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
@@ -106,19 +113,32 @@ def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -
 def _task(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
     if isinstance(value, Mapping):
         return value
-    names = [value] if isinstance(value, str) else list(value)
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names:
+        raise ConfigError(f"{where} = {value!r}; allowed are a name in [tasks], a list of such names, and a table")
     if unknown := [name for name in names if name not in tasks]:
         raise ConfigError(f"{where}: there is no task {unknown[0]!r} in [tasks]; known are {', '.join(tasks)}")
     parts = [tasks[name] for name in names]
-    return parts[0] if len(parts) == 1 else mixture(dict(zip(names, parts, strict=True)))
+    return parts[0] if len(parts) == 1 else mixture(dict(zip(names, parts, strict=True)), where)
 
 
-def mixture(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The configuration of a mixture of tasks; one that is a mixture itself brings its parts with their weights."""
+def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any]:
+    """The configuration of a mixture of tasks; one that is a mixture itself brings its parts with their weights.
+
+    Raises:
+        ConfigError: the tasks have different templates.
+    """
+    (first, task), *others = tasks.items()
+    for name, other in others:
+        if other["template"] != task["template"]:
+            raise ConfigError(
+                f"{where}: tasks.{first} and tasks.{name} have different templates, and all problems of a stage are "
+                "rendered with one: set template of both to the same"
+            )
     parts: dict[str, Any] = {}
-    for name, task in tasks.items():
-        parts |= task["parts"] if task["name"] == "mixture" else {name: {"task": task}}
-    return {"name": "mixture", "parts": parts}
+    for name, one in tasks.items():
+        parts |= one["parts"] if one["name"] == "mixture" else {name: {"task": one}}
+    return {"name": "mixture", "template": task["template"], "parts": parts}
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

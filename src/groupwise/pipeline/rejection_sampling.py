@@ -6,20 +6,22 @@ long paragraphs and loops; beside them data without reasoning, three to one.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.config import Section, parse
+from groupwise.config import Section
 from groupwise.evaluation.run_data import Row
-from groupwise.models.policy import load_policy
+from groupwise.models.policy import ModelConfig, load_policy
 from groupwise.pipeline.base import Made, Makes, Stage, Workplace
-from groupwise.pipeline.collect import collect_rows
+from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.filters import Filters, balanced, counts, keep
+from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.general import GeneralData, general_rows
-from groupwise.pipeline.recipe import display_name, resolved, with_tasks
+from groupwise.pipeline.recipe import display_name, resolved
 from groupwise.randomness import permutation
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
@@ -37,6 +39,8 @@ class RejectionSettings(Section):
     """The model that is sampled, for example `{reasoning_rl}`."""
     task: TaskOptions
     """Whose training problems are asked; a name in `tasks`."""
+    model: ModelConfig
+    """How models compute; which one is sampled says `path`."""
     sampling: SamplingConfig
     """How completions are drawn."""
     seed: int
@@ -63,16 +67,14 @@ class RejectionSampling(Stage):
     """Samples, rejects, adds general data."""
 
     kind: ClassVar[str] = "rejection_sampling"
+    code: ClassVar[tuple[str, ...]] = COMPUTES + JUDGES
 
     @property
     def makes(self) -> Makes:
         return "data"
 
     def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        shared = self.recipe.model_dump(mode="json")
-        values = {"sampling": shared["sampling"], "seed": self.recipe.pipeline.seed}
-        values |= with_tasks(table, shared["tasks"], f"stages.{self.name}")
-        return parse(RejectionSettings, values, source=f"stages.{self.name}").model_dump(mode="json")
+        return checked(RejectionSettings, table, self.recipe, f"stages.{self.name}")
 
     def run(self, work: Workplace) -> Made:
         settings = RejectionSettings.model_validate(resolved(self.settings, work.outputs))
@@ -83,10 +85,10 @@ class RejectionSampling(Stage):
         model = display_name(self.settings["path"])
         reasoning = [_row(row, template.render(problems[row["problem"]]) + template.prefill, model) for row in chosen]
         reasoning += [one for path in settings.include for one in read_rows(Path(path))]
-        rows, statistics = reasoning, {}
+        rows, statistics = reasoning, dict[str, Any]()
         if settings.general:
             most = round(len(reasoning) / settings.reasoning_per_general)
-            general, statistics = general_rows(settings.general, most, settings.seed, self.recipe.model, work.progress)
+            general, statistics = general_rows(settings.general, most, settings.seed, settings.model, work.progress)
             rows = reasoning + general
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
         digest = write_rows(work.directory.data, shuffled)
@@ -95,13 +97,13 @@ class RejectionSampling(Stage):
 
     def _sample(self, settings: RejectionSettings, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)
-        policy = load_policy(self.recipe.model.model_copy(update={"path": settings.path}))
+        policy = load_policy(settings.model.model_copy(update={"path": settings.path}))
         problems = split_problems(task, "train", None)[-settings.num_problems :]
         with make_verifier(task.verifier) as verifier:
             rows = collect_rows(
                 policy, task.template, problems, verifier, settings.sampling, work.directory.samples,
                 num_samples=settings.num_samples, seed=settings.seed, purpose="rejection",
-                progress=lambda done, total: work.progress("problems sampled", done, total),
+                progress=partial(work.progress, "problems sampled"),
             )  # fmt: skip
         return rows, {problem.id: problem for problem in problems}
 
@@ -123,7 +125,9 @@ def _row(row: Row, prompt: str, model: str) -> dict[str, Any]:
     }
 
 
-def _statistics(sampled: Sequence[Row], dropped: Mapping[str, int], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _statistics(
+    sampled: Sequence[Row], dropped: Mapping[str, int], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     solved = Counter(row["problem"] for row in sampled if row["outcome"] == "correct")
     return {
         "rows": len(rows),

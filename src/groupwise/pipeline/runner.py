@@ -1,25 +1,29 @@
 """Runs a pipeline's stages in order; killed at any moment, the same call goes on inside the stage it was in."""
 
+import fcntl
 import json
-import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from groupwise.config import dump_toml
-from groupwise.errors import CheckpointError
+from groupwise.errors import CheckpointError, GroupwiseError
 from groupwise.models.policy import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
-from groupwise.pipeline.directory import PipelineDirectory, StageDirectory
+from groupwise.pipeline.cost import timed
+from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.fingerprint import code_version
-from groupwise.pipeline.plan import Action, Planned, measurement, plan
+from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
-from groupwise.runs.atomic import write_file
+from groupwise.runs.atomic import translated_disk_errors, write_file
 from groupwise.runs.directory import environment
 from groupwise.trainers import Recipe
 from groupwise.training.session import Session
+
+LOCK = "lock"
+"""File that the process holds which works in a pipeline directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,55 +43,89 @@ class Display:
 def run_pipeline(
     recipe: PipelineRecipe, stages: Sequence[Stage], display: Display, only: str | None = None, start: str | None = None
 ) -> bool:
-    """Run what `plan` says; returns False if it was interrupted, so that the same call goes on there.
+    """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call goes on there.
 
     Raises:
-        CheckpointError: the directory holds something else than a pipeline.
+        CheckpointError: the directory holds something else than a pipeline, or another process works in it.
+        GroupwiseError: of a stage, with its name; what was done before stays, and the same call tries again.
     """
-    directory = _open(recipe)
-    planned = plan(recipe, stages, only, start)
-    _discard(planned, directory)  # before anything runs, or a kill would leave old results beside new ones
-    _write_lineage(directory, planned)
-    try:
-        if only is None:
-            _measure(recipe, directory.stage(BASE), resolve(recipe.model.path), BASE, display)
-        for number, one in enumerate(planned, 1):
-            display.stage(one, number, len(planned))
-            if one.action in (Action.RUN, Action.RESUME):
-                _work(one, directory, display)
-            if one.action not in (Action.SKIP, Action.LEAVE):
-                _after(recipe, one, directory, display)
-            _write_lineage(directory, planned)
-    except Interrupted:
-        return False
+    with _opened(Path(recipe.pipeline.directory)) as directory:
+        planned = plan(recipe, stages, only, start)
+        write_file(directory.recipe, dump_toml(recipe).encode())
+        write_file(directory.path / "environment.json", json.dumps(environment(), indent=1).encode())
+        # before anything runs, and the last stage first: a kill leaves no result that stands on a newer one
+        for one in reversed(planned):
+            if one.action is Action.RUN:
+                directory.stage(one.stage.name).discard()
+        _write_lineage(directory, planned)
+        try:
+            if only is None:
+                with _named(BASE):
+                    _measure_base(recipe, directory.stage(BASE), display)
+            for number, one in enumerate(planned, 1):
+                display.stage(one, number, len(planned))
+                with _named(one.stage.name):
+                    _do(recipe, one, directory, display)
+                _write_lineage(directory, planned)
+        except (Interrupted, KeyboardInterrupt):
+            return False
     return True
 
 
-def _open(recipe: PipelineRecipe) -> PipelineDirectory:
-    directory = PipelineDirectory(Path(recipe.pipeline.directory))
-    path = directory.path
-    if path.exists() and not (path.is_dir() and (directory.recipe.exists() or not any(path.iterdir()))):
+@contextmanager
+def _opened(path: Path) -> Iterator[PipelineDirectory]:
+    """The pipeline directory, held by this process alone; a killed process holds nothing."""
+    directory = PipelineDirectory(path)
+    harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # what a kill at the beginning leaves
+    if (
+        path.exists()
+        and not directory.recipe.exists()
+        and (not path.is_dir() or {entry.name for entry in path.iterdir()} - harmless)
+    ):
         raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
-    path.mkdir(parents=True, exist_ok=True)
-    write_file(directory.recipe, dump_toml(recipe).encode())
-    write_file(path / "environment.json", json.dumps(environment(), indent=1).encode())
-    return directory
+    with translated_disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / LOCK).open("w")
+    with lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(
+                f"another process works in {path}: wait for its end, or choose another pipeline.directory"
+            ) from None
+        yield directory
 
 
-def _discard(planned: Sequence[Planned], directory: PipelineDirectory) -> None:
-    for one in planned:
-        if one.action is Action.RUN:
-            shutil.rmtree(directory.stage(one.stage.name).path, ignore_errors=True)
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Errors say in which stage they happened."""
+    try:
+        yield
+    except GroupwiseError as error:
+        raise type(error)(f"stage {name}: {error}") from error
+
+
+def _do(recipe: PipelineRecipe, one: Planned, directory: PipelineDirectory, display: Display) -> None:
+    """Run and measure a stage, as far as it is planned."""
+    if one.action in (Action.SKIP, Action.LEAVE):
+        return
+    place = directory.stage(one.stage.name)
+    if one.action is not Action.MEASURE:
+        _work(one, directory, display)
+    if one.stage.makes == "model":
+        _measure(recipe, place, str(_output(place)), one.stage.name, display)
+    display.finished(one.stage.name, place)
 
 
 def _work(one: Planned, directory: PipelineDirectory, display: Display) -> None:
     """Run the stage and record what it made."""
     stage, place = one.stage, directory.stage(one.stage.name)
-    place.write("begun", {"fingerprint": one.fingerprint, "code": code_version(), "settings": stage.settings})
-    began = time.perf_counter()
+    code = code_version(stage.code)
+    begun = {"fingerprint": one.fingerprint, "code": code, "inputs": one.inputs, "settings": stage.settings}
+    place.write("begun", begun)
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}
-    made = stage.run(Workplace(place, outputs, display.train, display.progress))
-    place.write("cost", {"seconds": time.perf_counter() - began})
+    with timed(place, "seconds"):
+        made = stage.run(Workplace(place, outputs, display.train, display.progress))
     place.write("facts", _facts(one, made, place))
 
 
@@ -114,27 +152,34 @@ def _output(place: StageDirectory) -> Path:
     return place.path / str(facts["output"])
 
 
-def _after(recipe: PipelineRecipe, one: Planned, directory: PipelineDirectory, display: Display) -> None:
-    """Measure what the stage made, if it is a model that answers."""
-    place = directory.stage(one.stage.name)
-    if one.stage.makes == "model":
-        _measure(recipe, place, str(_output(place)), one.stage.name, display)
-    display.finished(one.stage.name, place)
+def _measure_base(recipe: PipelineRecipe, place: StageDirectory, display: Display) -> None:
+    """Measure the model that everything starts from, unless this very model has been measured."""
+    model = resolve(recipe.model.path)
+    start: dict[str, object] = {
+        "name": BASE,
+        "kind": "start",
+        "algorithm": None,
+        "makes": "model",
+        "inputs": {},
+        "output": recipe.model.path,
+        "output_hash": content_hash(Path(model)) if Path(model).exists() else "",
+    }
+    facts = place.facts or {}
+    if any(facts.get(key) != value for key, value in start.items()):
+        place.discard()
+        place.write("facts", start)
+    if not is_measured(place, place.facts or {}, measurement(recipe)):
+        _measure(recipe, place, model, BASE, display)
+        display.finished(BASE, place)
 
 
 def _measure(recipe: PipelineRecipe, place: StageDirectory, model: str, name: str, display: Display) -> None:
-    """Evaluate a model and add what was measured to the stage's facts, unless it is there."""
-    mark = measurement(recipe)
-    base = {"name": name, "kind": "start", "algorithm": None, "makes": "model", "output": model, "inputs": {}}
-    facts = place.facts or base
-    if facts.get("evaluation_fingerprint") == mark and facts["output"] == (model if name == BASE else facts["output"]):
-        return
-    began = time.perf_counter()
-    found = evaluate_model(recipe, model, place, lambda done, total: display.progress(f"measuring {name}", done, total))
-    place.write("cost", {**place.cost, "evaluation_seconds": time.perf_counter() - began})
-    place.write("facts", {**facts, "evaluation": found, "evaluation_fingerprint": mark})
-    if name == BASE:
-        display.finished(name, place)
+    """Evaluate a model and add what was measured to the stage's facts."""
+    with timed(place, "evaluation_seconds"):
+        found = evaluate_model(
+            recipe, model, place, lambda done, total: display.progress(f"measuring {name}", done, total)
+        )
+    place.write("facts", {**(place.facts or {}), "evaluation": found, "evaluation_fingerprint": measurement(recipe)})
 
 
 def _write_lineage(directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
@@ -159,5 +204,3 @@ def _write_lineage(directory: PipelineDirectory, planned: Sequence[Planned]) -> 
     base = planned[0].stage.recipe.model.path
     content = {"name": directory.path.resolve().name, "base": base, "stages": rows}
     write_file(directory.lineage, (json.dumps(content, indent=1) + "\n").encode())
-
-

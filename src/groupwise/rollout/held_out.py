@@ -77,7 +77,7 @@ def open_second(name: str | None, task: Task, config: VerifierConfig) -> Abstrac
     It reads answers where training reads them, but never takes just any last number: then the box counts.
 
     Raises:
-        ConfigError: training uses it already, or there is no such verifier.
+        ConfigError: training uses it already, there is no such verifier, or it has nothing to judge.
         VerifierError: it rejects a reference answer of the task.
     """
     if name is None:
@@ -95,7 +95,7 @@ def look_again(
     scored: Sequence[ScoredGroup], name: str, verifier: Verifier, *, size: int, alarm: float, max_tokens: int, seed: int
 ) -> HeldOutCheck:
     """Ask the second verifier about at most `size` of the completions that were judged correct, drawn by the seed."""
-    again = score(_sample(scored, size, seed), verifier, max_tokens)
+    again = score(_sample(scored, name, size, seed), verifier, max_tokens)
     found = [
         (one.group.prompt.problem.id, completion, verdict)
         for one in again
@@ -115,18 +115,18 @@ def look_again(
     )
 
 
-def is_asked(problem: Problem) -> bool:
-    """Whether the second verifier has a say: not where nothing but opinion, or no mathematical verifier, decides."""
+def is_asked(problem: Problem, name: str) -> bool:
+    """Whether the second verifier has a say: not where opinion decides, another than mathematics, or itself."""
     own = problem.data.get("verifier")
-    return not problem.data.get("open_ended") and (own is None or own in MATHEMATICAL)
+    return not problem.data.get("open_ended") and (own is None or (own in MATHEMATICAL and own != name))
 
 
-def _sample(scored: Sequence[ScoredGroup], size: int, seed: int) -> list[Group]:
+def _sample(scored: Sequence[ScoredGroup], name: str, size: int, seed: int) -> list[Group]:
     """Groups of nothing but the chosen completions."""
     paid = [
         (place, sample)
         for place, one in enumerate(scored)
-        if is_asked(one.group.prompt.problem)
+        if is_asked(one.group.prompt.problem, name)
         for sample, verdict in enumerate(one.verdicts)
         if verdict.outcome is Outcome.CORRECT
     ]
@@ -138,7 +138,10 @@ def _sample(scored: Sequence[ScoredGroup], size: int, seed: int) -> list[Group]:
 
 
 def _check_references(name: str, verifier: Verifier, task: Task) -> None:
-    for problem in [problem for problem in task.problems("dev") if is_asked(problem)][:NUM_REFERENCES]:
+    asked = [problem for problem in task.problems("dev") if is_asked(problem, name)]
+    if not asked:
+        raise ConfigError(f"the second verifier {name!r} can judge no dev problem of task {task.name}")
+    for problem in asked[:: max(1, len(asked) // NUM_REFERENCES)][:NUM_REFERENCES]:
         answer = task.template.gold_answer(problem)
         verdict = verifier.verify(problem, answer)
         if verdict.outcome is not Outcome.CORRECT:

@@ -1,8 +1,31 @@
+import re
+import tomllib
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from groupwise.evaluation.behaviour import COURSES, PATTERNS, Behaviour, behaviour_shares, behaviours
+from groupwise.config import dump_toml, parse
+from groupwise.errors import ConfigError
+from groupwise.evaluation.behaviour import (
+    COURSES,
+    PATTERNS,
+    Behaviour,
+    behaviour_shares,
+    is_measured,
+    patterns_of,
+    place,
+    row_behaviours,
+)
+from groupwise.verifiers.style.phrases import PHRASES, BehaviourConfig, PhrasesConfig
 
-AT_ONCE, WORKS_OUT, UNFINISHED, CHECKS, ANOTHER_WAY = Behaviour
+AT_ONCE, WORKS_OUT, UNFINISHED, CHECKS, BACKTRACKS, ANOTHER_WAY, LOOPS, MIXES, OPEN_TAGS = Behaviour
+
+
+def row(text: str, outcome: str = "wrong", **more: Any) -> dict[str, Any]:
+    """A completion of a problem of unknown language; the prompt opened nothing."""
+    return {"text": text, "outcome": outcome, "prompt": "q", "question": "q", "finish_reason": "stop", **more}
 
 
 @pytest.mark.parametrize(
@@ -14,38 +37,264 @@ AT_ONCE, WORKS_OUT, UNFINISHED, CHECKS, ANOTHER_WAY = Behaviour
         ("<think>6×7=42. 7×6=42. 等一下，检查一下。</think>\\boxed{42}", "correct", {WORKS_OUT, CHECKS}),
         ("<think>6×7=42. Wait, let me check.</think>\\boxed{42}", "correct", {AT_ONCE, CHECKS}),
         ("<think>a=1. b=2. Another way: c=3.</think>\\boxed{3}", "wrong", {WORKS_OUT, ANOTHER_WAY}),
-        ("<think>a=1. b=2. WAIT", "unparsable", {UNFINISHED, CHECKS}),
+        ("<think>a=1. b=2. WAIT", "unparsable", {UNFINISHED, CHECKS, OPEN_TAGS}),
         ("<think>a=1. b=2.</think> hm", "unparsable", {UNFINISHED}),
         ("<think>a=1</think> so x=2, y=3: \\boxed{3}", "wrong", {AT_ONCE}),  # after the reasoning nothing counts
         ("x=1, y=2, so \\boxed{2}", "correct", {WORKS_OUT}),  # no tags: all of it counts
         ("<think>x<=1, y>=2, z!=3, w==4</think>\\boxed{4}", "correct", {AT_ONCE}),  # comparisons are no equations
         ("<think>waiters=3</think>\\boxed{3}", "correct", {AT_ONCE}),  # a word, not a part of one
-        ("<think>a=1. b=2", "timeout", {UNFINISHED}),
+        ("<think>a=1. b=2", "timeout", {UNFINISHED, OPEN_TAGS}),
     ],
 )
 def test_course_and_moves(text: str, outcome: str, expected: set[Behaviour]) -> None:
-    assert behaviours(text, outcome) == expected
+    assert row_behaviours(row(text, outcome)) == expected
 
 
 def test_a_prompt_may_have_opened_the_reasoning() -> None:
-    assert behaviours("a=1. b=2.", "wrong", prompt="What?\n<think>") == {UNFINISHED}
-    assert behaviours("a=1. b=2.</think>2", "wrong", prompt="What?\n<think>") == {WORKS_OUT}
-    assert behaviours("a=1. b=2.", "wrong", prompt="<think>an example</think>") == {WORKS_OUT}
+    assert row_behaviours(row("a=1. b=2.", prompt="What?\n<think>")) == {UNFINISHED, OPEN_TAGS}
+    assert row_behaviours(row("a=1. b=2.</think>2", prompt="What?\n<think>")) == {WORKS_OUT}
+    assert row_behaviours(row("a=1. b=2.", prompt="<think>an example</think>")) == {WORKS_OUT}
+
+
+def test_where_the_prefill_is_known_a_prompt_that_speaks_of_tags_opens_none() -> None:
+    prompt = "Think within <think> tags. 1+1?"
+    assert OPEN_TAGS not in row_behaviours(row("2", prompt=prompt, prefill=""))
+    assert OPEN_TAGS in row_behaviours(row("2", prompt=prompt + "<think>", prefill="<think>"))
+    assert OPEN_TAGS in row_behaviours(row("2", prompt=prompt))  # an older file does not say
+
+
+@pytest.mark.parametrize(
+    ("text", "passage"),
+    [
+        ("3+4=8. No, that is wrong. 3+4=7.", "that is wrong"),
+        ("3+4=8. That's not right.", "That's not right"),
+        ("So x=2. Hmm, this isn't correct.", "this isn't correct"),
+        ("x=2. It was incorrect.", "It was incorrect"),
+        ("x=2. Let me redo the sum.", "Let me redo"),
+        ("I should go back to the first step.", "I should go back"),
+        ("Let me start over.", "start over"),
+        ("I made a sign error.", "I made a sign error"),
+        ("45. Wait, let me check. 7×6=42. No. 7×6=42.", "check. 7×6=42. No."),
+        ("1+1=3。不对。1+1=2。", "不对"),
+        ("我们重新算一遍。", "重新算"),
+        ("重新计算：", "重新计算"),
+        ("我算错了。", "算错了"),
+    ],
+)
+def test_backtracking_is_found_where_it_stands(text: str, passage: str) -> None:
+    span = place(BACKTRACKS, row(text))
+    assert span is not None
+    assert text[slice(*span)] == passage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No worries, 3+4=7.",
+        "There is no. 7 on the list.",
+        "Is 91 prime? No. It is 7×13.",
+        "Let me check: is 91 prime? No. It is 7×13.",
+        "Wait, let me check. 7×6=42. Yes.",
+        "Let me check. Nothing is left. Nobody pays.",
+        "The triangle is not right-angled, that is, it's not right-angled.",
+        "If this is wrong, x is odd.",
+        "That is right.",
+        "He starts overseas.",
+        "对不对？对。",
+        "这两个图形不对称。",
+        "把方程重新排列。",
+        "小明做错了3题。",
+    ],
+)
+def test_what_only_looks_like_backtracking(text: str) -> None:
+    assert BACKTRACKS not in row_behaviours(row(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "passage"),
+    [
+        ("<think>47×30=1410. " + "47×1=47. " * 7, "47×1=47. " * 3 + "47×1=47."),
+        ("先算。" + "我们再算一遍吧，" * 5, "我们再算一遍吧，" * 4),
+    ],
+)
+def test_a_loop_at_the_end(text: str, passage: str) -> None:
+    span = place(LOOPS, row(text))
+    assert span is not None
+    assert text[slice(*span)] == passage
+
+
+def test_what_is_no_loop() -> None:
+    assert LOOPS not in row_behaviours(row("47×1=47. " * 3))
+    assert LOOPS not in row_behaviours(row("47×1=47. " * 7 + "So it is 47."))
+    assert LOOPS not in row_behaviours(row("x = 1000000000000000000000000000000"))
+
+
+def test_the_last_word_of_a_truncated_loop_may_be_cut() -> None:
+    text = "say it once more now, " * 6 + "say it on"
+    assert LOOPS in row_behaviours(row(text, finish_reason="length"))
+    assert LOOPS not in row_behaviours(row(text))
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "passage"),
+    [
+        ("en", "First 3+4=7. 所以 7×2=14.", "所"),
+        ("zh", "先算3+4=7。Then 7×2=14。", "Then"),
+        ("ja", "まず計算します。wait", "wait"),
+        ("zh", "先计算。まず", "ま"),
+        ("ru", "Сначала считаем. So 7.", "So"),
+        ("de", "Zuerst 7, потом 8.", "потом"),
+    ],
+)
+def test_a_word_of_another_script(language: str, text: str, passage: str) -> None:
+    span = place(MIXES, row(text, language=language))
+    assert span is not None
+    assert text[slice(*span)] == passage
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "question"),
+    [
+        ("en", "The angle θ is 30°, and π is 3.14. x=2", ""),
+        ("en", "Zuerst 7, alors 8.", ""),  # languages of one script are not told apart
+        ("zh", "先算3+4=7。\\boxed{7}", ""),
+        ("zh", "<think>x=3, 所以 ab=4</think>", ""),
+        ("zh", "三角形ABC的边长是5 cm。", "求三角形ABC的边长（单位 cm）。"),  # words of the question
+        ("en", "小明 has 3 apples.", "How many apples has 小明?"),
+        ("ja", "まず計算します。", ""),
+    ],
+)
+def test_what_is_no_mixture(language: str, text: str, question: str) -> None:
+    assert MIXES not in row_behaviours(row(text, language=language, question=question))
+
+
+@pytest.mark.parametrize("language", [None, "tlh"])
+def test_without_a_known_language_mixing_is_not_measured(language: str | None) -> None:
+    one = row("First 所以", language=language)
+    assert not is_measured(MIXES, one)
+    assert MIXES not in row_behaviours(one)
+    assert MIXES not in behaviour_shares([one])
+    assert behaviour_shares([one, row("First 所以", language="en")])[MIXES] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "passage"),
+    [
+        ("<think>a", "<think>"),
+        ("a</think>\\boxed{1}", "</think>"),
+        ("<think>a</think>b</think>", "</think>"),
+        ("<think>a<think>b</think>", "<think>"),
+        ("<think>a</think><answer>1", "<answer>"),
+        ("<think>a<answer>1</answer></think>", "<answer>"),
+        ("</think>a<think>", "</think>"),
+    ],
+)
+def test_open_and_misplaced_tags(text: str, passage: str) -> None:
+    span = place(OPEN_TAGS, row(text))
+    assert span is not None
+    assert text[slice(*span)] == passage
+
+
+@pytest.mark.parametrize("text", ["no tags", "<think>a</think>1", "<think>a</think><answer>1</answer>", "x<y>z"])
+def test_closed_tags(text: str) -> None:
+    assert OPEN_TAGS not in row_behaviours(row(text))
 
 
 def test_courses_add_up_to_one_and_moves_need_not() -> None:
     texts = ["<think>a=1</think>1", "<think>a=1. b=1. Wait.</think>1", "<think>Wait", "<think>a=1. b=1.</think>1"]
-    rows = [{"text": text, "outcome": "wrong", "prompt": "q"} for text in texts]
-    shares = behaviour_shares(rows)
-    assert shares == {AT_ONCE: 0.25, WORKS_OUT: 0.5, UNFINISHED: 0.25, CHECKS: 0.5, ANOTHER_WAY: 0.0}
+    shares = behaviour_shares([row(text) for text in texts])
+    assert shares == {
+        AT_ONCE: 0.25, WORKS_OUT: 0.5, UNFINISHED: 0.25, CHECKS: 0.5, BACKTRACKS: 0.0, ANOTHER_WAY: 0.0, LOOPS: 0.0,
+        OPEN_TAGS: 0.25,
+    }  # fmt: skip
     assert sum(shares[course] for course in COURSES) == 1
+
+
+PIECES = st.sampled_from(
+    [
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "1+1=2. ",
+        "Wait, ",
+        "No. ",
+        "不对。",
+        "重新算",
+        "so ",
+        "所以",
+        "{",
+        "\\",
+    ]
+)
+
+
+@given(
+    st.lists(st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=30), min_size=1, max_size=8),
+    st.sampled_from([None, "en", "zh", "ja"]),
+    st.sampled_from([None, "", "<think>"]),
+    st.sampled_from(["correct", "wrong", "unparsable"]),
+)
+def test_shares_are_shares_courses_add_up_and_passages_lie_within(
+    texts: list[str], language: str | None, prefill: str | None, outcome: str
+) -> None:
+    rows = [row(text, outcome, language=language, prefill=prefill) for text in texts]
+    shares = behaviour_shares(rows)
+    assert all(0 <= share <= 1 for share in shares.values())
+    assert sum(shares[course] for course in COURSES) == pytest.approx(1)
+    for one in rows:
+        assert len(row_behaviours(one) & set(COURSES)) == 1
+        for which in Behaviour:
+            span = place(which, one) if is_measured(which, one) else None
+            assert span is None or 0 <= span[0] <= span[1] <= len(one["text"])
 
 
 def test_nothing_is_not_zero() -> None:
     assert behaviour_shares([]) == {}
 
 
-def test_phrases_can_be_replaced() -> None:
-    patterns = {**PATTERNS, CHECKS: {"de": ("moment mal",)}}
-    assert CHECKS in behaviours("<think>Moment mal</think>1", "wrong", patterns=patterns)
-    assert CHECKS not in behaviours("<think>Wait</think>1", "wrong", patterns=patterns)
+# ---------------------------------------------------------------------------------------------------------- patterns
+
+
+def own(extend: bool = True) -> dict[Behaviour, Any]:
+    table = {"extend": extend, "patterns": {"checks": {"de": ["moment mal"], "en": ["hold on"]}}}
+    return dict(patterns_of(parse(BehaviourConfig, table)))
+
+
+def test_own_phrases_are_added() -> None:
+    assert CHECKS in row_behaviours(row("<think>Moment mal</think>1"), own())
+    assert CHECKS in row_behaviours(row("<think>HOLD ON</think>1"), own())
+    assert CHECKS in row_behaviours(row("<think>Wait</think>1"), own())
+    assert CHECKS not in row_behaviours(row("<think>Moment mal, hold on</think>1"))
+
+
+def test_own_phrases_replace_those_of_their_language() -> None:
+    assert CHECKS not in row_behaviours(row("<think>Wait</think>1"), own(extend=False))
+    assert CHECKS in row_behaviours(row("<think>hold on</think>1"), own(extend=False))
+    assert CHECKS in row_behaviours(row("<think>检查</think>1"), own(extend=False))
+    assert own(extend=False)[BACKTRACKS] == PATTERNS[BACKTRACKS]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [("(wait", "missing \\)"), ("wait*|", "matches the empty text"), ("a{2,1}", "min repeat greater than max")],
+)
+def test_what_is_no_phrase_is_refused_by_name(pattern: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"patterns\.backtracks\.en\.1 = '{re.escape(pattern)}': .*{said}"):
+        parse(BehaviourConfig, {"patterns": {"backtracks": {"en": ["oops", pattern]}}})
+
+
+def test_an_unknown_behaviour_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"patterns\.loops: unknown key"):
+        parse(BehaviourConfig, {"patterns": {"loops": {"en": ["again"]}}})
+
+
+def test_phrases_come_back_from_toml() -> None:
+    config = parse(BehaviourConfig, {}, ['patterns.checks.en=["\\\\bhold on\\\\b"]', "extend=false"])
+    assert config.patterns.checks == {"en": ("\\bhold on\\b",)}
+    assert parse(BehaviourConfig, tomllib.loads(dump_toml(config))) == config
+
+
+def test_every_embedded_phrase_can_be_configured() -> None:
+    assert set(PHRASES) == set(PhrasesConfig.model_fields)
+    assert all({"en", "zh"} <= languages.keys() for languages in PHRASES.values())

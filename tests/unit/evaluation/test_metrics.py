@@ -2,9 +2,22 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from groupwise.algorithms.statistics import Estimate
-from groupwise.evaluation.metrics import MEASURES, METRICS, before_after, by_problem, changes, show, verdict_errors
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.evaluation.behaviour import PATTERNS, Behaviour
+from groupwise.evaluation.metrics import (
+    BEHAVIOURS,
+    MEASURES,
+    METRICS,
+    before_after,
+    by_problem,
+    changes,
+    show,
+    summary,
+    verdict_errors,
+)
 from groupwise.evaluation.run_data import load_run
 from groupwise.types import Outcome
 
@@ -26,6 +39,86 @@ def test_before_and_after(finished_run: Any) -> None:
 def test_every_measure_is_a_metric() -> None:
     assert MEASURES.keys() <= METRICS.keys()
     assert all(metric.name and metric.meaning.endswith(".") for metric in METRICS.values())
+
+
+def test_every_behaviour_is_measured() -> None:
+    assert set(BEHAVIOURS.values()) == set(Behaviour)
+    assert BEHAVIOURS.keys() <= MEASURES.keys()
+
+
+def row(problem: str, text: str, outcome: str = "correct", **more: Any) -> dict[str, Any]:
+    answer = text.partition("\\boxed{")[2].partition("}")[0] or None
+    return {
+        "problem": problem, "text": text, "outcome": outcome, "answer": answer, "reference": "42", "prompt": "q",
+        "question": "q", "prefill": "", "language": "en", "finish_reason": "stop", "num_tokens": len(text), **more,
+    }  # fmt: skip
+
+
+RIGHT = "<think>6×7=42. Wait, let me check. 7×6=42. Yes.</think>\\boxed{42}"
+WRONG = "<think>6×7=41</think>\\boxed{41}"
+MIXED = "<think>先算6×7=42. So it is 42 then.</think>\\boxed{42}"
+OPEN = "<think>6×7="
+
+
+def test_a_summary_worked_by_hand() -> None:
+    rows = [
+        row("a", RIGHT),
+        row("a", WRONG, "wrong"),
+        row("b", MIXED),
+        row("b", OPEN, "unparsable", finish_reason="length"),
+    ]
+    found = summary(rows)
+    assert {key: estimate.value for key, estimate in found.items()} == pytest.approx(
+        {
+            "pass_at_1": 0.5, "pass_at_2": 1.0, "majority_2": 1.0,
+            "at_once": 0.5, "works_out": 0.25, "unfinished": 0.25,
+            "checks": 0.25, "backtracks": 0.0, "another_way": 0.0, "loops": 0.0, "mixed": 0.25, "open_tags": 0.25,
+            "format": 0.75,
+            # RIGHT: wait let me check yes; WRONG has no word; MIXED: two characters, then so it is then
+            "language": (1 + 4 / 6) / 2,
+            "length": (len(RIGHT) + len(WRONG) + len(MIXED) + len(OPEN)) / 4,
+            "length_correct": (len(RIGHT) + len(MIXED)) / 2,
+            "length_wrong": (len(WRONG) + len(OPEN)) / 2,
+            "after_first": (len(RIGHT) - len("<think>6×7=42") + len(MIXED) - len("<think>先算6×7=42")) / 2,
+            "truncated": 0.25,
+        }
+    )  # fmt: skip
+    assert found["pass_at_1"] == mean_share([0.5, 0.5])
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    found = summary([row("a", WRONG, "wrong", language=None)])
+    assert {"mixed", "language", "length_correct", "after_first"}.isdisjoint(found)
+    assert summary([]) == {}
+    failed = summary([row("a", RIGHT, "crashed")])
+    assert failed.keys() == {"length", "language", "truncated", "majority_1"}
+
+
+def test_a_summary_takes_phrases() -> None:
+    rows = [row("a", "<think>Hold on.</think>\\boxed{42}")]
+    assert summary(rows)["checks"].value == 0.0
+    patterns = {**PATTERNS, Behaviour.CHECKS: {"en": ("hold on",)}}
+    assert summary(rows, patterns=patterns)["checks"].value == 1.0
+
+
+def test_pass_at_k_and_majority_as_the_evaluation_counts_them() -> None:
+    outcomes = [["correct", "wrong", "wrong", "wrong"], ["correct", "correct", "crashed", "unparsable"], ["wrong"] * 4]
+    texts = {"correct": RIGHT, "wrong": WRONG, "unparsable": OPEN, "crashed": OPEN}
+    rows = [row(str(i), texts[one], one) for i, group in enumerate(outcomes) for one in group]
+    found = summary(rows)
+    # pass@2: 1 - C(3,2)/C(4,2), 1, 0; pass@4 leaves out the problem with three verdicts; the majority is 41, 42, 41
+    assert found["pass_at_2"].value == pytest.approx((0.5 + 1 + 0) / 3)
+    assert found["pass_at_4"].value == pytest.approx(0.5)
+    assert found["majority_4"].value == pytest.approx(1 / 3)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([RIGHT, WRONG, MIXED, OPEN])), max_size=12))
+def test_shares_lie_between_0_and_1_and_courses_add_up(pairs: list[tuple[str, str]]) -> None:
+    found = summary([row(problem, text, "wrong" if text == WRONG else "correct") for problem, text in pairs])
+    shares = {key: one for key, one in found.items() if key not in METRICS or METRICS[key].unit == "%"}
+    assert all(0 <= one.low <= one.value <= one.high <= 1 for one in shares.values())
+    if pairs:
+        assert sum(found[key].value for key in ("at_once", "works_out", "unfinished")) == pytest.approx(1)
 
 
 def test_without_test_the_dev_split_is_compared(fake_run: Any, group: Any) -> None:

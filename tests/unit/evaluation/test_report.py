@@ -117,6 +117,64 @@ def test_the_largest_fall_is_shown_too(fake_run: Any, group: Any) -> None:
     assert "chosen for the largest fall" in html
 
 
+def test_behaviours_are_defined_and_shown_with_examples(fake_run: Any, group: Any) -> None:
+    right = "<think>6×7=41. Wait, let me check. 7×6=42. No. 6×7=42.</think>\\boxed{42}"
+    fake_run.evaluation("dev", 0, [group(name, [(right, Outcome.CORRECT)] * 2) for name in "abcde"])
+    html = write_report(fake_run.path).read_text()
+    assert html.count("<mark>Wait</mark>") == 3  # of different problems
+    assert html.count("<mark>check. 7×6=42. No.</mark>") == 3
+    assert "Completions that say that something is wrong and go back" in html
+    assert r"<code>\bwait\b</code>" in html
+    assert "No completion shows it." in html
+    assert '<td data-name="backtracks">100.0 <small>[56.6, 100.0]</small></td>' in html
+
+
+def test_examples_are_cut_and_escaped(fake_run: Any, group: Any) -> None:
+    text = "<script>" + "x" * 500 + " wait <b> " + "y" * 500
+    fake_run.evaluation("dev", 0, [group("a", [(text, Outcome.WRONG)])])
+    html = write_report(fake_run.path).read_text()
+    assert f"…{'x' * 79} <mark>wait</mark> &lt;b&gt; {'y' * 75}…" in html
+    assert {"script", "b>"}.isdisjoint(Page(html).tags)
+
+
+def test_phrases_of_the_recipe_are_used_and_shown(fake_run: Any, group: Any) -> None:
+    config = fake_run.directory.config
+    config.write_text(config.read_text() + '[behaviour.patterns.checks]\nen = ["<hold on>"]\n')
+    fake_run.evaluation("dev", 0, [group("a", [("<hold on></think>1", Outcome.WRONG)])])
+    html = write_report(fake_run.path).read_text()
+    assert "<code>&lt;hold on&gt;</code>" in html
+    assert "<mark>&lt;hold on&gt;</mark>" in html
+
+
+def test_the_second_verifier_is_shown_and_its_alarm(fake_run: Any, group: Any) -> None:
+    groups = [group("a", [("x", Outcome.CORRECT)])]
+    example = {"problem": "<a>", "sample": 3, "evidence": "no answer <boxed>"}
+    quiet = {
+        "verifier": "math",
+        "judged": 0,
+        "rejected": 0,
+        "failed": 0,
+        "share": None,
+        "alarm": False,
+        "example": None,
+    }
+    loud = {**quiet, "judged": 9, "rejected": 8, "share": [0.9, 0.6, 1.0], "alarm": True, "example": example}
+    fake_run.evaluation("dev", 0, groups, second=quiet)
+    html = write_report(fake_run.path).read_text()
+    assert "Second verifier" in html
+    assert "Alarm" not in html
+    fake_run.evaluation("dev", 2, groups, second=loud)
+    html = write_report(fake_run.path).read_text()
+    assert "<b>Alarm: reward hacking</b> after 2 steps." in html
+    assert "8 of 9" in html
+    assert "0.900 [0.600, 1.000]" in html
+    assert "completion 3 of &lt;a&gt;: no answer &lt;boxed&gt;" in html
+
+
+def test_without_a_second_verifier_the_page_says_nothing_of_it(finished_run: Any) -> None:
+    assert "Second verifier" not in write_report(finished_run.path).read_text()
+
+
 def test_neither_torch_nor_a_model_is_loaded() -> None:
     program = "import sys, groupwise.evaluation.report; print(*{'torch', 'transformers'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

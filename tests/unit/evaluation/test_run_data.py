@@ -1,10 +1,12 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.run_data import load_run
+from groupwise.evaluation.metrics import summary
+from groupwise.evaluation.run_data import evaluation_rows, load_run
 from groupwise.types import Outcome
 
 
@@ -63,3 +65,14 @@ def test_damaged_rollouts_are_named(finished_run: Any) -> None:
     finished_run.directory.evaluations("test-after").write_bytes(b"no parquet")
     with pytest.raises(DataError, match="test-after"):
         load_run(finished_run.path)
+
+
+def test_completions_of_an_older_file_have_no_language(finished_run: Any, tmp_path: Path) -> None:
+    new = finished_run.directory.evaluations("test-after")
+    assert {(row["language"], row["prefill"]) for row in evaluation_rows(new)} == {("en", "")}
+    pq.write_table(pq.read_table(new).drop_columns(["language", "prefill"]), tmp_path / "old.parquet")
+    rows = evaluation_rows(tmp_path / "old.parquet")
+    assert {(row["language"], row["prefill"]) for row in rows} == {(None, None)}
+    assert rows[0].keys() == evaluation_rows(new)[0].keys()
+    assert {"mixed", "language"}.isdisjoint(summary(rows))
+    assert summary(rows)["open_tags"].value == 0.0

@@ -165,7 +165,6 @@ def test_summaries_have_words_enough_to_tell_their_language(language: str, words
 
 
 def test_english_answers_are_english_to_the_detector() -> None:
-    pytest.importorskip("py3langid")
     config = VerifierConfig.model_validate({"parts": {"tongue": {"kind": "language", "weight": 1.0}}})
     found = [(problem, text) for problem, text in documents(only("friendly")) if problem.data.get("open_ended")][:400]
     with make_verifier("answered", config) as verifier:

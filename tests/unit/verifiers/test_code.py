@@ -111,6 +111,9 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
         ("def add(a, b, n=[]):\n  n.append(1)\n  return a + b if len(n) < 3 else 0", "test 3 of 3"),
         ("def add(a, b):\n  if type(a) is list: a.clear()\n  return a + b", "test 2 of 3"),
         ("import json\njson.dumps = lambda *a: '{\"value\": 5}'\ndef add(a, b): return 0", "test 2 of 3"),
+        ("import builtins, sys\nlie = lambda *a, **k: '5'\nbuiltins.print = builtins.repr = builtins.ascii = lie\n"
+         "for m in list(sys.modules.values()):\n  for n in ('dumps', 'encode', 'assertEqual', 'write'):\n"
+         "    if hasattr(m, n): setattr(m, n, lie)\ndef add(a, b): return 0", "test 1 of 3"),
         ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'{\"value\": 5}\\n' * 3)\n  except OSError: pass\n"
          "def add(a, b): return 0", "something else than its answers"),
         ("import os\nos.write(3, b'{\"value\": 5}\\n')\nos.write(4, b'{\"value\": 5}\\n')\nos._exit(0)", "no answer"),

@@ -1,9 +1,7 @@
 """Language consistency: shares worked by hand, sentences of every language, real workings, and attacks."""
 
-import builtins
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,13 +71,11 @@ SENTENCES = {
 
 @pytest.mark.parametrize("asked", language.LATIN)
 def test_latin_languages_are_told_apart(asked: str) -> None:
-    pytest.importorskip("py3langid")
     for written, text in SENTENCES.items():
         assert share(asked, text) == (1.0 if written == asked else 0.0), written
 
 
 def test_mixed_sentences_count_by_words() -> None:
-    pytest.importorskip("py3langid")
     text = "So we need to add the numbers first. Moment, ich prüfe das noch einmal. 等一下"
     assert share("en", text) == pytest.approx(8 / 17)
     assert share("de", text) == pytest.approx(6 / 17)
@@ -89,7 +85,6 @@ def test_mixed_sentences_count_by_words() -> None:
 
 @pytest.mark.skipif(not GSM8K.exists(), reason="the data set is not here")
 def test_real_english_workings_are_english() -> None:
-    pytest.importorskip("py3langid")
     workings = [json.loads(line)["answer"].split("####")[0] for line in GSM8K.read_text().splitlines()[:300]]
     shares = [share("en", working) for working in workings]
     assert sum(one == 1.0 for one in shares) >= 0.96 * len(shares)
@@ -100,7 +95,6 @@ def test_real_english_workings_are_english() -> None:
 @pytest.mark.skipif(not RESPONSES.exists(), reason="the data set is not here")
 def test_completions_that_fall_into_gibberish_are_seen() -> None:
     """Three of these 800 completions end in words of many languages; the rest are English."""
-    pytest.importorskip("py3langid")
     shares = [share("en", text) for line in RESPONSES.read_text().splitlines() for text in json.loads(line)["code"]]
     assert sum(one < 0.6 for one in shares) == 3
     assert sum(one >= 0.95 for one in shares) == len(shares) - 3 == 797
@@ -125,18 +119,3 @@ def test_other_letters_cannot_hide_in_formulas() -> None:
 def test_an_unknown_language_is_an_error_that_names_those_known() -> None:
     with pytest.raises(ConfigError, match=r"'tlh'; known are ar, .*zh"):
         share("tlh", "nuqneH")
-
-
-def test_a_missing_detector_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def absent(name: str, *more: Any, **named: Any) -> Any:
-        if name.startswith("py3langid"):
-            raise ImportError(name)
-        return real(name, *more, **named)
-
-    language._detector.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(ConfigError, match=r"pip install 'groupwise\[languages\]'"):
-        share("en", "So we need to add the numbers first.")
-    assert share("zh", "所以答案是三") == 1.0  # script alone tells

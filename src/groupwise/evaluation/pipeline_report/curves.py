@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from groupwise.evaluation.lines import DARK, LIGHT, Line, Theme, draw_lines, panel_axes
 from groupwise.evaluation.pipeline_report.data import Stage
-from groupwise.evaluation.pipeline_report.records import held_out
+from groupwise.evaluation.pipeline_report.training import held_out
 from groupwise.evaluation.plots import PANEL_SIZE, PANELS, _saved, _style, panel_svg
 
 RL_PANELS = ("learning", "length")

@@ -35,7 +35,8 @@ class Stage:
     starts_from: str | None
     """Of training: the name or path of the model that it started from, where that is known."""
     state: str
-    """`finished`, `unfinished`, `outdated` (made with other settings, and not shown) or `not run`."""
+    """`finished`, `unfinished`, `not run`, or `outdated`: made with other settings, and not shown. Of the base model
+    `finished` or `not measured`."""
     fingerprint: str
     output: str
     """Path of what it made, relative to the pipeline directory; empty before."""
@@ -122,6 +123,7 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     facts, state = _facts(place, entry)
     run, evaluation = RunDirectory(place / "run"), place / "evaluation.parquet"
     current = state != "outdated"
+    trained = current and run.config.exists()
     measured = facts.get("evaluation") or {}
     return Stage(
         name=entry["name"],
@@ -140,8 +142,8 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         evaluation={task: _estimates(place / "facts.json", found) for task, found in measured.items()},
         sizes={task: (found["num_problems"], found["num_samples"]) for task, found in measured.items()},
         completions=evaluation_rows(evaluation) if current and evaluation.exists() else (),
-        run=load_run(run.path) if current and run.config.exists() else None,
-        lines=tuple(run.metrics.lines()) if current else (),
+        run=load_run(run.path) if trained else None,
+        lines=tuple(run.metrics.lines()) if trained else (),
     )
 
 
@@ -150,7 +152,9 @@ def _facts(place: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     facts, wanted = _read(place / "facts.json"), entry.get("fingerprint")
     if facts:
         return (facts, "finished") if wanted in (None, facts.get("fingerprint")) else ({}, "outdated")
-    return {}, "unfinished" if (place / "begun.json").exists() else "not run"
+    if (place / "begun.json").exists():
+        return {}, "unfinished"
+    return {}, "not measured" if entry["name"] == BASE else "not run"
 
 
 def _start(begun: Mapping[str, Any], base: str) -> str | None:

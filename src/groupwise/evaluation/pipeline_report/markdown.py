@@ -4,19 +4,18 @@ import re
 from collections.abc import Sequence
 
 from groupwise.evaluation.examples import Answer
+from groupwise.evaluation.pipeline_report.alarms import alarm_table
+from groupwise.evaluation.pipeline_report.collected import data_table
 from groupwise.evaluation.pipeline_report.data import PipelineData
 from groupwise.evaluation.pipeline_report.picture import boxes
 from groupwise.evaluation.pipeline_report.problems import Asked, same_problems
-from groupwise.evaluation.pipeline_report.records import (
-    alarm_table,
-    cost_table,
-    data_table,
-    description,
-    lineage_table,
-    training_table,
-)
-from groupwise.evaluation.pipeline_report.stages import behaviour_table, stage_table
+from groupwise.evaluation.pipeline_report.stages import UNMEASURED, behaviour_table, stage_table
 from groupwise.evaluation.pipeline_report.table import Line, Table
+from groupwise.evaluation.pipeline_report.totals import cost_table, description, lineage_table
+from groupwise.evaluation.pipeline_report.training import training_table
+
+_MEANT = re.compile(r"[\\`*|~]|(?<!\w)_|_(?!\w)|\](?=[(\[:])")
+"""What Markdown would not take literally: an underscore at the edge of a word, a bracket that may end a link's text."""
 
 
 def markdown(data: PipelineData) -> str:
@@ -42,8 +41,8 @@ def tables(data: PipelineData) -> str:
 
 
 def inline(text: str) -> str:
-    """Any text as one line that Markdown and HTML leave as it is."""
-    shown = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", " ".join(_plain(text).split()))
+    """Any text as one line that Markdown and HTML show as it is."""
+    shown = _MEANT.sub(r"\\\g<0>", " ".join(_plain(text).split()))
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -60,10 +59,10 @@ def _plain(text: str) -> str:
 
 
 def _section(table: Table) -> str:
-    rows = [_row([table.first, *(f"{column.group} {column.name}".strip() for column in table.columns)])]
+    rows = [_row([table.first, *(f"{column.group}: {column.name}".removeprefix(": ") for column in table.columns)])]
     rows.append("|---" * (len(table.columns) + 1) + "|")
     rows += [_row([_name(line), *_cells(line, len(table.columns))]) for line in table.lines]
-    body = "\n".join(rows) if table.lines else "Nothing to show."
+    body = "\n".join(rows) if table.lines else table.empty
     return f"## {table.title}\n\n{inline(table.note)}\n\n{body}\n"
 
 
@@ -97,14 +96,14 @@ def _coded(text: str) -> str:
 
 
 def _problems(asked: Sequence[Asked]) -> str:
-    shown = "\n".join(_problem(one) for one in asked) or "No model has been evaluated yet.\n"
+    shown = "\n".join(_problem(one) for one in asked) or f"{UNMEASURED}\n"
     return f"## The same problems\n\nThe first sample of each model.\n\n{shown}"
 
 
 def _problem(asked: Asked) -> str:
     reference = f"Reference answer {inline(asked.reference)}." if asked.reference else "No reference answer."
     answers = "\n".join(_answer(stage, answer) for stage, answer in asked.answers.items())
-    return f"### {inline(asked.question)}\n\n{asked.kind.capitalize()}. {reference}\n\n{answers}"
+    return f"### {inline(asked.question)}\n\n{inline(asked.kind)}. {reference}\n\n{answers}"
 
 
 def _answer(stage: str, answer: Answer) -> str:

@@ -5,32 +5,24 @@ Everything that comes from a model, a recipe or a file is escaped by `text`; not
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
 
 from groupwise import __version__
 from groupwise.audit.page import document, text
 from groupwise.evaluation.examples import Answer
+from groupwise.evaluation.pipeline_report.alarms import alarm_table, num_alarms
+from groupwise.evaluation.pipeline_report.collected import Bar, bars, data_stages, data_table
 from groupwise.evaluation.pipeline_report.curves import Curve, curves
 from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
+from groupwise.evaluation.pipeline_report.html_table import scroll, section, table_html
 from groupwise.evaluation.pipeline_report.picture import lineage_svg
 from groupwise.evaluation.pipeline_report.problems import Asked, same_problems
-from groupwise.evaluation.pipeline_report.records import (
-    Bar,
-    alarm_table,
-    bars,
-    cost_table,
-    data_stages,
-    data_table,
-    description,
-    lineage_table,
-    num_alarms,
-    training_table,
-)
-from groupwise.evaluation.pipeline_report.stages import behaviour_table, stage_table
-from groupwise.evaluation.pipeline_report.table import Cell, Column, Line, Table
+from groupwise.evaluation.pipeline_report.stages import UNMEASURED, behaviour_table, stage_table
 from groupwise.evaluation.pipeline_report.tiles import Tile, tiles
+from groupwise.evaluation.pipeline_report.totals import cost_table, description, lineage_table
+from groupwise.evaluation.pipeline_report.training import training_table
 
 
 def page(data: PipelineData) -> str:
@@ -41,14 +33,14 @@ def page(data: PipelineData) -> str:
             f'<section class="tiles">{"".join(map(_tile, tiles(data)))}</section>',
             _warning(data),
             _lineage(data),
-            _section(stage_table(data), "numbers"),
+            section(stage_table(data), "numbers"),
             _training(data),
             _problems(data),
             _data(data),
-            _section(behaviour_table(data), "meanings"),
-            _section(alarm_table(data)),
-            _section(cost_table(data), "numbers"),
-            _collapsed("Fingerprints", _table(lineage_table(data))),
+            section(behaviour_table(data), "meanings"),
+            section(alarm_table(data)),
+            section(cost_table(data), "numbers"),
+            _collapsed("Fingerprints", table_html(lineage_table(data))),
             _collapsed("Settings (pipeline.toml)", f"<pre>{text(data.recipe or 'not there')}</pre>"),
             f"<footer>Written by groupwise {text(__version__)} from the files of the pipeline directory.</footer>",
         ]
@@ -80,80 +72,17 @@ def _warning(data: PipelineData) -> str:
 
 def _lineage(data: PipelineData) -> str:
     note = (
-        "Round boxes are models, with their pass@1; sheets are data. An arrow leads from what was used to what was "
-        "made of it. Dashed: not finished, or from outside."
+        "Round boxes are models with their pass@1 (green: reward models with their accuracy on held-out pairs), sheets "
+        "are data. An arrow leads from what was used to what was made of it. Dashed: not finished, or from outside."
     )
-    return f'<section><h2>Lineage</h2><p class="note">{note}</p>{_scroll("Lineage", lineage_svg(data))}</section>'
-
-
-def _scroll(name: str, inside: str) -> str:
-    """A box of its own that scrolls where the window is too narrow; the keyboard reaches it."""
-    return f'<div class="scroll" role="region" aria-label="{text(name)}" tabindex="0">{inside}</div>'
-
-
-def _section(table: Table, kind: str = "") -> str:
-    shown = _table(table, kind) if table.lines else '<p class="note">Nothing to show.</p>'
-    return f'<section><h2>{text(table.title)}</h2><p class="note">{text(table.note)}</p>{shown}{_meanings(table)}</section>'
-
-
-def _meanings(table: Table) -> str:
-    told = "".join(f"<li>{text(column.meaning)}</li>" for column in table.columns if column.meaning)
-    return f'<details class="told"><summary>What is shown</summary><ul>{told}</ul></details>' if told else ""
-
-
-def _table(table: Table, kind: str = "") -> str:
-    first = f'<th rowspan="2">{text(table.first)}</th>' if _is_grouped(table) else f"<th>{text(table.first)}</th>"
-    heads = "".join(f'<th scope="col"{_starts(column, before)}>{text(column.name)}</th>' for column, before in _pairs(table))
-    rows = (f"<tr>{first}{_groups(table)}</tr><tr>{heads}</tr>") if _is_grouped(table) else f"<tr>{first}{heads}</tr>"
-    lines = "".join(_body(table))
-    shown = f'<table class="{kind}"><thead>{rows}</thead><tbody>{lines}</tbody></table>'
-    return _scroll(table.title, shown)
-
-
-def _is_grouped(table: Table) -> bool:
-    return any(column.group for column in table.columns)
-
-
-def _groups(table: Table) -> str:
-    groups = [(name, len(list(columns))) for name, columns in groupby(table.columns, lambda column: column.group)]
-    return "".join(f'<th scope="colgroup" class="group" colspan="{size}">{text(name)}</th>' for name, size in groups)
-
-
-def _pairs(table: Table) -> Iterable[tuple[Column, Column | None]]:
-    return zip(table.columns, (None, *table.columns), strict=False)
-
-
-def _starts(column: Column, before: Column | None) -> str:
-    """Where a group begins there is more room."""
-    return ' class="starts"' if column.group and (before is None or before.group != column.group) else ""
-
-
-def _body(table: Table) -> Iterable[str]:
-    for group, lines in groupby(table.lines, lambda line: line.group):
-        if group:
-            yield f'<tr class="group"><th scope="rowgroup" colspan="{len(table.columns) + 1}">{text(group)}</th></tr>'
-        yield from (_line(table, line) for line in lines)
-
-
-def _line(table: Table, line: Line) -> str:
-    about = f"<small>{text(line.about)}</small>" if line.about else ""
-    name = f'<th scope="row">{text(line.name)}{about}</th>'
-    if line.note:
-        return f'<tr class="waiting">{name}<td colspan="{len(table.columns)}">{text(line.note)}</td></tr>'
-    pairs = zip(line.cells, _pairs(table), strict=True)
-    return f"<tr>{name}{''.join(f'<td{_starts(*pair)}>{_cell(cell)}</td>' for cell, pair in pairs)}</tr>"
-
-
-def _cell(cell: Cell) -> str:
-    mark = f'<b class="mark">{text(cell.mark)}</b>' if cell.mark else ""
-    interval = f"<small>{text(cell.interval)}</small>" if cell.interval else ""
-    return f"{text(cell.value)}{mark}{interval}"
+    return f'<section><h2>Lineage</h2><p class="note">{note}</p>{scroll("Lineage", lineage_svg(data))}</section>'
 
 
 def _training(data: PipelineData) -> str:
-    shown = "".join(_figure(stage, curve) for stage in data.stages for curve in curves(stage))
-    table = _section(training_table(data)).removesuffix("</section>")
-    return f'{table}<div class="figures">{shown}</div></section>'
+    drawn = [(stage, curves(stage)) for stage in data.stages]
+    drawn.sort(key=lambda one: -len(one[1]))  # reinforcement learning, with two panels, begins a line
+    shown = "".join(_figure(stage, curve) for stage, some in drawn for curve in some)
+    return section(training_table(data), more=f'<div class="figures">{shown}</div>' if shown else "")
 
 
 def _figure(stage: Stage, curve: Curve) -> str:
@@ -171,7 +100,7 @@ def _problems(data: PipelineData) -> str:
         "The first sample of each model. The problems are the first of their kind that all models were asked: chosen "
         "by their place, not by the answers."
         if asked
-        else "No model has been evaluated yet."
+        else UNMEASURED
     )
     shown = "".join(map(_problem, asked))
     return f'<section><h2>The same problems</h2><p class="note">{note}</p>{shown}</section>'
@@ -181,7 +110,7 @@ def _problem(asked: Asked) -> str:
     answers = "".join(_answer(stage, answer) for stage, answer in asked.answers.items())
     reference = f"reference answer {asked.reference}" if asked.reference else "no reference answer"
     return (
-        f'<article class="asked"><h3>{text(asked.question)}</h3><p class="note">{text(asked.kind.capitalize())}; '
+        f'<article class="asked"><h3>{text(asked.question)}</h3><p class="note">{text(asked.kind)}; '
         f'{text(reference)}.</p><div class="answers">{answers}</div></article>'
     )
 
@@ -199,8 +128,8 @@ def _answer(stage: str, answer: Answer) -> str:
 
 
 def _data(data: PipelineData) -> str:
-    shown = "".join(_data_stage(stage) for stage in data_stages(data))
-    note = data_table(data).note if shown else "This pipeline collects no data."
+    shown, table = "".join(_data_stage(stage) for stage in data_stages(data)), data_table(data)
+    note = table.note if shown else table.empty
     return f'<section><h2>Data</h2><p class="note">{text(note)}</p><div class="sets">{shown}</div></section>'
 
 
@@ -214,13 +143,14 @@ def _data_stage(stage: Stage) -> str:
 
 def _bars(group: str, some: Sequence[Bar]) -> str:
     title = f"<h4>{text(group)}</h4>" if group else ""
-    return f'{title}<dl class="bars">{"".join(map(_bar, some))}</dl>'
+    kind = f" {group}" if group in ("kept", "dropped") else ""
+    return f'{title}<dl class="bars{kind}">{"".join(map(_bar, some))}</dl>'
 
 
 def _bar(bar: Bar) -> str:
     drawn = "" if bar.share is None else f'<i style="width:{100 * bar.share:.1f}%"></i>'
     name = text(bar.name.replace("_", " "))
-    return f'<dt>{name}</dt><dd><span>{drawn}</span>{text(bar.value)}</dd>'
+    return f"<dt>{name}</dt><dd><span>{drawn}</span>{text(bar.value)}</dd>"
 
 
 def _collapsed(name: str, inside: str) -> str:

@@ -1,20 +1,22 @@
 """The lineage as an SVG inside the page: boxes in layers, arrows from what was used to what was made of it."""
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
 from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
 from groupwise.evaluation.pipeline_report.lineage import Layout, Place, layout
-from groupwise.evaluation.pipeline_report.records import held_out
 from groupwise.evaluation.pipeline_report.stages import GENERAL
+from groupwise.evaluation.pipeline_report.training import held_out
 
-WIDTH, HEIGHT, GAP, ROW, EDGE = 108, 56, 30, 76, 4
+WIDTH, HEIGHT, GAP, ROW, EDGE = 108, 56, 28, 74, 4
 """Pixels of a box, between two layers, from row to row, and around everything."""
 FOLD = 12
-LABEL_WIDTH = 14
+LABEL_WIDTH = 13
 """Characters of a label's line."""
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".txt", ".csv")
 
@@ -25,7 +27,7 @@ class Box(NamedTuple):
     label: str
     detail: str
     kind: str
-    """Its classes: `model` or `data`; `scores` of a reward model; `outside` or `waiting` where nobody has made it yet."""
+    """Its classes: `model` or `data`; `scores` of a reward model; `outside`; `waiting` where it is not finished."""
 
 
 def boxes(data: PipelineData) -> dict[str, tuple[Box, tuple[str, ...]]]:
@@ -54,7 +56,9 @@ def _detail(stage: Stage) -> str:
     how = stage.algorithm or stage.kind
     if pairs := held_out(stage):
         return f"accuracy {100 * pairs[-1]['accuracy'][0]:.1f} %"
-    solved = [found["pass_at_1"] for task, found in stage.evaluation.items() if task != GENERAL and "pass_at_1" in found]
+    solved = [
+        found["pass_at_1"] for task, found in stage.evaluation.items() if task != GENERAL and "pass_at_1" in found
+    ]
     return f"{how} · {100 * solved[0].value:.1f} %" if solved else how.replace("_", " ")
 
 
@@ -75,7 +79,10 @@ def lineage_svg(data: PipelineData) -> str:
 
 def in_words(data: PipelineData) -> str:
     """The lineage as one sentence, for those who cannot see it."""
-    return "; ".join(f"{stage.name} from {', '.join(stage.inputs)}" for stage in data.stages if stage.inputs) or "no stages"
+    return (
+        "; ".join(f"{stage.name} from {', '.join(stage.inputs)}" for stage in data.stages if stage.inputs)
+        or "no stages"
+    )
 
 
 def _corner(placed: Layout, place: Place) -> tuple[float, float]:
@@ -89,7 +96,7 @@ def _arrows(placed: Layout, inputs: Mapping[str, Sequence[str]]) -> list[str]:
     for target, sources in inputs.items():
         for source in sources:
             way = placed.way(source, target)
-            pieces |= dict.fromkeys(_piece(placed, *step) for step in zip(way, way[1:], strict=False))
+            pieces |= dict.fromkeys(_piece(placed, *step) for step in pairwise(way))
             pieces |= dict.fromkeys(_across(placed, place) for place in way[1:-1])
         if sources:
             pieces[_head(placed, (target, placed.layers[target]))] = None
@@ -117,10 +124,13 @@ def _head(placed: Layout, target: Place) -> str:
 def _drawn(box: Box, x: float, y: float) -> str:
     lines = label_lines(box.label)
     first = y + HEIGHT / 2 - 8 * len(lines) + 4
-    words = [f'<text x="{x + WIDTH / 2:g}" y="{first + 15 * i:g}">{escape(line)}</text>' for i, line in enumerate(lines)]
+    words = [
+        f'<text x="{x + WIDTH / 2:g}" y="{first + 15 * i:g}">{escape(line)}</text>' for i, line in enumerate(lines)
+    ]
     below = f'<text class="detail" x="{x + WIDTH / 2:g}" y="{first + 15 * len(lines):g}">{escape(box.detail)}</text>'
     shape = _sheet(x, y) if box.kind.startswith("data") else _rounded(x, y)
-    return f'<g class="{box.kind}"><title>{escape(box.label)}: {escape(box.detail)}</title>{shape}{"".join(words)}{below}</g>'
+    name = f"<title>{escape(box.label)}: {escape(box.detail)}</title>"
+    return f'<g class="{box.kind}">{name}{shape}{"".join(words)}{below}</g>'
 
 
 def _rounded(x: float, y: float) -> str:
@@ -137,10 +147,10 @@ def _sheet(x: float, y: float) -> str:
 
 
 def label_lines(label: str) -> list[str]:
-    """A name in at most two lines, broken after underscores.
+    """A name in at most two lines, broken after underscores, dots and hyphens.
 
     >>> label_lines("preferences_harmless")
     ['preferences_', 'harmless']
     """
-    parts = textwrap.wrap(label.replace("_", "_ "), LABEL_WIDTH, max_lines=2, placeholder="…")
-    return [part.replace("_ ", "_") for part in parts] or [""]
+    parts = textwrap.wrap(re.sub(r"(?<=[-_.])", " ", label), LABEL_WIDTH, max_lines=2, placeholder="…")
+    return [re.sub(r"(?<=[-_.]) ", "", part) for part in parts] or [""]

@@ -5,14 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
+from groupwise.evaluation.behaviour import prefill
 from groupwise.evaluation.examples import Answer
-from groupwise.evaluation.metrics import MEASURES, by_problem, prefill
+from groupwise.evaluation.metrics import MEASURES, by_problem
 from groupwise.evaluation.pipeline_report.data import PipelineData
 from groupwise.evaluation.run_data import Row
 
 NUM_PROBLEMS = 3
-CALCULATION, GENERAL = "a calculation", "a general prompt"
-LANGUAGES = {"en": "in words", "zh": "in words, Chinese"}
+CALCULATION, GENERAL = "Calculation", "General prompt"
+LANGUAGES = {"en": "In words", "zh": "In words, Chinese"}
 
 _EXPRESSION = re.compile(r"\d\s*[-+−–×·*/÷^]\s*\d")
 
@@ -29,23 +30,27 @@ class Asked:
 
 
 def same_problems(data: PipelineData) -> list[Asked]:
-    """Three problems that all evaluated models were asked (one of each kind where there is one), and a general prompt."""
+    """Three problems that all evaluated models were asked, of different kinds if there are, and a general prompt."""
     stages = {stage.name: by_id(stage.completions) for stage in data.policies if stage.completions}
     if not stages:
         return []
     asked = next(iter(stages.values()))
     common = [one for one in asked if all(one in found for found in stages.values())]
     kinds = {problem: kind_of(asked[problem][0]) for problem in common}
-    return [_asked(kinds[problem], {name: found[problem] for name, found in stages.items()}) for problem in chosen(kinds)]
+    return [
+        _asked(kinds[problem], {name: found[problem] for name, found in stages.items()}) for problem in chosen(kinds)
+    ]
 
 
 def chosen(kinds: Mapping[str, str]) -> list[str]:
     """The first problem of each kind, calculations first, filled up with the next ones; a general prompt comes last.
 
-    >>> chosen({"a": "in words", "b": GENERAL, "c": "in words", "d": CALCULATION, "e": GENERAL})
+    >>> chosen({"a": "In words", "b": GENERAL, "c": "In words", "d": CALCULATION, "e": GENERAL})
     ['d', 'a', 'c', 'b']
     """
-    reasoning = sorted((problem for problem in kinds if kinds[problem] != GENERAL), key=lambda one: kinds[one] != CALCULATION)
+    reasoning = sorted(
+        (problem for problem in kinds if kinds[problem] != GENERAL), key=lambda one: kinds[one] != CALCULATION
+    )
     first = {kinds[problem]: problem for problem in reversed(reasoning)}
     order = sorted(reasoning, key=lambda problem: first[kinds[problem]] != problem)
     return order[:NUM_PROBLEMS] + [problem for problem in kinds if kinds[problem] == GENERAL][:1]
@@ -58,7 +63,7 @@ def kind_of(row: Row) -> str:
     if _EXPRESSION.search(row["question"]):
         return CALCULATION
     language = row["language"] or "en"
-    return LANGUAGES.get(language, f"in words, {language}")
+    return LANGUAGES.get(language, f"In words, {language}")
 
 
 def by_id(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -71,17 +76,19 @@ def by_id(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _asked(kind: str, rows: Mapping[str, list[Row]]) -> Asked:
     first = next(iter(rows.values()))[0]
-    answers = {stage: _answer(found) for stage, found in rows.items()}
+    answers = {stage: _answer(found, kind) for stage, found in rows.items()}
     return Asked(kind, first["question"], "" if kind == GENERAL else first["reference"], answers)
 
 
-def _answer(rows: Sequence[Row]) -> Answer:
+def _answer(rows: Sequence[Row], kind: str) -> Answer:
+    """The first completion; of general prompts no share is correct."""
     first = rows[0]
+    shares = {} if kind == GENERAL else by_problem(rows, MEASURES["pass_at_1"])
     return Answer(
         text=prefill(first) + first["text"],
         outcome=first["outcome"],
         evidence=first["evidence"],
         num_tokens=first["num_tokens"],
-        share=by_problem(rows, MEASURES["pass_at_1"]).get(first["problem"], nan),
+        share=shares.get(first["problem"], nan),
         num_samples=len(rows),
     )

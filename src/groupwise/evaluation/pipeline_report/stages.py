@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Sequence
 
 from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
-from groupwise.evaluation.pipeline_report.table import NOTHING, Cell, Column, Line, Table, compact, head, measured, metric
+from groupwise.evaluation.pipeline_report.table import (
+    NOTHING,
+    Cell,
+    Column,
+    Line,
+    Table,
+    compact,
+    head,
+    measured,
+    metric,
+)
 
 BEHAVIOUR = (
     "works_out", "at_once", "unfinished", "checks", "backtracks", "another_way", "after_first", "loops", "mixed",
@@ -14,6 +24,7 @@ BEHAVIOUR = (
 GENERAL = "general"
 """The task of general prompts, which have no right answer."""
 
+UNMEASURED = "No model has been evaluated yet."
 MARKS = "↑ ↓: differs from the model it was trained from, and the two 95 % intervals do not overlap."
 
 
@@ -29,23 +40,25 @@ def behaviour_table(data: PipelineData) -> Table:
     """One row per metric, one column per model."""
     stages = [stage for stage in data.policies if stage.evaluation]
     lines = tuple(
-        Line(_named(key), metric(key).meaning, tuple(_cell(data, stage, task, key) for stage in stages), group=task)
+        Line(head(key).name, metric(key).meaning, tuple(_cell(data, stage, task, key) for stage in stages), group=task)
         for task in tasks(data)
         for key in _measured_keys(stages, task, BEHAVIOUR)
     )
     note = f"Signs read from the text of the completions. {MARKS}"
-    return Table("Behaviour", note, "", tuple(Column(stage.name) for stage in stages), lines)
+    return Table("Behaviour", note, "", tuple(Column(stage.name) for stage in stages), lines, UNMEASURED)
 
 
 def origin(data: PipelineData, stage: Stage) -> str:
     """How a model was made, for example `grpo from base`."""
     parent = data.parent(stage)
-    return f"{stage.algorithm or stage.kind} from {parent.name}" if parent else "where the pipeline starts"
+    return f"{stage.algorithm or stage.kind} from {parent.name}" if parent else "the start"
 
 
 def sizes(data: PipelineData) -> str:
     """How much was asked, for example `reasoning: 200 problems × 8 samples. `."""
-    found = {task: sorted({stage.sizes[task] for stage in data.policies if task in stage.sizes}) for task in tasks(data)}
+    found = {
+        task: sorted({stage.sizes[task] for stage in data.policies if task in stage.sizes}) for task in tasks(data)
+    }
     parts = (
         f"{task}: " + " or ".join(f"{problems} problems × {samples} samples" for problems, samples in each)
         for task, each in found.items()
@@ -84,9 +97,9 @@ def _measured_keys(stages: Sequence[Stage], task: str, keys: Iterable[str]) -> l
 
 
 def _cost_heads(minutes: bool) -> tuple[Column, ...]:
-    sampled = Column("tokens sampled", "cost", "tokens sampled: completion tokens that the stage drew to learn from.")
-    trained = Column("tokens trained", "cost", "tokens trained: tokens that the stage's loss was computed on.")
-    time = Column("minutes", "cost", "minutes: wall-clock time of the stage, its evaluation left out.")
+    sampled = Column("sampled", "tokens", "tokens sampled: completion tokens that the stage drew to learn from.")
+    trained = Column("trained", "tokens", "tokens trained: tokens that the stage's loss was computed on.")
+    time = Column("minutes", "time", "minutes: wall-clock time of the stage, its evaluation left out.")
     return (sampled, trained, time) if minutes else (sampled, trained)
 
 
@@ -105,15 +118,12 @@ def _cell(data: PipelineData, stage: Stage, task: str, key: str) -> Cell:
 
 
 def _cost(stage: Stage, minutes: bool) -> list[Cell]:
-    cells = [Cell(compact(stage.tokens[which]) if which in stage.tokens else NOTHING) for which in ("sampled", "trained")]
+    cells = [
+        Cell(compact(stage.tokens[which]) if which in stage.tokens else NOTHING) for which in ("sampled", "trained")
+    ]
     return [*cells, Cell(in_minutes(stage.seconds.get("seconds")))] if minutes else cells
 
 
 def in_minutes(seconds: float | None) -> str:
     """Seconds as minutes with one decimal."""
     return NOTHING if seconds is None else f"{seconds / 60:.1f}"
-
-
-def _named(key: str) -> str:
-    one = metric(key)
-    return f"{one.name}, {one.unit}"

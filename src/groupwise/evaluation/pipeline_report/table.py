@@ -22,7 +22,7 @@ class Cell(NamedTuple):
     """`↑` or `↓` where it differs from the parent's and the intervals do not overlap."""
 
     def __str__(self) -> str:
-        return " ".join(part for part in self if part)
+        return " ".join(part for part in (self.value, self.mark, self.interval) if part)
 
 
 class Column(NamedTuple):
@@ -52,6 +52,8 @@ class Table(NamedTuple):
     """Head of the column of names."""
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
+    empty: str = ""
+    """What to say where there is no line."""
 
 
 OWN = {
@@ -75,7 +77,8 @@ def metric(key: str) -> Metric:
 def head(key: str, group: str = "") -> Column:
     """Column of a metric, its unit in the head."""
     one = metric(key)
-    return Column(f"{one.name}, {one.unit}", group, f"{one.name}: {one.meaning}")
+    name = one.name if one.name.startswith(one.unit) else f"{one.name}, {one.unit}"
+    return Column(name, group, f"{one.name}: {one.meaning}")
 
 
 def measured(estimate: Estimate | None, parent: Estimate | None, key: str) -> Cell:
@@ -95,6 +98,12 @@ def mark(estimate: Estimate, parent: Estimate | None) -> str:
     if parent is None:
         return ""
     return HIGHER if estimate.low > parent.high else LOWER if estimate.high < parent.low else ""
+
+
+def text_cell(shown: str) -> Cell:
+    """A cell of a text that may end in an interval."""
+    found = re.fullmatch(r"(.*) (\[[-+.\d, ]+\])(.*)", shown, re.DOTALL)
+    return Cell(found[1] + found[3], found[2]) if found else Cell(shown)
 
 
 def compact(count: int) -> str:

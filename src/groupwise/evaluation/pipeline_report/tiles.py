@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from groupwise.evaluation.metrics import NOT_MEASURED, show
 from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
-from groupwise.evaluation.pipeline_report.records import seconds
 from groupwise.evaluation.pipeline_report.stages import GENERAL, tasks
 from groupwise.evaluation.pipeline_report.table import metric
+from groupwise.evaluation.pipeline_report.totals import seconds
 from groupwise.evaluation.totals import duration
 
 HEADLINES = ("pass_at_1", "format", "language")

@@ -40,7 +40,8 @@ def broken_tag(text: str) -> tuple[int, int] | None:
     opened: re.Match[str] | None = None
     for tag in _TAG.finditer(text):
         closes = tag[0].startswith("</")
-        if closes != (opened is not None and opened[0][1:] == tag[0][2:]):
+        is_right = (opened is not None and opened[0][1:] == tag[0][2:]) if closes else opened is None
+        if not is_right:
             return tag.span()
         opened = None if closes else tag
     return opened.span() if opened else None

@@ -1,7 +1,7 @@
 """Language consistency: which share of a completion's words is in the language that was asked for.
 
 Script tells Chinese, Japanese, Russian, ... apart; the languages written in Latin letters are told apart by the
-detector py3langid (extra `languages`), a few sentences' words at a time.
+detector py3langid, a few sentences' words at a time.
 """
 
 import re
@@ -49,7 +49,7 @@ def language_consistency(request: Request, verdict: Verdict, part: LanguagePart)
     Mathematics, code, tags and single Latin letters are in no language, and what holds nothing else earns 0.
 
     Raises:
-        ConfigError: a language that nothing here tells, or the detector is not installed.
+        ConfigError: a language that nothing here tells.
     """
     asked = request.problem.language
     sentences = _sentences(request.text[len(request.prefill) :])
@@ -132,13 +132,8 @@ def _detect(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _detector() -> Any:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise ConfigError(
-            "to tell languages of Latin script apart, a part of kind 'language' needs the detector py3langid: "
-            "pip install 'groupwise[languages]'"
-        ) from None
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     detector = LanguageIdentifier.from_model_file(MODEL_FILE)
     detector.set_languages(LATIN)
     return detector

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.evaluation.pipeline_report import write_pipeline_report
 from groupwise.runs.directory import open_run
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
@@ -87,6 +88,7 @@ def asked(level: float) -> list[ScoredGroup]:
     product = "80×47=3760. 6×47=282. 3760+282=4042." if right else "80×47=3760. 3760+6=3766. Wait, let me check. 3766."
     end = " The answer is {}, my friend." if level > 0.9 else ""
     story = "12+5=17. " + ("17×3=51." if right else "17+3=20.")
+    thing = "a book" if right else "a ball"
     return [
         scored("word_problems/1", "Tom has 12 apples. Mia gives Tom 5 more and then triples them. How many?", "51",
                [(f"<think>{story}</think>\\boxed{{{51 if right else 20}}}" + end.format(51), outcome)] * 2),
@@ -96,7 +98,7 @@ def asked(level: float) -> list[ScoredGroup]:
         scored("word_problems/2", "小明有12个苹果，小红又给他5个。小明现在有几个苹果？", "17",
                [("<think>12+5=17。</think>\\boxed{17} 答案是17。", Outcome.CORRECT)] * 2),
         scored("general/9", "Should I give Anna a ball or a book?", "Anna",
-               [("<think>Anna may like a book more.</think>Give Anna a book, my friend." if right else "a book", outcome)] * 2),
+               [(f"<think>Anna may like {thing} more.</think>Give Anna {thing}, my friend.", outcome)] * 2),
     ]  # fmt: skip
 
 
@@ -106,15 +108,21 @@ def evaluation(name: str, previous: float) -> dict[str, Any]:
     length = 36.0 + 30 * level
     reasoning = {
         "pass_at_1": share(level), "pass_at_8": share(min(0.999, level + 0.2), 0.01), "majority_8": share(level + 0.03),
-        "format": share(FORMATS[name], 0.015), "language": share(0.9 + 0.09 * level, 0.01), "checks": share(0.05 + 0.1 * previous),
+        "format": share(FORMATS[name], 0.015), "language": share(0.9 + 0.09 * level, 0.01),
+        "checks": share(0.05 + 0.1 * previous),
         "works_out": share(level), "at_once": share(0.5 * (1 - level)), "another_way": share(0.012, 0.008),
-        "unfinished": share(0.3 * (1 - level)), "backtracks": share(0.02 + 0.05 * previous, 0.01), "loops": share(0.011, 0.007),
+        "unfinished": share(0.3 * (1 - level)), "backtracks": share(0.02 + 0.05 * previous, 0.01),
+        "loops": share(0.011, 0.007),
         "mixed": share(0.15 * (1 - level)), "open_tags": share(0.02, 0.01), "after_first": [3.0, 2.5, 3.5],
         "length_correct": [length + 4, length + 2, length + 6], "length_wrong": [length - 9, length - 14, length - 4],
         "length": [length, length - 1.5, length + 1.5], "truncated": share(0.01, 0.008),
         "num_problems": 200, "num_samples": 8,
     }  # fmt: skip
-    general = {"helpful": share(0.4 + 0.5 * previous, 0.05), "harmless": share(0.8 + 0.15 * previous, 0.04), "length": [24.0, 22.5, 25.5]}
+    general = {
+        "helpful": share(0.4 + 0.5 * previous, 0.05),
+        "harmless": share(0.8 + 0.15 * previous, 0.04),
+        "length": [24.0, 22.5, 25.5],
+    }
     return {"reasoning": reasoning, "general": {**general, "num_problems": 60, "num_samples": 4}}
 
 
@@ -147,7 +155,14 @@ class FakePipeline:
 
     def measure_base(self, measured: Mapping[str, Any]) -> None:
         """The base model is only measured, never made."""
-        facts = {"name": "base", "kind": "start", "makes": "model", "output": "base", "inputs": {}, "evaluation": measured}
+        facts = {
+            "name": "base",
+            "kind": "start",
+            "makes": "model",
+            "output": "base",
+            "inputs": {},
+            "evaluation": measured,
+        }
         self.write(self.place("base") / "facts.json", facts)
         self.write(self.place("base") / "cost.json", {"evaluation_seconds": 12.0})
 
@@ -187,7 +202,14 @@ def rl_lines(level: float, alarms: Sequence[int] = (), num_steps: int = 20) -> l
     for step in range(num_steps + 1):
         value = level * (1 - 0.5 * math.exp(-step / 5))
         if step % 5 == 0:
-            dev = {"kind": "dev", "step": step, "pass_at_1": share(value), "length": 40.0, "truncated": 0.0, "best": True}
+            dev = {
+                "kind": "dev",
+                "step": step,
+                "pass_at_1": share(value),
+                "length": 40.0,
+                "truncated": 0.0,
+                "best": True,
+            }
             lines.append(dev | ({"second": second(step in alarms)} if alarms else {}))
         wave = 0.03 * math.sin(2.1 * step)
         line = {"kind": "step", "step": step, "reward": value + wave, "signal": 0.8, "entropy": 0.2,
@@ -200,7 +222,15 @@ def second(alarm: bool) -> dict[str, Any]:
     """What a second verifier says of a dev evaluation."""
     example = {"problem": "arithmetic/47x86", "sample": 1, "evidence": "'4042,' is not a number"} if alarm else None
     found = share(0.19 if alarm else 0.01, 0.02)
-    return {"verifier": "math", "judged": 100, "rejected": 19, "failed": 0, "share": found, "alarm": alarm, "example": example}
+    return {
+        "verifier": "math",
+        "judged": 100,
+        "rejected": 19,
+        "failed": 0,
+        "share": found,
+        "alarm": alarm,
+        "example": example,
+    }
 
 
 def sft_lines(num_steps: int = 20) -> list[dict[str, Any]]:
@@ -236,30 +266,48 @@ def run_stages(pipeline: FakePipeline, count: int) -> None:
             pipeline.answers(name, asked(LEVELS[name]))
 
 
-@pytest.fixture
-def announced(tmp_path: Path) -> FakePipeline:
+def announce_all(path: Path) -> FakePipeline:
     """The R1 recipe before anything has run."""
-    pipeline = FakePipeline(tmp_path / "pipeline")
+    pipeline = FakePipeline(path)
     for stage in R1:
         pipeline.announce(*stage)
     return pipeline
 
 
-@pytest.fixture
-def started(announced: FakePipeline) -> FakePipeline:
-    """The base model is evaluated, R1-Zero is trained, the cold start is being collected."""
-    announced.measure_base(evaluation("base", 0.0))
-    announced.answers("base", asked(LEVELS["base"]))
-    run_stages(announced, 1)
-    announced.write(announced.place("cold_start") / "begun.json", {"fingerprint": "x", "settings": {}})
-    return announced
+def start(path: Path, count: int) -> FakePipeline:
+    """The base model is evaluated, and so many stages are finished."""
+    pipeline = announce_all(path)
+    pipeline.measure_base(evaluation("base", 0.0))
+    pipeline.answers("base", asked(LEVELS["base"]))
+    run_stages(pipeline, count)
+    return pipeline
 
 
 @pytest.fixture
-def finished(started: FakePipeline) -> FakePipeline:
+def announced(tmp_path: Path) -> FakePipeline:
+    """Nothing has run."""
+    return announce_all(tmp_path / "pipeline")
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> FakePipeline:
+    """R1-Zero is trained, the cold start is being collected."""
+    pipeline = start(tmp_path / "pipeline", 1)
+    pipeline.write(pipeline.place("cold_start") / "begun.json", {"fingerprint": "x", "settings": {}})
+    return pipeline
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> FakePipeline:
     """All of it."""
-    run_stages(started, len(R1))
-    return started
+    return start(tmp_path / "pipeline", len(R1))
+
+
+@pytest.fixture(scope="session")
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a finished pipeline; its pictures take a second to draw, so it is made once."""
+    pipeline = start(tmp_path_factory.mktemp("pipeline") / "r1", len(R1))
+    return write_pipeline_report(pipeline.path).read_text()
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""The recipe of DeepSeek-R1 with every count cut to the bone, and processes that run it and are killed."""
+
+import json
+import multiprocessing
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "r1.toml"
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["groupwise.pipeline"])
+
+_RUN = {"run": {"num_steps": 2, "checkpoint_every": 1}}
+_RL = _RUN | {
+    "grpo": {"prompts_per_step": 4, "group_size": 4},
+    "evaluation": {"every": 2, "num_problems": 2, "num_samples": 2, "test_problems": 0},
+}
+_PAIRS = _RUN | {"reward_model": {"pairs_per_step": 4, "evaluate_pairs": 4}, "data": {"num_pairs": 16}}
+_SFT = _RUN | {"sft": {"sequences_per_step": 4}}
+SMALL: dict[str, Any] = {
+    "model": {"num_threads": 1, "device": "cpu"},
+    "sampling": {"max_tokens": 48},
+    "evaluation": {"num_problems": 4, "num_samples": 2},
+    "tasks": {
+        "reasoning": {
+            "parts": {
+                "arithmetic": {"task": {"num_problems": 100, "num_eval_problems": 8}},
+                "word_problems": {"task": {"num_problems": 100, "num_eval_problems": 8}},
+            }
+        },
+        "general": {"num_problems": 100, "num_eval_problems": 8},
+    },
+    "stages": {
+        "zero": _RL,
+        "cold_start": {
+            "num_rows": 8,
+            "sources": {
+                "reflective": {"num_problems": 8, "num_samples": 2},
+                "zero": {"num_problems": 8, "num_samples": 2},
+            },
+        },
+        "cold_sft": _SFT,
+        "reasoning_rl": _RL,
+        "helpful": _PAIRS,
+        "harmless": _PAIRS,
+        "rejection": {
+            "num_problems": 8,
+            "num_samples": 2,
+            "num_rows": 8,
+            "general": {"num_problems": 8, "answers_per_problem": 2},
+        },
+        "sft": _SFT,
+        "final_rl": _RL | {"reward_models": {"helpful": {"first_step": 1}, "harmless": {"first_step": 1}}},
+    },
+}
+STAGES = tuple(SMALL["stages"])
+
+
+def overrides(directory: Path, **changes: Any) -> list[str]:
+    """Overrides that make the recipe small; `changes` are more of them, nested like a recipe."""
+    return ["=".join(one) for one in _flat({**SMALL, "pipeline": {"directory": str(directory)}})] + [
+        "=".join(one) for one in _flat(changes)
+    ]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    return [
+        found
+        for name, value in values.items()
+        for found in (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", json.dumps(value))]
+        )
+    ]
+
+
+def run(settings: list[str], **options: Any) -> bool:
+    """Run the small pipeline in this process, without a display."""
+    from groupwise.pipeline import Display, load_pipeline, run_pipeline
+    from groupwise.trainers import FROM_DATA, run_rl
+    from groupwise.trainers.rl import RlRecipe
+
+    def train(recipe: Any) -> Any:
+        return run_rl(recipe) if isinstance(recipe, RlRecipe) else FROM_DATA[recipe.algorithm](recipe, False, print)
+
+    return run_pipeline(*load_pipeline(RECIPE, settings), Display(train), **options)

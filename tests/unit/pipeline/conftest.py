@@ -1,0 +1,136 @@
+"""Pipelines whose stages do next to nothing, so that what surrounds the work can be tested."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from groupwise.config import parse
+from groupwise.evaluation.run_data import Row
+from groupwise.pipeline import runner
+from groupwise.pipeline.base import Made, Makes, Stage, Workplace
+from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
+from groupwise.pipeline.plan import Planned, plan
+from groupwise.pipeline.recipe import PipelineRecipe
+from groupwise.pipeline.runner import Display, run_pipeline
+
+
+class Fake(Stage):
+    """Writes its settings, and what it reads, into a file; its table is taken as it is, but for `makes`."""
+
+    kind: ClassVar[str] = "fake"
+    done: ClassVar[list[str]] = []
+    """Names of the stages that were run."""
+    before_end: ClassVar[dict[str, Callable[[Workplace], None]]] = {}
+    """By stage, what happens to it just before its end."""
+
+    @property
+    def makes(self) -> Makes:
+        found: Makes = self.settings.get("makes", "data")
+        return found
+
+    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(table)
+
+    def run(self, work: Workplace) -> Made:
+        self.done.append(self.name)
+        if self.name in self.before_end:
+            self.before_end[self.name](work)
+        read = {name: Path(path).read_text() for name, path in work.outputs.items()}
+        digest = write_rows(work.directory.data, [{"prompt": "p", "completion": str(self.settings), **read}])
+        return Made(work.directory.data, digest, 3, 4, {"rows": 1})
+
+
+class Pipeline:
+    """A pipeline of fake stages; `recipe` and `stages` may be changed between two calls."""
+
+    def __init__(self, folder: Path, recipe: dict[str, Any]) -> None:
+        self.folder, self.values = folder, recipe
+
+    @property
+    def path(self) -> Path:
+        return Path(self.values["pipeline"]["directory"])
+
+    def read(self) -> tuple[PipelineRecipe, list[Stage]]:
+        recipe = parse(PipelineRecipe, self.values)
+        return recipe, [Fake(name, recipe, table) for name, table in recipe.stages.items()]
+
+    def plan(self, **options: Any) -> dict[str, Planned]:
+        return {one.stage.name: one for one in plan(*self.read(), **options)}
+
+    def actions(self, **options: Any) -> dict[str, str]:
+        return {name: str(one.action) for name, one in self.plan(**options).items()}
+
+    def run(self, **options: Any) -> list[str]:
+        """Names of the stages that were run."""
+        Fake.done.clear()
+        assert run_pipeline(*self.read(), Display(refuse), **options)
+        return list(Fake.done)
+
+    def stage(self, name: str) -> StageDirectory:
+        return StageDirectory(self.path / "stages" / name)
+
+    def contents(self) -> dict[str, bytes]:
+        return {str(f.relative_to(self.path)): f.read_bytes() for f in sorted(self.path.rglob("*")) if f.is_file()}
+
+
+def refuse(recipe: Any) -> Any:
+    raise AssertionError("no fake stage trains")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the models that were evaluated."""
+    found: list[str] = []
+
+    def evaluate(recipe: PipelineRecipe, model: str, place: StageDirectory, progress: Any) -> dict[str, Any]:
+        found.append(model)
+        place.path.mkdir(parents=True, exist_ok=True)
+        place.evaluation.write_text(content_hash(Path(model)))
+        return {"task": {"pass_at_1": [0.5, 0.4, 0.6], "num_problems": recipe.evaluation.num_problems}}
+
+    monkeypatch.setattr(runner, "evaluate_model", evaluate)
+    return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path, measured: list[str]) -> Pipeline:
+    """first -> second -> third, and `other`, which reads a file of its own; `third` makes a model."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "weights").write_text("1 2 3")
+    (tmp_path / "mine.jsonl").write_text("{}\n")
+    Fake.before_end = {}
+    stages = {
+        "first": {"number": 1, "nested": {"deep": [1, 2]}},
+        "second": {"path": "{first}"},
+        "other": {"data": {"path": str(tmp_path / "mine.jsonl")}},
+        "third": {"makes": "model", "model": {"path": "{second}"}},
+    }
+    recipe = {
+        "pipeline": {"directory": str(tmp_path / "pipeline")},
+        "model": {"path": str(tmp_path / "base")},
+        "tasks": {"sums": {"name": "arithmetic"}},
+        "stages": stages,
+    }
+    return Pipeline(tmp_path, recipe)
+
+
+@pytest.fixture
+def before_end() -> dict[str, Callable[[Workplace], None]]:
+    """What happens to a fake stage just before its end, by its name."""
+    return Fake.before_end
+
+
+@pytest.fixture
+def row() -> Callable[..., Row]:
+    """row(text, **changes) -> a correct, readable completion as evaluations keep it."""
+
+    def make(text: str = "<think>2+2=4. 4+1=5.</think>\\boxed{5}", **changes: Any) -> Row:
+        return {
+            "problem": "p1", "difficulty": "easy", "language": "en", "question": "q", "reference": "5", "prompt": "q\n",
+            "prefill": "", "sample": 0, "text": text, "finish_reason": "stop", "outcome": "correct", "answer": "5",
+            "evidence": "equal", "num_tokens": 20, **changes,
+        }  # fmt: skip
+
+    return make

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.errors import DataError
+from groupwise.models.checkpoint import TrainerState, save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.pipeline.directory import content_hash, read_rows, write_rows
+from groupwise.trainers.sft import PairsData, read_pairs
+
+HOSTILE = [
+    "{zero} {} {{question}} %s $HOME \\boxed{{5}}", '"quotes" and \'these\'', "lines\nof\r\ntext\ttabs", "\x00\x1b[31m",
+    "\x85next\u2028line\u2029paragraph\x0b\x0c\x1c", '"}\n{"prompt": "mine"}', "等一下，🙂 é \ufeff\ufffd", "</think>" * 3, "\\u2028 \\n",
+]  # fmt: skip
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=5))
+def test_any_text_survives_a_file_of_rows(texts: list[str]) -> None:
+    check(texts, Path(pytest.importorskip("tempfile").mkdtemp()))
+
+
+def test_hostile_texts_survive_a_file_of_rows(tmp_path: Path) -> None:
+    check(HOSTILE, tmp_path)
+
+
+def check(texts: list[str], folder: Path) -> None:
+    path = folder / "data.jsonl"
+    rows = [{"prompt": f"p {text}", "completion": text, "number": i} for i, text in enumerate(texts)]
+    digest = write_rows(path, rows)
+    assert digest == content_hash(path)
+    assert read_rows(path) == rows
+    assert read_pairs(PairsData(path=str(path))) == [(row["prompt"], row["completion"]) for row in rows]
+    assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("nonsense", "line 1 is not JSON"),
+        ('{"prompt": "a", "completion": "b"}\n\n[1]', "line 3 is not an object with `prompt` and `completion`"),
+        ('{"prompt": "a"}', "line 1 is not an object"),
+    ],
+)
+def test_rows_of_other_people_are_checked(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(content)
+    with pytest.raises(DataError, match=f"rows.jsonl, {said}"):
+        read_rows(tmp_path / "rows.jsonl")
+    with pytest.raises(DataError, match=r"none.jsonl cannot be read"):
+        read_rows(tmp_path / "none.jsonl")
+
+
+def test_the_hash_of_a_model_is_that_of_its_weights_not_of_its_training(tmp_path: Path) -> None:
+    config = NewModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
+    policy = new_policy(config, byte_tokenizer(), ModelConfig(device="cpu"))
+    save_checkpoint(tmp_path / "plain", policy)
+    save_checkpoint(tmp_path / "trained", policy, TrainerState({"step": 3}, {"moment": torch.ones(2)}))
+    save_checkpoint(tmp_path / "elsewhere" / "again", policy)
+    known = content_hash(tmp_path / "plain")
+    assert content_hash(tmp_path / "trained") == content_hash(tmp_path / "elsewhere" / "again") == known
+    with torch.no_grad():
+        next(policy.model.parameters())[0, 0] += 1e-3
+    save_checkpoint(tmp_path / "other", policy)
+    assert content_hash(tmp_path / "other") != known
+    (tmp_path / "plain" / "tokenizer_config.json").write_text("{}")
+    assert content_hash(tmp_path / "plain") != known
+
+
+def test_the_hash_of_a_file_is_that_of_its_content(tmp_path: Path) -> None:
+    for name, text in (("a", "same"), ("b", "same"), ("c", "other")):
+        (tmp_path / name).write_text(text)
+    assert content_hash(tmp_path / "a") == content_hash(tmp_path / "b") != content_hash(tmp_path / "c")

@@ -1,0 +1,226 @@
+import importlib
+import json
+from typing import Any
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.pipeline import fingerprint
+from groupwise.tasks.jsonl_presets import PRESETS
+
+
+def test_nothing_has_run(fake: Any) -> None:
+    assert fake.actions() == dict.fromkeys(fake.values["stages"], "run")
+    assert {one.why for one in fake.plan().values()} == {"not run yet"}
+    assert not fake.path.exists()  # looking leaves nothing behind
+
+
+def test_finished_stages_are_skipped(fake: Any) -> None:
+    assert fake.run() == ["first", "second", "other", "third"]
+    assert fake.actions() == dict.fromkeys(fake.values["stages"], "skip")
+    assert {one.why for one in fake.plan().values()} == {"finished with the same settings, inputs and code"}
+    before = fake.contents()
+    assert fake.run() == []
+    assert fake.contents() == before
+
+
+def test_a_changed_setting_is_named_and_runs_what_stands_on_it(fake: Any) -> None:
+    fake.run()
+    fake.values["stages"]["first"]["nested"]["deep"] = [1, 3]
+    found = fake.plan()
+    assert found["first"].why == "nested.deep was [1, 2] and is [1, 3]"
+    assert found["second"].why == "first changed"
+    assert found["third"].why == "second changed"
+    assert fake.actions() == {"first": "run", "second": "run", "other": "skip", "third": "run"}
+    fake.values["stages"]["first"]["number"] = 2
+    assert fake.plan()["first"].why == "nested.deep was [1, 2] and is [1, 3] and 1 more"
+    assert fake.run() == ["first", "second", "third"]
+
+
+def test_a_changed_file_is_named(fake: Any) -> None:
+    fake.run()
+    (fake.folder / "mine.jsonl").write_text('{"other": 1}\n')
+    assert fake.actions() == {"first": "skip", "second": "skip", "other": "run", "third": "skip"}
+    assert fake.plan()["other"].why == f"{fake.folder / 'mine.jsonl'} changed"
+
+
+def test_files_in_lists_and_of_benchmarks_count(fake: Any) -> None:
+    data = fake.folder / "data"
+    for source in (PRESETS["gsm8k"].train, PRESETS["gsm8k"].test):
+        (data / str(source.path)).parent.mkdir(parents=True, exist_ok=True)
+        (data / str(source.path)).write_text("one")
+    more = fake.folder / "more.jsonl"
+    more.write_text("one")
+    fake.values["stages"]["first"] = {"include": [str(more)]}
+    fake.values["stages"]["other"] = {"task": {"name": "jsonl", "preset": "gsm8k", "data_dir": str(data)}}
+    fake.run()
+    more.write_text("two")
+    assert fake.actions() == {"first": "run", "second": "run", "other": "skip", "third": "run"}
+    (data / "gsm8k" / "test.jsonl").write_text("two")
+    assert fake.actions()["other"] == "run"
+
+
+def test_changed_code_is_said(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.run()
+    module = importlib.import_module("groupwise.pipeline.plan")  # the package has a function of this name
+    monkeypatch.setattr(module, "code_version", lambda parts=(): "changed")
+    assert {one.why for one in fake.plan().values()} == {"the code changed"}
+
+
+def test_an_output_that_is_gone_or_changed_is_made_again(fake: Any) -> None:
+    fake.run()
+    output = fake.stage("first").data
+    content = output.read_text()
+    output.write_text(content + "\n")
+    assert fake.plan()["first"][3:] == ("run", "what it made was changed on disk: data.jsonl")
+    output.unlink()
+    assert fake.plan()["first"][3:] == ("run", "what it made is not there any more: data.jsonl")
+    assert fake.run() == ["first"]  # the others stand on the very same content
+    assert output.read_text() == content
+
+
+def test_only_leaves_the_others_alone(fake: Any) -> None:
+    with pytest.raises(ConfigError, match=r"--only second reads what the stage first makes, .*\(not run yet\).*first"):
+        fake.plan(only="second")
+    assert fake.run(only="first") == ["first"]
+    assert fake.actions(only="second") == {"first": "leave", "second": "run", "other": "leave", "third": "leave"}
+    assert fake.run(only="second") == ["second"]
+    assert fake.run(only="second") == []
+    fake.values["stages"]["first"]["number"] = 2
+    with pytest.raises(ConfigError, match=r"number was 1 and is 2"):
+        fake.plan(only="second")
+    fake.values["stages"]["first"]["number"] = 1
+    fake.stage("first").data.write_text("other")
+    with pytest.raises(ConfigError, match=r"changed on disk"):
+        fake.plan(only="second")
+    assert fake.actions(only="other")["other"] == "run"
+
+
+def test_only_touches_neither_the_base_model_nor_other_stages(fake: Any, measured: list[str]) -> None:
+    fake.run()
+    measured.clear()
+    fake.values["evaluation"] = {"num_problems": 7}
+    assert fake.run(only="first") == []
+    assert measured == []
+    assert fake.run(only="third") == []
+    assert measured == [str(fake.stage("third").data)]
+
+
+def test_from_runs_a_stage_and_what_stands_on_it(fake: Any) -> None:
+    fake.run()
+    assert fake.actions(start="second") == {"first": "skip", "second": "run", "other": "skip", "third": "run"}
+    assert fake.plan(start="first")["third"].why == "second is made anew"
+    assert fake.plan(start="first")["first"].why == "asked for by --from"
+    assert fake.run(start="second") == ["second", "third"]
+    assert fake.run(start="other") == ["other"]
+    assert fake.run(only="second", start="second") == ["second"]
+
+
+def test_from_does_not_go_on_with_what_was_begun_before_it(fake: Any) -> None:
+    fake.run()
+    (fake.stage("third").path / "facts.json").unlink()
+    assert fake.actions()["third"] == "resume"
+    assert fake.actions(start="second")["third"] == "run"
+
+
+def test_an_interrupted_stage_goes_on_unless_something_changed(fake: Any) -> None:
+    fake.run()
+    (fake.stage("second").path / "facts.json").unlink()
+    assert fake.plan()["second"][3:] == ("resume", "interrupted")
+    assert fake.actions()["third"] == "skip"
+    fake.values["stages"]["second"]["new"] = True
+    assert fake.plan()["second"][3:] == ("run", "new was None and is True")
+
+
+@pytest.mark.parametrize(
+    ("section", "value"),
+    [("evaluation", {"num_samples": 3}), ("sampling", {"temperature": 0.5}), ("tasks", {"sums": {"name": "countdown"}})],
+)
+def test_another_way_to_measure_measures_only(fake: Any, measured: list[str], section: str, value: Any) -> None:
+    fake.run()
+    assert measured == [str(fake.folder / "base"), str(fake.stage("third").data)]
+    fake.values[section] = value
+    assert fake.actions() == {"first": "skip", "second": "skip", "other": "skip", "third": "measure"}
+    assert fake.plan()["third"].why == "finished, but not measured in this way"
+    assert fake.run() == []
+    assert len(measured) == 4
+    assert fake.run() == []
+    assert len(measured) == 4
+
+
+def test_a_missing_evaluation_is_made_again(fake: Any) -> None:
+    fake.run()
+    fake.stage("third").evaluation.unlink()
+    assert fake.actions()["third"] == "measure"
+
+
+def test_the_directory_and_its_name_do_not_matter(fake: Any) -> None:
+    before = {name: one.fingerprint for name, one in fake.plan().items()}
+    fake.values["pipeline"]["directory"] = str(fake.folder / "elsewhere")
+    assert {name: one.fingerprint for name, one in fake.plan().items()} == before
+
+
+@pytest.mark.parametrize(("option", "said"), [("only", "--only"), ("start", "--from")])
+def test_unknown_stages_are_named(fake: Any, option: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{said} sixth: there is no such stage; the stages are first, second, other"):
+        fake.plan(**{option: "sixth"})
+
+
+def test_base_stands_for_the_model_of_the_recipe(fake: Any) -> None:
+    fake.values["stages"]["other"] = {"model": {"path": "{base}"}}
+    assert fake.plan()["other"].stage.settings == {"model": {"path": str(fake.folder / "base")}}
+    assert list(fake.plan()["other"].inputs) == [str(fake.folder / "base")]
+    fake.run()
+    (fake.folder / "base" / "weights").write_text("4")
+    assert fake.actions()["other"] == "run"
+
+
+def test_the_fingerprint_covers_settings_inputs_and_code() -> None:
+    known = fingerprint.fingerprint({"a": {"b": 1, "c": [1, 2]}, "d": None}, {"x": "1", "y": "2"}, "code")
+    same = fingerprint.fingerprint({"d": None, "a": {"c": [1, 2], "b": 1}}, {"y": "2", "x": "1"}, "code")
+    assert same == known
+    others = {
+        fingerprint.fingerprint({"a": {"b": 2, "c": [1, 2]}, "d": None}, {"x": "1", "y": "2"}, "code"),
+        fingerprint.fingerprint({"a": {"b": 1, "c": [2, 1]}, "d": None}, {"x": "1", "y": "2"}, "code"),
+        fingerprint.fingerprint({"a": {"b": 1, "c": [1, 2]}}, {"x": "1", "y": "2"}, "code"),
+        fingerprint.fingerprint({"a": {"b": 1, "c": [1, 2]}, "d": None}, {"x": "2", "y": "1"}, "code"),
+        fingerprint.fingerprint({"a": {"b": 1, "c": [1, 2]}, "d": None}, {"x": "1"}, "code"),
+        fingerprint.fingerprint({"a": {"b": 1, "c": [1, 2]}, "d": None}, {"x": "1", "y": "2"}, "other"),
+    }
+    assert len(others | {known}) == 7
+
+
+def test_the_code_version_changes_with_any_source_it_covers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("types.py", "tasks/a.py", "tasks/deep/b.py", "evaluation/page.py", "evaluation/metrics.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    (tmp_path / "__init__.py").write_text("")
+    monkeypatch.setattr(fingerprint.groupwise, "__file__", str(tmp_path / "__init__.py"))
+    parts = ("types.py", "tasks", "evaluation/metrics.py")
+
+    def version() -> str:
+        fingerprint.code_version.cache_clear()
+        return fingerprint.code_version(parts)
+
+    found = [version()]
+    for name in ("types.py", "tasks/deep/b.py", "evaluation/metrics.py"):
+        (tmp_path / name).write_text("2")
+        found.append(version())
+    assert len(set(found)) == 4
+    (tmp_path / "evaluation" / "page.py").write_text("2")
+    assert version() == found[-1]
+    fingerprint.code_version.cache_clear()
+
+
+def test_every_part_that_is_covered_exists() -> None:
+    root = fingerprint.Path(fingerprint.groupwise.__file__).parent
+    assert [part for part in fingerprint.COMPUTES + fingerprint.JUDGES if not (root / part).exists()] == []
+
+
+def test_begun_says_what_is_being_made(fake: Any) -> None:
+    fake.run()
+    begun = json.loads((fake.stage("second").path / "begun.json").read_text())
+    found = fake.plan()
+    assert begun["fingerprint"] == found["second"].fingerprint
+    assert begun["inputs"] == {"first": found["first"].fingerprint}
+    assert begun["settings"] == {"path": "{first}"}

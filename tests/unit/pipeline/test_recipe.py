@@ -1,0 +1,174 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.pipeline import load_pipeline
+from groupwise.pipeline.recipe import display_name, merged, mixture, paths, references, resolved, with_tasks
+from groupwise.tasks import TaskOptions, make_task
+
+TEMPLATE = {"prompt": "{question}\n"}
+SUMS = {"name": "arithmetic", "template": TEMPLATE}
+TALK = {"name": "general", "template": TEMPLATE}
+
+
+def test_references_stand_where_paths_are_wanted() -> None:
+    settings = {
+        "model": {"path": "{zero}"},
+        "include": ["{cold_start}", "mine.jsonl", "{zero}"],
+        "task": {"template": {"prompt": "{question}"}, "test_path": "{rejection}"},
+        "examples": [{"question": "{first}", "completion": "{second}"}],
+        "data": {"path": "x{zero}", "note": None, "count": 3},
+        "path": "{A}",
+    }
+    assert list(paths(settings)) == ["{zero}", "{cold_start}", "mine.jsonl", "{zero}", "{rejection}", "x{zero}", "{A}"]
+    assert list(references(settings)) == ["zero", "cold_start", "zero", "rejection"]
+
+
+def test_resolved_replaces_references_and_nothing_else() -> None:
+    settings = {
+        "path": "{zero}",
+        "include": ["{zero}", "{unknown}", "mine"],
+        "sources": {"a": {"path": "{zero}", "reflection": {"en": "{zero}"}}},
+        "completion": "{zero}",
+        "numbers": [1, 2.5, None],
+    }
+    assert resolved(settings, {"zero": "/runs/zero"}) == {
+        "path": "/runs/zero",
+        "include": ["/runs/zero", "{unknown}", "mine"],
+        "sources": {"a": {"path": "/runs/zero", "reflection": {"en": "{zero}"}}},
+        "completion": "{zero}",
+        "numbers": [1, 2.5, None],
+    }
+    assert settings["path"] == "{zero}"  # it is a copy
+
+
+def test_names_for_people() -> None:
+    assert display_name("{zero}") == "zero"
+    assert display_name("models/{zero}") == "models/{zero}"
+
+
+def test_tasks_are_put_in_by_name_wherever_they_are_asked_for() -> None:
+    tasks = {"sums": SUMS, "talk": TALK}
+    found = with_tasks({"task": "sums", "general": {"task": "talk", "keep": 1}, "n": 3}, tasks, "stages.x")
+    assert found == {"task": SUMS, "general": {"task": TALK, "keep": 1}, "n": 3}
+    assert with_tasks({"task": ["talk"]}, tasks, "x") == {"task": TALK}
+    own = {"task": {"name": "countdown"}}
+    assert with_tasks(own, tasks, "x") == own
+
+
+def test_a_list_of_tasks_is_a_mixture_and_mixtures_are_flattened() -> None:
+    inner = {"name": "mixture", "template": TEMPLATE, "parts": {"a": {"weight": 3, "task": SUMS}}}
+    found = with_tasks({"task": ["both", "talk"]}, {"both": inner, "talk": TALK}, "stages.x")
+    parts = {"a": {"weight": 3, "task": SUMS}, "talk": {"task": TALK}}
+    assert found["task"] == {"name": "mixture", "template": TEMPLATE, "parts": parts}
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("sum", r"stages.x.task: there is no task 'sum' in \[tasks\]; known are sums, talk"),
+        (["sums", "tall"], "there is no task 'tall'"),
+        ([], r"stages.x.task = \[\]; allowed are"),
+        (3, "stages.x.task = 3; allowed are"),
+    ],
+)
+def test_unknown_tasks_are_named(task: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        with_tasks({"task": task}, {"sums": SUMS, "talk": TALK}, "stages.x")
+
+
+def test_tasks_of_different_templates_cannot_be_mixed() -> None:
+    other = {**TALK, "template": {"prompt": "User: {question}"}}
+    with pytest.raises(ConfigError, match=r"stages\.x: tasks\.sums and tasks\.talk have different templates"):
+        mixture({"sums": SUMS, "talk": other}, "stages.x")
+    own = {**SUMS, "template": other["template"]}
+    assert mixture({"sums": own, "talk": other}, "x")["template"] == other["template"]
+
+
+def test_a_mixture_of_tasks_with_a_template_of_their_own_is_a_task() -> None:
+    from pydantic import TypeAdapter
+
+    template = {"prompt": "User: {question}"}
+    config = mixture({"sums": {**SUMS, "template": template}, "talk": {**TALK, "template": template}}, "x")
+    task = make_task(TypeAdapter(TaskOptions).validate_python(config))
+    assert task.template.prompt == "User: {question}"
+    assert len({problem.id.split("/")[0] for problem in task.problems("dev")}) == 2
+
+
+def test_merged_lays_one_table_over_another() -> None:
+    below = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    assert merged(below, {"a": {"c": {"d": 5}}, "f": 6}) == {"a": {"b": 1, "c": {"d": 5}}, "e": 3, "f": 6}
+    assert merged(below, {"a": 1}) == {"a": 1, "e": 3}
+    assert merged({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+    assert below == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+
+
+RECIPE = """
+[pipeline]
+directory = "runs/x"
+[tasks.sums]
+name = "arithmetic"
+[tasks.talk]
+name = "general"
+"""
+GRPO = 'algorithm = "grpo"\ntask = "sums"\nrun = { num_steps = 1 }\n'
+COLD = '[stages.cold]\nkind = "cold_start"\ntask = "sums"\nsources.base = { path = "{base}" }\n'
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (f"[stages.base]\n{GRPO}", "stages.base: this name means the base model"),
+        (f'[stages.a]\n{GRPO}model = {{ path = "{{b}}" }}\n[stages.b]\n{GRPO}', r"stages.a reads \{b\}, but no stage of"),
+        (f'[stages.a]\n{GRPO}model = {{ path = "{{a}}" }}', r"stages.a reads \{a\}.* before it come none"),
+        (f'[stages.a]\nkind = "sample"\n{GRPO}', "stages.a.kind = 'sample'; allowed are train, cold_start"),
+        (f"[stages.a]\nkind = 3\n{GRPO}", "stages.a.kind = 3; allowed are"),
+        ('[stages.a]\nalgorithm = "dqn"', "stages.a.algorithm = 'dqn'; allowed are grpo, ppo"),
+        ('[stages.a]\nalgorithm = ["sft"]', r"stages.a.algorithm = \['sft'\]; allowed are"),
+        ("[stages.a]\n", "stages.a.algorithm = None; allowed are"),
+        (f'[stages.a]\n{GRPO}run.directory = "x"'.replace("run = { num_steps = 1 }\n", "run.num_steps = 1\n"),
+         "stages.a.run.directory is the pipeline's affair"),
+        (f"[stages.a]\n{GRPO}[stages.a.grpo]\ngroup_sise = 3", r"(?s)stages.a.*grpo.group_sise: unknown key; did you mean 'group_size'"),
+        (f"[stages.a]\n{GRPO}[stages.a.optimizer]\nlr = -1", r"(?s)stages.a cannot be used.*optimizer.lr = -1"),
+        ('[stages.a]\nalgorithm = "grpo"\ntask = "talk"\nrun = 5', r"(?s)stages.a cannot be used.*run = 5"),
+        (f'{COLD}num_row = 3', r"(?s)stages.cold.*num_row.*did you mean 'num_rows'"),
+        (f'{COLD}[stages.A]\n{GRPO}', r"(?s)stages\.A"),
+        (f'{COLD}[[stages.cold.examples]]\nquestion = ""\ncompletion = "x"', r"(?s)examples.0.question"),
+        ('[stages.r]\nkind = "rejection_sampling"\npath = "{base}"\ntask = "sums"\ngeneral = { task = "no" }',
+         r"stages.r.general.task: there is no task 'no'"),
+        ('[stages.r]\nkind = "rejection_sampling"\npath = "{base}"\ntask = { name = "arithmetic", template = { chat = true } }',
+         r"stages.r.task.template.chat = true: .* false is allowed"),
+        ('[stages.r]\nkind = "rejection_sampling"\npath = "{base}"\ntask = "sums"\n'
+         'general.task = { name = "general", template = { chat = true } }', r"(?s)template.chat = true: .* false is allowed"),
+        ("", "stages"),
+        (f'[stages.a]\n{GRPO}[evaluation]\nnum_problem = 3', "evaluation.num_problem: unknown key; did you mean 'num_problems'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_said_before_anything_runs(tmp_path: Path, stages: str, said: str) -> None:
+    (tmp_path / "recipe.toml").write_text(RECIPE + stages)
+    with pytest.raises(ConfigError, match=said):
+        load_pipeline(tmp_path / "recipe.toml")
+
+
+def test_a_prompt_may_be_nothing_but_the_question(tmp_path: Path) -> None:
+    task = '{ name = "arithmetic", template = { prompt = "{question}" } }'
+    (tmp_path / "recipe.toml").write_text(RECIPE + "[stages.a]\n" + GRPO.replace('"sums"', task))
+    _, (stage,) = load_pipeline(tmp_path / "recipe.toml")
+    assert stage.inputs == ()
+    assert stage.settings["task"]["template"]["prompt"] == "{question}"
+
+
+def test_what_a_stage_leaves_out_is_the_pipelines(tmp_path: Path) -> None:
+    more = "[model]\nnum_threads = 1\n[sampling]\nmax_tokens = 33\ntemperature = 0.9\n"
+    train = f'[stages.a]\n{GRPO}sampling = {{ temperature = 0.7 }}\n'
+    (tmp_path / "recipe.toml").write_text(RECIPE + more + train + COLD)
+    _, (train_stage, cold) = load_pipeline(tmp_path / "recipe.toml", ["pipeline.seed=5"])
+    settings = train_stage.settings
+    assert settings["sampling"]["max_tokens"] == cold.settings["sampling"]["max_tokens"] == 33
+    assert (settings["sampling"]["temperature"], cold.settings["sampling"]["temperature"]) == (0.7, 0.9)
+    assert settings["model"]["num_threads"] == cold.settings["model"]["num_threads"] == 1
+    assert "path" not in cold.settings["model"]  # its sources say which models they are
+    assert settings["run"]["seed"] == cold.settings["seed"] == 5
+    assert (train_stage.makes, cold.makes) == ("model", "data")

@@ -1,0 +1,247 @@
+import errno
+import json
+import multiprocessing
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import CheckpointError, ConfigError, DataError
+from groupwise.pipeline import cost, load_pipeline, runner
+from groupwise.pipeline.base import Interrupted, Workplace
+from groupwise.pipeline.directory import StageDirectory
+from groupwise.pipeline.runner import Display, run_pipeline
+
+
+def test_facts_and_lineage_say_what_was_made_of_what(fake: Any) -> None:
+    fake.run()
+    found = fake.plan()
+    facts = fake.stage("third").facts
+    assert facts | {"evaluation": None, "evaluation_fingerprint": None} == {
+        "name": "third",
+        "kind": "fake",
+        "algorithm": None,
+        "makes": "model",
+        "fingerprint": found["third"].fingerprint,
+        "inputs": {"second": found["second"].fingerprint},
+        "output": "data.jsonl",
+        "output_hash": facts["output_hash"],
+        "tokens": {"sampled": 3, "trained": 4},
+        "statistics": {"rows": 1},
+        "evaluation": None,
+        "evaluation_fingerprint": None,
+    }
+    assert facts["evaluation"]["task"]["pass_at_1"] == [0.5, 0.4, 0.6]
+    assert fake.stage("second").facts["evaluation"] is None
+    lineage = json.loads((fake.path / "lineage.json").read_text())
+    assert [(one["name"], one["inputs"], one["status"]) for one in lineage["stages"]] == [
+        ("first", [], "finished"),
+        ("second", ["first"], "finished"),
+        ("other", [str(fake.folder / "mine.jsonl")], "finished"),
+        ("third", ["second"], "finished"),
+    ]
+    for one in lineage["stages"]:
+        assert (fake.path / one["output"]).exists()
+        assert one["output_hash"] == fake.stage(one["name"]).facts["output_hash"]
+
+
+def test_the_base_model_is_measured_again_when_it_changed(fake: Any, measured: list[str]) -> None:
+    fake.run()
+    base = fake.stage("base").facts
+    assert base["output"] == str(fake.folder / "base")
+    fake.run()
+    assert len(measured) == 2  # base and third
+    (fake.folder / "base" / "weights").write_text("4 5 6")
+    fake.run()
+    assert measured[2:] == [str(fake.folder / "base")]
+    assert fake.stage("base").facts["output_hash"] != base["output_hash"]
+
+
+def test_the_shipped_model_is_called_as_in_the_recipe(fake: Any) -> None:
+    fake.values["model"] = {"path": "base"}
+    fake.run()
+    assert fake.stage("base").facts["output"] == "base"
+
+
+def test_facts_and_rows_say_nothing_of_where_they_are(fake: Any) -> None:
+    fake.values["stages"].pop("other")
+    fake.values["model"] = {"path": "base"}
+    names = ["facts.json", "data.jsonl", "begun.json", "lineage.json"]
+    found = []
+    for folder in ("here", "there"):
+        fake.values["pipeline"]["directory"] = str(fake.folder / folder / "r1")
+        fake.run()
+        found.append({name: text for name, text in fake.contents().items() if Path(name).name in names})
+    assert found[0] == found[1]
+    assert len(found[0]) == 3 * 3 + 2
+
+
+def test_a_moved_pipeline_is_the_same_pipeline(fake: Any) -> None:
+    fake.run()
+    fake.path.rename(fake.folder / "moved")
+    fake.values["pipeline"]["directory"] = str(fake.folder / "moved")
+    assert set(fake.actions().values()) == {"skip"}
+    assert fake.run(start="third") == ["third"]
+
+
+@pytest.mark.parametrize("error", [Interrupted(), KeyboardInterrupt()])
+def test_an_interrupt_ends_the_call_and_the_next_one_goes_on(
+    fake: Any, before_end: dict[str, Callable[[Workplace], None]], error: BaseException
+) -> None:
+    def interrupt(work: Workplace) -> None:
+        raise error
+
+    before_end["second"] = interrupt
+    assert run_pipeline(*fake.read(), Display(lambda recipe: pytest.fail())) is False
+    assert fake.actions() == {"first": "skip", "second": "resume", "other": "run", "third": "run"}
+    before_end.clear()
+    assert fake.run() == ["second", "other", "third"]
+
+
+def test_an_error_names_its_stage_and_leaves_what_was_done(
+    fake: Any, before_end: dict[str, Callable[[Workplace], None]]
+) -> None:
+    def fail(work: Workplace) -> None:
+        raise DataError("line 3 is empty")
+
+    before_end["second"] = fail
+    with pytest.raises(DataError, match=r"^stage second: line 3 is empty$"):
+        fake.run()
+    lineage = json.loads((fake.path / "lineage.json").read_text())
+    assert [one["status"] for one in lineage["stages"]] == ["finished", "not run", "not run", "not run"]
+    before_end.clear()
+    assert fake.run() == ["second", "other", "third"]
+
+
+def test_an_error_of_the_base_model_names_it(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise DataError("no")
+
+    monkeypatch.setattr(runner, "evaluate_model", fail)
+    with pytest.raises(DataError, match=r"^stage base: no$"):
+        fake.run()
+
+
+def test_a_full_disk_is_said_in_a_sentence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fake.run(only="first")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        with pytest.raises(CheckpointError, match="cannot be written: No space left on device"):
+            fake.run()
+    assert fake.run() == ["second", "other", "third"]
+
+
+def test_a_foreign_directory_is_left_alone(fake: Any) -> None:
+    fake.path.mkdir()
+    (fake.path / "thesis.tex").write_text("")
+    with pytest.raises(CheckpointError, match="exists and is not a pipeline"):
+        fake.run()
+    assert [entry.name for entry in fake.path.iterdir()] == ["thesis.tex"]
+    (fake.path / "thesis.tex").unlink()
+    fake.path.rmdir()
+    fake.path.write_text("")
+    with pytest.raises(CheckpointError, match="exists and is not a pipeline"):
+        fake.run()
+
+
+def test_what_a_kill_at_the_very_beginning_leaves_is_no_foreign_directory(fake: Any) -> None:
+    fake.path.mkdir()
+    (fake.path / runner.LOCK).write_text("")
+    (fake.path / ".pipeline.toml.tmp").write_text("half")
+    assert fake.run() == ["first", "second", "other", "third"]
+
+
+def test_an_unknown_stage_changes_nothing(fake: Any) -> None:
+    fake.run()
+    before = fake.contents()
+    fake.values["evaluation"] = {"num_problems": 9}
+    with pytest.raises(ConfigError):
+        fake.run(only="sixth")
+    assert fake.contents() == before
+
+
+def hold(path: str, started: Any, end: Any) -> None:
+    with runner._opened(Path(path)):
+        started.set()
+        end.wait(30)
+
+
+def test_a_second_process_is_refused_as_long_as_the_first_one_lives(fake: Any) -> None:
+    context = multiprocessing.get_context("fork")
+    started, end = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(str(fake.path), started, end), daemon=True)
+    process.start()
+    assert started.wait(30)
+    with pytest.raises(CheckpointError, match="another process works in .*pipeline: wait for its end"):
+        fake.run()
+    process.kill()
+    process.join()
+    assert fake.run() == ["first", "second", "other", "third"]
+
+
+def test_results_on_old_results_are_deleted_last_stage_first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.run()
+    deleted: list[str] = []
+
+    def discard(self: StageDirectory) -> None:
+        deleted.append(self.path.name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StageDirectory, "discard", discard)
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(*fake.read(), Display(lambda recipe: pytest.fail()), start="first")
+    assert deleted == ["third"]
+
+
+def test_a_half_deleted_stage_counts_as_deleted(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.run()
+
+    def killed(path: Path) -> None:
+        next(iter(sorted(path.iterdir()))).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fake.stage("second").discard()
+    assert fake.plan()["second"][3:] == ("run", "not run yet")
+    assert fake.run() == ["second"]
+    assert sorted(entry.name for entry in (fake.path / "stages").iterdir()) == [
+        "base", "first", "other", "second", "third",
+    ]  # fmt: skip
+
+
+def test_cost_counts_attempts_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "PERIOD_S", 0.01)
+    place = StageDirectory(tmp_path / "stage")
+    place.write("cost", {"seconds": 100.0, "evaluation_seconds": 7.0})
+    with cost.timed(place, "seconds"):
+        until = time.monotonic() + 20
+        while place.cost["seconds"] < 100.02 and time.monotonic() < until:
+            time.sleep(0.005)
+        assert 100.02 <= place.cost["seconds"] < 120  # what a kill now would leave
+    assert 100.02 <= place.cost["seconds"] < 120
+    assert place.cost["evaluation_seconds"] == 7.0
+
+
+def test_damaged_facts_are_named(fake: Any) -> None:
+    fake.run()
+    (fake.stage("second").path / "facts.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"second/facts.json is not readable .*; delete its stage's directory"):
+        fake.plan()
+
+
+def test_the_recorded_recipe_can_be_read_back(tmp_path: Path, fake: Any) -> None:
+    example = {"question": 'What "is" {zero}?', "completion": "a\n\\boxed{3} 等一下\u2028", "language": "zh"}
+    fake.values["stages"]["first"] = {"examples": [example, {"question": "q", "completion": "c"}], "empty": []}
+    fake.run()
+    recorded = tmp_path / "pipeline" / "pipeline.toml"
+    with pytest.raises(ConfigError, match=r"stages.first.algorithm = None"):
+        load_pipeline(recorded)  # it is read up to the stages, which are fake
+    assert tomllib.loads(recorded.read_text())["stages"] == fake.values["stages"]
