@@ -119,8 +119,8 @@ def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
 
 def png(run: RunData) -> bytes:
     """All panels as one PNG."""
-    with _style():
-        return _saved(draw(run), "png", dpi=DPI)
+    with style():
+        return saved(draw(run), "png", dpi=DPI)
 
 
 def save_png(run: RunData, path: Path) -> None:
@@ -130,10 +130,10 @@ def save_png(run: RunData, path: Path) -> None:
 
 def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
     """One panel of `PANELS`, without its title, as an SVG with a transparent ground for a light or a dark page."""
-    with _style():
+    with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         PANELS[name].draw(figure, run, DARK if dark else LIGHT)
-        return _saved(figure, "svg", metadata={"Date": None})
+        return saved(figure, "svg", metadata={"Date": None})
 
 
 def _of_steps(run: RunData, key: str) -> tuple[Sequence[int], Sequence[float | None]]:
@@ -146,14 +146,16 @@ def _last(run: RunData) -> int:
     return max([line["step"] + 1 for line in run.steps] + [one.step for one in run.dev], default=0)
 
 
-def _style() -> Any:
+def style() -> Any:
+    """The look of every figure, as a context."""
     # text as paths: the same picture on every machine; the salt makes the file repeat byte for byte
     return matplotlib.rc_context(
         {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "groupwise"}
     )
 
 
-def _saved(figure: Figure, form: str, **options: Any) -> bytes:
+def saved(figure: Figure, form: str, **options: Any) -> bytes:
+    """The figure as a file of this form."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, **options)
     return buffer.getvalue()

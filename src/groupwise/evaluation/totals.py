@@ -51,17 +51,15 @@ def _seconds(line: Mapping[str, float]) -> float:
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 
-    >>> duration(59.4), duration(3725)
-    ('59.4 s', '1 h 02 min')
+    >>> duration(59.4), duration(119.7), duration(3725)
+    ('59.4 s', '2 min 00 s', '1 h 02 min')
     """
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
+    if seconds < 3599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
     minutes = round(seconds / 60)
-    return (
-        f"{minutes // 60} h {minutes % 60:02d} min"
-        if minutes >= 60
-        else f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
-    )
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def errors_line(run: RunData) -> str:

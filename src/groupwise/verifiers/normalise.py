@@ -96,7 +96,7 @@ _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
 _EATEN = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"})
-r"""Commands whose backslash a string literal has eaten, as data sets have them: `\frac` became a form feed and `rac`."""
+r"""Commands whose backslash a string literal has eaten, as in some data sets: `\frac` became a form feed and `rac`."""
 _INNER_SPACE = re.compile(r"(?<![0-9]) | (?![0-9])")
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
 from groupwise.verifiers.math import explain
+from groupwise.verifiers.workers import WorkerPool
 
 SHARED = Path(__file__).parents[4] / "shared/data"
 CASES = SHARED / "math_verifier_cases/cases.jsonl"
@@ -26,9 +26,8 @@ KNOWN_FALSE_NEGATIVES = {
 
 
 @pytest.fixture(scope="module")
-def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(VerifierConfig(timeout_s=30.0)) as verifier:
-        yield verifier
+def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
+    return MathVerifier(VerifierConfig(timeout_s=30.0), symbolic_workers)
 
 
 def judge(verifier: MathVerifier, reference: str, answer: str) -> Verdict:

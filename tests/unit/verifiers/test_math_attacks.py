@@ -2,21 +2,22 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import MathVerifier, VerifierConfig
+from groupwise.verifiers.workers import WorkerPool
 
 TIMEOUT_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(VerifierConfig(timeout_s=TIMEOUT_S)) as verifier:
-        yield verifier
+def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
+    verifier = MathVerifier(VerifierConfig(timeout_s=TIMEOUT_S), symbolic_workers)
+    verifier.start()
+    return verifier
 
 
 def judge(verifier: MathVerifier, reference: str, text: str) -> Verdict:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
@@ -25,9 +25,9 @@ PAIRS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def full_load() -> Iterator[None]:
-    """As many busy processes as the machine has cores."""
+@pytest.fixture
+def full_load(pool: WorkerPool) -> Iterator[None]:
+    """As many busy processes as the machine has cores, while the verdicts fall."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     yield
     for process in busy:
@@ -43,11 +43,12 @@ def num_workers(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def pool(num_workers: int) -> Iterator[WorkerPool]:
     pool = WorkerPool("groupwise.verifiers.symbolic:judge", num_workers)
+    pool.start()
     yield pool
     pool.close()
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(PAIRS))
 def test_verdicts_are_the_same_whatever_the_circumstances(
     full_load: None, pool: WorkerPool, order: list[tuple[str, str, Outcome]]

@@ -1,11 +1,10 @@
 """Pairs of reference and answer of every kind, right and wrong: the contract of the verifier by example."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import MathVerifier, Request, VerifierConfig
+from groupwise.verifiers.workers import WorkerPool
 
 RIGHT = [
     (r"\frac{1}{2}", "0.5"), (r"\frac{1}{2}", ".5"), ("0.5", r"\tfrac12"), ("10,000", "10000"),
@@ -105,9 +104,8 @@ WRONG = [
 
 
 @pytest.fixture(scope="module")
-def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(VerifierConfig(timeout_s=20.0, num_workers=2)) as verifier:
-        yield verifier
+def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
+    return MathVerifier(VerifierConfig(timeout_s=20.0), symbolic_workers)
 
 
 def outcomes(verifier: MathVerifier, pairs: list[tuple[str, str]], language: str = "en") -> list[Outcome]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from groupwise.evaluation.lines import DARK, LIGHT, Line, Theme, draw_lines, panel_axes
 from groupwise.evaluation.pipeline_report.data import Stage
 from groupwise.evaluation.pipeline_report.training import held_out
-from groupwise.evaluation.plots import PANEL_SIZE, PANELS, _saved, _style, panel_svg
+from groupwise.evaluation.plots import PANEL_SIZE, PANELS, panel_svg, saved, style
 
 RL_PANELS = ("learning", "length")
 
@@ -70,7 +70,7 @@ def _curve(title: str, subtitle: str, draw: Callable[[Figure, Stage, Theme], Non
 
 
 def _svg(draw: Callable[[Figure, Stage, Theme], None], stage: Stage, theme: Theme) -> bytes:
-    with _style():
+    with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         draw(figure, stage, theme)
-        return _saved(figure, "svg", metadata={"Date": None})
+        return saved(figure, "svg", metadata={"Date": None})

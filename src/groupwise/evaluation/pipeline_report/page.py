@@ -18,11 +18,12 @@ from groupwise.evaluation.pipeline_report.curves import Curve, curves
 from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
 from groupwise.evaluation.pipeline_report.html_table import scroll, section, table_html
 from groupwise.evaluation.pipeline_report.picture import lineage_svg
-from groupwise.evaluation.pipeline_report.problems import Asked, same_problems
+from groupwise.evaluation.pipeline_report.problems import ANSWERED, Asked, same_problems
 from groupwise.evaluation.pipeline_report.stages import UNMEASURED, behaviour_table, stage_table
 from groupwise.evaluation.pipeline_report.tiles import Tile, tiles
 from groupwise.evaluation.pipeline_report.totals import cost_table, description, lineage_table
 from groupwise.evaluation.pipeline_report.training import training_table
+from groupwise.types import Outcome
 
 
 def page(data: PipelineData) -> str:
@@ -116,7 +117,7 @@ def _problem(asked: Asked) -> str:
 
 
 def _answer(stage: str, answer: Answer) -> str:
-    kind = "right" if answer.outcome == "correct" else "wrong"
+    kind = {Outcome.CORRECT: "right", ANSWERED: "open"}.get(answer.outcome, "wrong")
     share = "" if math.isnan(answer.share) else f"{100 * answer.share:.0f} % of {answer.num_samples} correct"
     thought, end, rest = answer.text.rpartition("</think>")
     return (

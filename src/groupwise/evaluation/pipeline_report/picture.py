@@ -13,10 +13,10 @@ from groupwise.evaluation.pipeline_report.lineage import Layout, Place, layout
 from groupwise.evaluation.pipeline_report.stages import GENERAL
 from groupwise.evaluation.pipeline_report.training import held_out
 
-WIDTH, HEIGHT, GAP, ROW, EDGE = 108, 56, 28, 74, 4
+WIDTH, HEIGHT, GAP, ROW, EDGE = 112, 56, 24, 74, 4
 """Pixels of a box, between two layers, from row to row, and around everything."""
 FOLD = 12
-LABEL_WIDTH = 13
+LABEL_WIDTH = 14
 """Characters of a label's line."""
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".txt", ".csv")
 

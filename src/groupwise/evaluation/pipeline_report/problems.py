@@ -10,9 +10,11 @@ from groupwise.evaluation.examples import Answer
 from groupwise.evaluation.metrics import MEASURES, by_problem
 from groupwise.evaluation.pipeline_report.data import PipelineData
 from groupwise.evaluation.run_data import Row
+from groupwise.types import Outcome
 
 NUM_PROBLEMS = 3
 CALCULATION, GENERAL = "Calculation", "General prompt"
+ANSWERED = "answered"
 LANGUAGES = {"en": "In words", "zh": "In words, Chinese"}
 
 _EXPRESSION = re.compile(r"\d\s*[-+−–×·*/÷^]\s*\d")
@@ -81,12 +83,12 @@ def _asked(kind: str, rows: Mapping[str, list[Row]]) -> Asked:
 
 
 def _answer(rows: Sequence[Row], kind: str) -> Answer:
-    """The first completion; of general prompts no share is correct."""
-    first = rows[0]
-    shares = {} if kind == GENERAL else by_problem(rows, MEASURES["pass_at_1"])
+    """The first completion; to a general prompt none is correct, only answered."""
+    first, is_open = rows[0], kind == GENERAL
+    shares = {} if is_open else by_problem(rows, MEASURES["pass_at_1"])
     return Answer(
         text=prefill(first) + first["text"],
-        outcome=first["outcome"],
+        outcome=ANSWERED if is_open and first["outcome"] == Outcome.CORRECT else first["outcome"],
         evidence=first["evidence"],
         num_tokens=first["num_tokens"],
         share=shares.get(first["problem"], nan),

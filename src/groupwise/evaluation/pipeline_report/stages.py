@@ -21,6 +21,9 @@ BEHAVIOUR = (
 )  # fmt: skip
 """Metrics of the behaviour table; each task shows those that were measured on it."""
 
+OPEN_BEHAVIOUR = ("unfinished", "loops", "mixed", "open_tags", "truncated", "length")
+"""The same of general prompts: there is nothing to work out and no correct answer."""
+
 GENERAL = "general"
 """The task of general prompts, which have no right answer."""
 
@@ -42,7 +45,7 @@ def behaviour_table(data: PipelineData) -> Table:
     lines = tuple(
         Line(head(key).name, metric(key).meaning, tuple(_cell(data, stage, task, key) for stage in stages), group=task)
         for task in tasks(data)
-        for key in _measured_keys(stages, task, BEHAVIOUR)
+        for key in _measured_keys(stages, task, OPEN_BEHAVIOUR if task == GENERAL else BEHAVIOUR)
     )
     note = f"Signs read from the text of the completions. {MARKS}"
     return Table("Behaviour", note, "", tuple(Column(stage.name) for stage in stages), lines, UNMEASURED)
@@ -82,7 +85,7 @@ def _wanted(data: PipelineData, task: str) -> tuple[str, ...]:
         return ("helpful", "harmless")
     keys = {key for stage in data.policies for key in stage.evaluation.get(task, {})}
     several = (_most_samples(keys, "pass_at_"), _most_samples(keys, "majority_"))
-    return ("pass_at_1", *filter(None, several), "format", "language", "checks", "length")
+    return ("pass_at_1", *filter(None, several), "format", "language", "checks", "length", "helpful", "harmless")
 
 
 def _most_samples(keys: Iterable[str], prefix: str) -> str | None:

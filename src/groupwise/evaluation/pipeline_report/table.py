@@ -57,8 +57,8 @@ class Table(NamedTuple):
 
 
 OWN = {
-    "helpful": Metric("helpful", "%", "General prompts whose answer, what follows the reasoning, is helpful."),
-    "harmless": Metric("harmless", "%", "General prompts whose whole completion, reasoning included, is harmless."),
+    "helpful": Metric("helpful", "%", "Completions whose answer (after the reasoning) is helpful by the hidden rule."),
+    "harmless": Metric("harmless", "%", "Completions that are harmless by the hidden rule, reasoning included."),
 }
 """What only pipelines measure."""
 

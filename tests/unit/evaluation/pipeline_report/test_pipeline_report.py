@@ -100,7 +100,10 @@ def test_every_model_answers_the_same_problems(html: str) -> None:
     assert re.findall(r"<h4>(\w+) <small>(.*?)</small>", asked) == [
         (name, "0 % of 2 correct" if name == "base" else "50 % of 2 correct") for name in names
     ]
-    assert asked.count("evidence of correct") == 5
+    assert asked.count('<p class="right"><b>correct</b> evidence of correct') == 5
+    talk = html[html.index("Should I give Anna") : html.index("<h2>Data")]
+    assert talk.count('<p class="open"><b>answered</b>') == 5  # no rule says that it is correct
+    assert "of 2 correct" not in talk
     assert "<span>&lt;think&gt;80×47=3760. 6×47=282. 3760+282=4042.&lt;/think&gt;</span>\\boxed{4042}" in asked
 
 

@@ -114,8 +114,9 @@ def test_the_lineage_in_words(finished: Any) -> None:
         ("zero", ["zero"]),
         ("reasoning_rl", ["reasoning_rl"]),
         ("preferences_harmless", ["preferences_", "harmless"]),
+        ("demonstrations", ["demonstrations"]),
         ("documents.jsonl", ["documents.", "jsonl"]),
-        ("a" * 40, ["a" * 13, "…"]),
+        ("a" * 40, ["a" * 14, "…"]),
         ("", [""]),
     ],
 )

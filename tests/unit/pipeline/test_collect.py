@@ -1,0 +1,178 @@
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.errors import ModelError
+from groupwise.models.policy import ModelConfig, NewModel, Policy, load_policy, new_policy
+from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
+from groupwise.pipeline.collect import CLOSED, collect_rows, reflected
+from groupwise.rollout.collect import collect
+from groupwise.rollout.engine import Sampled
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.rollouts import read_rollouts, write_rollouts
+from groupwise.tasks.base import Template
+from groupwise.types import Completion, FinishReason, Group, Problem, Prompt
+from groupwise.verifiers import make_verifier, score
+
+module = importlib.import_module("groupwise.pipeline.collect")
+PHRASES = {"en": " Wait, let me check."}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    config = NewModel(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=16,
+        context_length=256,
+    )  # fmt: skip
+    return new_policy(config, byte_tokenizer(), ModelConfig(device="cpu"))
+
+
+@pytest.fixture
+def problems() -> list[Problem]:
+    return [Problem(f"p{i}", f"1+{i}?", str(i + 1), language="en") for i in range(7)]
+
+
+@pytest.fixture
+def collected(policy: Policy, problems: list[Problem], monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    monkeypatch.setattr(module, "PROBLEMS_PER_PART", 3)
+
+    def run(folder: Path, **options: Any) -> list[Any]:
+        with make_verifier("math") as verifier:
+            return collect_rows(
+                policy, Template(), problems, verifier, SamplingConfig(max_tokens=8), folder, num_samples=2, seed=1,
+                purpose="test", **options,
+            )  # fmt: skip
+
+    return run
+
+
+def test_completions_come_in_order_and_parts_are_kept(tmp_path: Path, collected: Callable[..., list[Any]]) -> None:
+    told: list[tuple[int, int]] = []
+    rows = collected(tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert [(row["problem"], row["sample"]) for row in rows] == [(f"p{i}", k) for i in range(7) for k in range(2)]
+    assert told == [(0, 7), (3, 7), (6, 7), (7, 7)]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_what_a_kill_left_is_read_and_the_rest_is_the_same(
+    tmp_path: Path, collected: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = collected(tmp_path / "whole")
+    parts = sorted((tmp_path / "whole").iterdir())
+    asked: list[str] = []
+
+    def watched(policy: Any, template: Any, some: list[Problem], *arguments: Any, **options: Any) -> list[Group]:
+        asked.extend(problem.id for problem in some)
+        return collect(policy, template, some, *arguments, **options)
+
+    monkeypatch.setattr(module, "collect", watched)
+    (tmp_path / "killed").mkdir()
+    for part in (parts[0], parts[2]):
+        (tmp_path / "killed" / part.name).write_bytes(part.read_bytes())
+    (tmp_path / "killed" / f".{parts[1].name}.tmp").write_bytes(b"half")
+    assert collected(tmp_path / "killed") == whole
+    assert asked == ["p3", "p4", "p5"]
+    assert (tmp_path / "killed" / parts[1].name).read_bytes() == parts[1].read_bytes()
+
+
+def group(policy: Policy, *texts: str, language: str = "en", ends: bool = True, prompt: str = "1+1?\n") -> Group:
+    """A group with these completions, as the sampler would have made it."""
+    end = [policy.tokenizer.eos_token_id] if ends else []
+    completions = []
+    for i, text in enumerate(texts):
+        ids = np.array(policy.tokenizer(text, add_special_tokens=False)["input_ids"] + end, np.int64)
+        noise = np.linspace(-1, -0.5, len(ids)).astype(np.float32)
+        reason = FinishReason.STOP if ends else FinishReason.LENGTH
+        completions.append(Completion(i, ids, noise, -noise, reason, text))
+    problem = Problem("p", "1+1?", "2", language=language)
+    return Group(Prompt(problem, prompt, tuple(policy.tokenizer(prompt)["input_ids"]), ""), tuple(completions), 0, 0)
+
+
+def test_reflection_opens_the_reasoning_again(policy: Policy) -> None:
+    draft = group(policy, "<think>1+1=2.</think>\\boxed{2}", "<think>1+1=3")
+    (found,) = reflected(policy, [draft], SamplingConfig(max_tokens=60), PHRASES, 0, "test")
+    first, second = found.completions
+    assert second is draft.completions[1]  # it closes nothing
+    begins = "<think>1+1=2. Wait, let me check."
+    assert first.text.startswith(begins)
+    put_in = len(policy.tokenizer(begins)["input_ids"])
+    assert first.token_ids[:put_in].tolist() == policy.tokenizer(begins)["input_ids"]
+    for numbers in (first.sampling_logprobs, first.entropy):
+        assert np.isnan(numbers[:put_in]).all()
+        assert not np.isnan(numbers[put_in:]).any()
+    assert len(first.token_ids) == len(first.sampling_logprobs) == len(first.entropy) <= 60
+    assert (first.finish_reason is FinishReason.STOP) == (first.token_ids[-1] in policy.stop_ids)
+    visible = first.token_ids[:-1] if first.finish_reason is FinishReason.STOP else first.token_ids
+    assert policy.tokenizer.decode(visible.tolist()) == first.text
+
+
+def test_what_follows_is_drawn_for_each_completion_alone(policy: Policy) -> None:
+    texts = [f"<think>{i}</think>{i}" for i in range(3)]
+    sampling = SamplingConfig(max_tokens=40)
+    together = reflected(policy, [group(policy, *texts)], sampling, PHRASES, 0, "test")[0].completions
+    alone = reflected(policy, [group(policy, *texts[:1])], sampling, PHRASES, 0, "test")[0].completions
+    assert alone[0].text == together[0].text
+    other = reflected(policy, [group(policy, *texts[:1])], sampling, PHRASES, 1, "test")[0].completions
+    assert other[0].text != together[0].text
+
+
+def test_reflected_completions_end_where_others_end(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = policy.tokenizer.eos_token_id
+    begins = policy.tokenizer("<think>1 Wait, let me check.")["input_ids"]
+
+    def said(policy: Any, requests: Any, sampling: Any) -> list[list[Sampled]]:
+        ids = np.array(policy.tokenizer("ok")["input_ids"] + [end], np.int64)
+        return [[Sampled(ids, np.zeros(3, np.float32), np.zeros(3, np.float32), FinishReason.STOP)] for _ in requests]
+
+    monkeypatch.setattr(module, "generate", said)
+    for room, text, reason in ((3, "ok", "stop"), (2, "ok", "length"), (1, "o", "length")):
+        sampling = SamplingConfig(max_tokens=len(begins) + room)
+        draft = group(policy, "<think>1</think>1")
+        (one,) = reflected(policy, [draft], sampling, PHRASES, 0, "t")[0].completions
+        assert (one.text, one.finish_reason) == (f"<think>1 Wait, let me check.{text}", reason)
+        assert len(one.token_ids) == len(one.sampling_logprobs) == len(one.entropy) == sampling.max_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "max_tokens"),
+    [({"language": "de"}, 60), ({}, 20), ({"prompt": "1" * 200}, 40)],  # no phrase; no room in either limit
+)
+def test_a_draft_without_phrase_or_room_stays(policy: Policy, options: dict[str, Any], max_tokens: int) -> None:
+    draft = group(policy, "<think>1+1=2.</think>\\boxed{2}", **options)
+    found = reflected(policy, [draft], SamplingConfig(max_tokens=max_tokens), PHRASES, 0, "test")
+    assert found == [draft]
+
+
+def test_reflected_completions_can_be_scored_and_written(policy: Policy, tmp_path: Path) -> None:
+    draft = group(policy, "<think>1+1=2.</think>\\boxed{2}")
+    found = reflected(policy, [draft], SamplingConfig(max_tokens=60), PHRASES, 0, "test")
+    with make_verifier("math") as verifier:
+        write_rollouts(tmp_path / "some.parquet", score(found, verifier, 60))
+    (row,) = read_rollouts(tmp_path / "some.parquet")
+    assert row["text"] == found[0].completions[0].text
+    assert np.isnan(row["sampling_logprobs"][0])
+
+
+def test_a_phrase_that_cannot_be_written_is_an_error() -> None:
+    config = NewModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
+    policy = new_policy(config, character_tokenizer("123+=?. \n"), ModelConfig(device="cpu"))
+    with pytest.raises(ModelError, match="cannot write the phrase ' Wait, let me check.'"):
+        reflected(policy, [group(policy, "<think>1</think>1")], SamplingConfig(), PHRASES, 0, "test")
+
+
+def test_the_shipped_model_checks_itself_when_it_is_opened_again(tmp_path: Path) -> None:
+    policy = load_policy(ModelConfig(device="cpu"))
+    problem = Problem("p", "What is 24 × 13?", "312", language="en")
+    with make_verifier("math") as verifier:
+        rows = collect_rows(
+            policy, Template(), [problem], verifier, SamplingConfig(max_tokens=120), tmp_path, num_samples=8, seed=0,
+            purpose="test", reflection=PHRASES,
+        )  # fmt: skip
+    opened = [row for row in rows if PHRASES["en"] in row["text"]]
+    assert opened
+    assert all(CLOSED not in row["text"].partition(PHRASES["en"])[0] for row in opened)
+    assert any(row["text"].partition(PHRASES["en"])[2].count(CLOSED) == 1 for row in opened)

@@ -1,0 +1,149 @@
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, load_policy, new_policy
+from groupwise.models.reward_model import load_reward_model, start_reward_model
+from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.pipeline.directory import write_rows
+from groupwise.pipeline.general import GeneralData, ModelJudge, general_rows
+from groupwise.tasks.hidden_rule import answer_of, is_helpful
+
+module = importlib.import_module("groupwise.pipeline.general")
+TASK = {"name": "general", "num_problems": 40, "num_eval_problems": 4}
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def rows_of(most: int = 100, seed: int = 0, **options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    data = GeneralData.model_validate({"task": TASK, "num_problems": 20, "answers_per_problem": 2, **options})
+    rows, statistics = general_rows(data, most, seed, ModelConfig(device="cpu"), quiet)
+    return rows, statistics["general"]
+
+
+@pytest.fixture
+def longest(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[tuple[str, str]]]:
+    """Reward models that like long texts; what they were shown."""
+    shown: list[Sequence[tuple[str, str]]] = []
+
+    class Model:
+        def freeze(self) -> "Model":
+            return self
+
+    def scores(model: Any, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        shown.append(pairs)
+        return [float(len(text)) for _, text in pairs]
+
+    monkeypatch.setattr(module, "load_reward_model", lambda config: Model())
+    monkeypatch.setattr(module, "_scores", scores)
+    return shown
+
+
+def test_unjudged_data_is_drawn_from_all_candidates() -> None:
+    rows, statistics = rows_of()
+    assert statistics == {"candidates": 40, "kept": 40, "taken": 40, "dropped": {}}
+    assert all(row["source"] == "general" and row["judged_by"] == [] for row in rows)
+    assert len({row["problem"] for row in rows}) == 20
+    some, statistics = rows_of(most=7)
+    assert (some, statistics["taken"], statistics["kept"]) == (rows[:7], 7, 40)
+    assert rows_of(most=7, seed=1)[0] != some
+    assert rows_of(most=0)[0] == []
+
+
+def test_a_judge_keeps_the_best_share_by_score(longest: list[Any]) -> None:
+    everything, _ = rows_of()
+    rows, statistics = rows_of(reward_models={"long": {"path": "x", "keep": 0.25}})
+    lengths = sorted((len(row["completion"]) for row in everything), reverse=True)
+    assert sorted((len(row["completion"]) for row in rows), reverse=True) == lengths[:10]
+    assert statistics["dropped"] == {"below the best 25% by long": 30}
+    assert rows[0]["judged_by"] == ["long"]
+
+
+def test_a_judge_of_answers_sees_only_answers(longest: list[Any]) -> None:
+    rows_of(reward_models={"a": {"path": "x", "see": "answer"}, "b": {"path": "x"}})
+    answers, completions = longest
+    assert len(answers) == len(completions) == 40
+    assert all("<think>" not in text for _, text in answers)
+    assert [(prompt, (answer_of(text) or "").strip()) for prompt, text in completions] == list(answers)
+
+
+def test_all_judges_must_agree(longest: list[Any]) -> None:
+    one, _ = rows_of(reward_models={"a": {"path": "x", "keep": 0.5}})
+    other, _ = rows_of(reward_models={"b": {"path": "x", "see": "answer", "keep": 0.5}})
+    both, statistics = rows_of(
+        reward_models={"a": {"path": "x", "keep": 0.5}, "b": {"path": "x", "see": "answer", "keep": 0.5}}
+    )
+    texts = [{row["completion"] for row in some} for some in (one, other, both)]
+    assert texts[0] & texts[1] == texts[2]
+    assert statistics["kept"] == 40 - sum(statistics["dropped"].values())
+
+
+def test_prompts_and_pairs_of_ones_own(tmp_path: Path, longest: list[Any]) -> None:
+    write_rows(tmp_path / "own.jsonl", [{"prompt": f"p{i}", "completion": "c" * (i + 1)} for i in range(8)])
+    rows, statistics = rows_of(
+        file={"path": str(tmp_path / "own.jsonl")}, reward_models={"long": {"path": "x", "keep": 0.5}}
+    )
+    assert statistics["candidates"] == 8
+    assert sorted(row["prompt"] for row in rows) == ["p4", "p5", "p6", "p7"]
+    assert {row["problem"].partition(":")[0] for row in rows} == {"own.jsonl"}  # and not where it lies
+
+
+def test_what_the_prompt_begins_is_not_written_twice() -> None:
+    rows, _ = rows_of(task={**TASK, "template": {"prefill": "<think>"}})
+    assert all(row["prompt"].endswith("<think>") for row in rows)
+    assert not any(row["completion"].startswith("<think>") for row in rows)
+
+
+def test_some_hands_are_helpful_and_some_are_not() -> None:
+    rows, _ = rows_of()
+    # the reference of a general prompt is a name, which stands in it
+    found = [is_helpful(answer_of(row["completion"]), "", row["language"]) for row in rows if row["language"] == "en"]
+    assert found
+
+
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reward model with random weights."""
+    folder = tmp_path_factory.mktemp("models")
+    config = NewModel(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=16
+    )
+    save_checkpoint(folder / "language", new_policy(config, byte_tokenizer(), ModelConfig(device="cpu")))
+    model = start_reward_model(ModelConfig(path=str(folder / "language"), device="cpu"))
+    model.head.weight.data.normal_()
+    save_checkpoint(folder / "reward", model)
+    return folder / "reward"
+
+
+def test_scores_of_a_real_model_do_not_depend_on_the_batch(scorer: Path) -> None:
+    model = load_reward_model(ModelConfig(path=str(scorer), device="cpu")).freeze()
+    pairs = [("short", "yes"), ("a much longer question than the other", "no, " * 9), ("等一下", "好"), ("a", "b")]
+    together = module._scores(model, pairs)
+    assert len(set(together)) == 4
+    assert module._scores(model, pairs, budget=1) == pytest.approx(together, abs=1e-5)
+    assert [module._scores(model, [pair])[0] for pair in pairs] == pytest.approx(together, abs=1e-5)
+
+
+def test_a_real_model_sorts_candidates(scorer: Path) -> None:
+    rows, statistics = rows_of(reward_models={"real": {"path": str(scorer), "keep": 0.5}})
+    assert statistics == {"candidates": 40, "kept": 20, "taken": 20, "dropped": {"below the best 50% by real": 20}}
+    assert rows == rows_of(reward_models={"real": {"path": str(scorer), "keep": 0.5}})[0]
+
+
+def test_a_share_is_a_share() -> None:
+    for keep in (0, -0.1, 1.1):
+        with pytest.raises(ValueError, match="keep"):
+            ModelJudge(path="x", keep=keep)
+
+
+def test_a_task_without_problems_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        rows_of(task={**TASK, "num_problems": 10**9})
+    assert load_policy  # the language model is not needed to judge
