@@ -83,3 +83,28 @@ def run(settings: list[str], **options: Any) -> bool:
         return run_rl(recipe) if isinstance(recipe, RlRecipe) else FROM_DATA[recipe.algorithm](recipe, False, print)
 
     return run_pipeline(*load_pipeline(RECIPE, settings), Display(train), **options)
+
+
+def start(settings: list[str]) -> ForkServerProcess:
+    """Run the small pipeline in a process of its own."""
+    process = CONTEXT.Process(target=run, args=(settings,), daemon=True)
+    process.start()
+    return process
+
+
+SAME = ("facts.json", "begun.json", "data.jsonl", "lineage.json", "evaluation.parquet", "ledger.jsonl")
+"""Names of the files that say what was made."""
+
+
+def assert_same(directory: Path, expected: Path) -> None:
+    """Two pipelines of the same name hold the same, byte for byte; at the end the same model."""
+    from groupwise.pipeline.directory import content_hash
+
+    found, wanted = (
+        {file.relative_to(path): file.read_bytes() for name in SAME for file in path.rglob(name)}
+        for path in (directory, expected)
+    )
+    assert found.keys() == wanted.keys()
+    assert [str(name) for name in wanted if found[name] != wanted[name]] == []
+    last = json.loads((expected / "lineage.json").read_text())["stages"][-1]
+    assert content_hash(directory / last["output"]) == content_hash(expected / last["output"]) == last["output_hash"]

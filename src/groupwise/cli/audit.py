@@ -22,7 +22,7 @@ from groupwise.cli.audit_report import style_sheet, write_report
 from groupwise.config import Section, dump_toml, parse
 from groupwise.errors import ConfigError
 from groupwise.tasks import TASKS, TaskOptions, make_task
-from groupwise.tasks.base import Task, Template
+from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
 
@@ -30,6 +30,10 @@ GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
 MAX_EXPLAINED = 200
 """Misses that are explained; the others come with the verdict's evidence."""
+
+OWN_PROBLEMS = {"math": "word_problems"}
+"""Verifier of whose own tasks none generates problems -> a task whose problems serve: none states an
+expression that equals the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def run_audit(request: AuditRequest, console: Console) -> bool:
         canary = Canary(Path(folder))
         cases = _cases(request, task, config, canary)
         limits = Limits(config.timeout_s + GRACE_S, timeout_is_hang=isinstance(verifier, RewardFunction))
-        opinion = opinion_for(task.verifier if task else request.judges_like, config.extraction)
+        opinion = opinion_for(task.verifier if task and request.task else request.judges_like, config.extraction)
         with nullcontext() if request.as_json else console.status(f"judging {len(cases)} completions"):
             results = list(judge_cases(verifier, cases, limits, canary, opinion))
     summary = Summary(tuple(results), len(cases))
@@ -80,11 +84,13 @@ def run_audit(request: AuditRequest, console: Console) -> bool:
 
 
 def _settings(request: AuditRequest) -> _Settings:
-    """With the task to attack: the one named, else, where nothing else is, the first that this verifier judges."""
+    """With the task to attack: the one named, else, where nothing else is, one for such a verifier."""
     if request.tiers and not request.cases:
         raise ConfigError("--tier chooses among the cases of a file: name one with --cases")
-    fitting = [name for name, task in TASKS.items() if task.verifier == request.judges_like]
-    name = request.task or (fitting[0] if fitting and not request.cases and not request.references else None)
+    like = request.judges_like
+    made = [name for name, task in TASKS.items() if task.verifier == like and issubclass(task, GeneratedTask)]
+    fitting = made[0] if made else OWN_PROBLEMS.get(like)
+    name = request.task or (None if request.cases or request.references else fitting)
     if name is not None and name not in TASKS:
         raise ConfigError(f"there is no task {name!r}; known are {', '.join(TASKS)}")
     return parse(_Settings, {"task": {"name": name}} if name else {}, request.overrides, source="the audit")
@@ -99,7 +105,7 @@ def _verifier(request: AuditRequest, task: Task | None, config: VerifierConfig) 
 def _cases(request: AuditRequest, task: Task | None, config: VerifierConfig, canary: Canary) -> list[Case]:
     if request.cases:
         return load_cases(request.cases, config.extraction, request.tiers)
-    subject = task.verifier if task else request.judges_like
+    subject = task.verifier if task and request.task else request.judges_like
     return adversarial_cases(
         _problems(request, task), task.template if task else Template(), canary,
         verifier=subject, extraction=config.extraction, differs=differs_for(subject),

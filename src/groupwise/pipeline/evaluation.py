@@ -33,7 +33,7 @@ def evaluate_model(
         problems = split_problems(task, "test", config.num_problems)
         with make_verifier(task.verifier) as verifier:
             evaluation = evaluate(
-                policy, task.template, problems, verifier, recipe.sampling,
+                policy, task.template, problems, verifier, config.sampling or recipe.sampling,
                 num_samples=config.num_samples, seed=recipe.pipeline.seed, purpose="test",
             )  # fmt: skip
         groups += evaluation.scored

@@ -41,6 +41,9 @@ class EvaluationConfig(Section):
     """Problems of each task (the first of the split)."""
     num_samples: int = Field(8, ge=1)
     """Completions per problem; pass@k is measured up to this k."""
+    sampling: SamplingConfig | None = None
+    """How completions are drawn; None: as everywhere in the pipeline. DeepSeek-R1 (arXiv:2501.12948, section 3) was
+    measured at temperature 0.6 and top-p 0.95."""
     hidden_rule: bool = False
     """Measure helpfulness and harmlessness by the rule that made the generated preference data. Only where that rule
     is the truth: in the embedded tasks."""

@@ -14,7 +14,7 @@ from groupwise.rollout.collect import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers.reward_part_config import RewardModelConfigs, RewardModelPartConfig, is_open_ended
 from groupwise.training.micro_batches import micro_batches
-from groupwise.types import Group, Outcome, ScoredGroup, Verdict
+from groupwise.types import FinishReason, Group, Outcome, ScoredGroup, Verdict
 from groupwise.verifiers.extraction import after_thinking
 
 
@@ -91,7 +91,10 @@ def _scores(
 
 
 def _seen(group: Group, place: int, see: Literal["completion", "answer"]) -> str | None:
-    text = group.completions[place].text
+    completion = group.completions[place]
+    if completion.finish_reason is FinishReason.LENGTH:  # its end, where the score is read, was never sampled
+        return None
+    text = completion.text
     return text if see == "completion" else (after_thinking(group.prompt.prefill + text) or "").strip() or None
 
 

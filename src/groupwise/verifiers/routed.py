@@ -28,10 +28,11 @@ class RoutedVerifier(Verifier):
         """
         places: dict[str, list[int]] = {}
         for place, request in enumerate(requests):
-            places.setdefault(_name(request.problem), []).append(place)
+            places.setdefault(str(request.problem.data.get("verifier")), []).append(place)
         found: dict[int, Verdict] = {}
         for name, those in places.items():
-            verdicts = self._verifier(name).verify_many([requests[place] for place in those])
+            verifier = self._verifier(name, requests[those[0]].problem)
+            verdicts = verifier.verify_many([requests[place] for place in those])
             found.update(zip(those, verdicts, strict=True))
         return [found[place] for place in range(len(requests))]
 
@@ -41,22 +42,15 @@ class RoutedVerifier(Verifier):
             for verifier in self._verifiers.values():
                 stack.callback(verifier.close)
 
-    def _verifier(self, name: str) -> Verifier:
+    def _verifier(self, name: str, problem: Problem) -> Verifier:
         from groupwise.verifiers import VERIFIERS  # not before, because this class stands in that table
 
+        known = sorted(set(VERIFIERS) - {"routed"})
+        if name not in known:
+            raise ConfigError(
+                f"problem {problem.id} names the verifier {name!r} in its data, as problems of a mixture do; allowed "
+                f"are {', '.join(known)}"
+            )
         if name not in self._verifiers:
             self._verifiers[name] = VERIFIERS[name](self.config)
         return self._verifiers[name]
-
-
-def _name(problem: Problem) -> str:
-    from groupwise.verifiers import VERIFIERS
-
-    known = sorted(set(VERIFIERS) - {"routed"})
-    name = problem.data.get("verifier")
-    if name not in known:
-        raise ConfigError(
-            f"problem {problem.id} names the verifier {name!r} in its data, as problems of a mixture do; allowed are "
-            f"{', '.join(known)}"
-        )
-    return str(name)

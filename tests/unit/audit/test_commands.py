@@ -117,6 +117,12 @@ def test_audit_of_attacks_on_a_task() -> None:
     assert "countdown tricks" in result.stdout
 
 
+def test_a_verifier_without_problems_of_its_own_is_attacked_on_a_task_that_serves() -> None:
+    result = run("audit", "math", "--problems", "1", "--set", "task.num_problems=8")
+    assert result.exit_code == 0, result.stdout
+    assert "Passed" in result.stdout
+
+
 def test_audit_of_a_function_of_ones_own(tmp_path: Path) -> None:
     source = "def reward(prompt, completion, reference):\n    return float(reference in completion)\n"
     (tmp_path / "mine.py").write_text(source)

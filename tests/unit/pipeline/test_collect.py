@@ -160,7 +160,7 @@ def test_reflected_completions_can_be_scored_and_written(policy: Policy, tmp_pat
 def test_a_phrase_that_cannot_be_written_is_an_error() -> None:
     config = NewModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
     policy = new_policy(config, character_tokenizer("123+=?. \n"), ModelConfig(device="cpu"))
-    with pytest.raises(ModelError, match="cannot write the phrase ' Wait, let me check.'"):
+    with pytest.raises(ModelError, match="cannot write the phrase ' Wait, let me check"):
         reflected(policy, [group(policy, "<think>1</think>1")], SamplingConfig(), PHRASES, 0, "test")
 
 

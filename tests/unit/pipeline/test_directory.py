@@ -1,4 +1,5 @@
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from groupwise.trainers.sft import PairsData, read_pairs
 
 HOSTILE = [
     "{zero} {} {{question}} %s $HOME \\boxed{{5}}", '"quotes" and \'these\'', "lines\nof\r\ntext\ttabs", "\x00\x1b[31m",
-    "\x85next\u2028line\u2029paragraph\x0b\x0c\x1c", '"}\n{"prompt": "mine"}', "等一下，🙂 é \ufeff\ufffd", "</think>" * 3, "\\u2028 \\n",
+    "\x85next\u2028line\u2029paragraph\x0b\x0c\x1c", '"}\n{"prompt": "mine"}', "等一下，🙂 é \ufeff\ufffd",
+    "</think>" * 3, "\\u2028 \\n",
 ]  # fmt: skip
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=5))
 def test_any_text_survives_a_file_of_rows(texts: list[str]) -> None:
-    check(texts, Path(pytest.importorskip("tempfile").mkdtemp()))
+    with tempfile.TemporaryDirectory() as folder:
+        check(texts, Path(folder))
 
 
 def test_hostile_texts_survive_a_file_of_rows(tmp_path: Path) -> None:

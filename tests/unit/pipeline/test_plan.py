@@ -134,7 +134,11 @@ def test_an_interrupted_stage_goes_on_unless_something_changed(fake: Any) -> Non
 
 @pytest.mark.parametrize(
     ("section", "value"),
-    [("evaluation", {"num_samples": 3}), ("sampling", {"temperature": 0.5}), ("tasks", {"sums": {"name": "countdown"}})],
+    [
+        ("evaluation", {"num_samples": 3}),
+        ("sampling", {"temperature": 0.5}),
+        ("tasks", {"sums": {"name": "countdown"}}),
+    ],
 )
 def test_another_way_to_measure_measures_only(fake: Any, measured: list[str], section: str, value: Any) -> None:
     fake.run()
@@ -162,7 +166,9 @@ def test_the_directory_and_its_name_do_not_matter(fake: Any) -> None:
 
 @pytest.mark.parametrize(("option", "said"), [("only", "--only"), ("start", "--from")])
 def test_unknown_stages_are_named(fake: Any, option: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{said} sixth: there is no such stage; the stages are first, second, other"):
+    with pytest.raises(
+        ConfigError, match=rf"{said} sixth: there is no such stage; the stages are first, second, other"
+    ):
         fake.plan(**{option: "sixth"})
 
 

@@ -87,6 +87,10 @@ def test_a_moved_pipeline_is_the_same_pipeline(fake: Any) -> None:
     assert fake.run(start="third") == ["third"]
 
 
+def train(recipe: Any) -> Any:
+    raise AssertionError("no fake stage trains")
+
+
 @pytest.mark.parametrize("error", [Interrupted(), KeyboardInterrupt()])
 def test_an_interrupt_ends_the_call_and_the_next_one_goes_on(
     fake: Any, before_end: dict[str, Callable[[Workplace], None]], error: BaseException
@@ -95,7 +99,7 @@ def test_an_interrupt_ends_the_call_and_the_next_one_goes_on(
         raise error
 
     before_end["second"] = interrupt
-    assert run_pipeline(*fake.read(), Display(lambda recipe: pytest.fail())) is False
+    assert run_pipeline(*fake.read(), Display(train)) is False
     assert fake.actions() == {"first": "skip", "second": "resume", "other": "run", "third": "run"}
     before_end.clear()
     assert fake.run() == ["second", "other", "third"]
@@ -178,7 +182,7 @@ def test_a_second_process_is_refused_as_long_as_the_first_one_lives(fake: Any) -
     process = context.Process(target=hold, args=(str(fake.path), started, end), daemon=True)
     process.start()
     assert started.wait(30)
-    with pytest.raises(CheckpointError, match="another process works in .*pipeline: wait for its end"):
+    with pytest.raises(CheckpointError, match=r"another process works in .*pipeline: wait for its end"):
         fake.run()
     process.kill()
     process.join()
@@ -195,7 +199,7 @@ def test_results_on_old_results_are_deleted_last_stage_first(fake: Any, monkeypa
 
     monkeypatch.setattr(StageDirectory, "discard", discard)
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(*fake.read(), Display(lambda recipe: pytest.fail()), start="first")
+        run_pipeline(*fake.read(), Display(train), start="first")
     assert deleted == ["third"]
 
 

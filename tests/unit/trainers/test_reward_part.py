@@ -119,6 +119,21 @@ def test_with_answer_only_what_follows_the_reasoning_is_seen(policy: Policy, mod
     assert ["helpful" in verdict.measures for verdict in found.verdicts] == [True, True, False, False, False]
 
 
+@pytest.mark.parametrize("see", ["completion", "answer"])
+def test_a_completion_that_was_cut_off_is_not_scored(
+    policy: Policy, models: dict[str, RewardModel], scored_texts: list[int], see: Any
+) -> None:
+    whole = group(policy, TEXTS[:3])
+    first, *rest = whole.group.completions
+    cut_off = dataclasses.replace(first, finish_reason=FinishReason.LENGTH)
+    scored = dataclasses.replace(whole, group=dataclasses.replace(whole.group, completions=(cut_off, *rest)))
+    configs = {"helpful": RewardModelPartConfig(path="x", weight=0.5, clip=8.0, see=see)}
+    [found] = with_reward_model_parts([scored], models, configs, THINK, step=0)
+    assert found.verdicts[0].parts == {"accuracy": 1.0, "helpful": -4.0}
+    assert ["helpful" in verdict.measures for verdict in found.verdicts] == [False, True, False]
+    assert scored_texts == [1]
+
+
 def test_an_empty_completion_is_scored_too(policy: Policy, models: dict[str, RewardModel]) -> None:
     configs = {"helpful": RewardModelPartConfig(path="x", clip=100.0)}
     [found] = with_reward_model_parts([group(policy, ["", "no"])], models, configs, THINK, step=0)
@@ -230,8 +245,10 @@ def test_a_step_trains_on_the_scores(
     for found in result.groups:
         rewards = []
         for completion, verdict in zip(found.scored.group.completions, found.scored.verdicts, strict=True):
-            expected = {name: score(models[name], found.scored.group.prompt.text, completion.text) for name in weights}
-            rewards.append(sum(weights[name] * min(max(one, -5.0), 5.0) for name, one in expected.items()))
+            prompt, has_end = found.scored.group.prompt.text, completion.finish_reason is FinishReason.STOP
+            expected = {name: score(models[name], prompt, completion.text) for name in weights if has_end}
+            clipped = {name: min(max(expected.get(name, -5.0), -5.0), 5.0) for name in weights}
+            rewards.append(sum(weights[name] * clipped[name] for name in weights))
             assert verdict.measures == pytest.approx(expected, abs=1e-4)
             assert verdict.reward == pytest.approx(rewards[-1], abs=1e-4)
         if kind is GrpoRecipe:

@@ -116,7 +116,7 @@ def test_an_unknown_name_is_refused_with_its_problem(name: str | None) -> None:
     with (
         make_verifier("routed") as verifier,
         pytest.raises(
-            ConfigError, match=rf"problem p7 names the verifier {name!r} in its data.* allowed are answered,"
+            ConfigError, match=rf"problem p7 names the verifier {str(name)!r} in its data.* allowed are answered,"
         ),
     ):
         verifier.verify_many([Request(SUM, "a"), Request(problem, "b")])

@@ -1,0 +1,166 @@
+"""The recipe of DeepSeek-R1, every count cut to the bone: all stages, then skipped, changed, killed, moved."""
+
+import importlib
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from groupwise.cli.main import app
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
+
+sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the modules there
+signalled_run = importlib.import_module("signalled_run")
+small = importlib.import_module("small_pipeline")
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+PATIENCE_S = 600.0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline that ran from its beginning to its end."""
+    directory = Path(tmp_path_factory.mktemp("uninterrupted") / "r1")
+    assert small.run(small.overrides(directory))
+    return directory
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """The same somewhere else."""
+    shutil.copytree(finished, tmp_path / "r1", symlinks=True)
+    return tmp_path / "r1"
+
+
+def groupwise(*arguments: Any) -> str:
+    result = CliRunner().invoke(app, ["pipeline", str(small.RECIPE), *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def settings(directory: Path, *more: str) -> list[str]:
+    return [part for one in (*small.overrides(directory), *more) for part in ("--set", one)]
+
+
+def test_every_stage_is_finished_and_says_what_it_made(finished: Path) -> None:
+    lineage = json.loads((finished / "lineage.json").read_text())
+    assert [one["name"] for one in lineage["stages"]] == list(small.STAGES)
+    assert {one["status"] for one in lineage["stages"]} == {"finished"}
+    for one in lineage["stages"]:
+        assert content_hash(finished / one["output"]) == one["output_hash"]
+        facts = PipelineDirectory(finished).stage(one["name"]).facts
+        assert (facts["evaluation"] is None) == (one["makes"] != "model")
+        tokens = facts["tokens"]
+        assert (tokens["sampled"] > 0) == (one["algorithm"] in ("grpo", None))
+        assert (tokens["trained"] > 0) == (one["algorithm"] is not None)
+    base = PipelineDirectory(finished).stage("base").facts
+    assert base["output"] == "base"
+    assert set(base["evaluation"]) == {"reasoning", "general"}
+    assert base["evaluation"]["general"]["num_problems"] == 4
+
+
+def test_the_data_says_where_every_row_came_from(finished: Path) -> None:
+    place = PipelineDirectory(finished)
+    cold, rejection = (read_rows(place.stage(name).data) for name in ("cold_start", "rejection"))
+    assert sum(row["source"] == "by hand" for row in cold) == 3
+    assert all(row["model"] in ("base", "zero") for row in cold if row["source"] != "by hand")
+    general = [row for row in rejection if row["source"] == "general"]
+    assert len(general) == round((len(rejection) - len(general)) / 3)
+    assert all(row["judged_by"] == ["helpful"] for row in general)
+    assert [row for row in cold if row not in rejection] == []  # included as they are
+
+
+def test_a_second_call_skips_every_stage_and_changes_nothing(copied: Path) -> None:
+    before = contents(copied)
+    said = groupwise(*settings(copied))
+    assert said.count("skipped: finished with the same settings, inputs and code") == len(small.STAGES)
+    after = contents(copied)
+    assert {name: after.get(name) for name in before} == before
+    assert {name for name in after if name not in before} == {"report.html", "report.md"}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = [file for file in sorted(directory.rglob("*")) if file.is_file() and file.name != "pipeline.toml"]
+    return {str(file.relative_to(directory)): file.read_bytes() for file in files if file.name != "environment.json"}
+
+
+def test_a_changed_setting_runs_its_stage_and_what_stands_on_it(copied: Path) -> None:
+    change = "stages.sft.optimizer.lr=1e-4"
+    plan = groupwise(*settings(copied, change), "--dry-run")
+    assert [line.split("│")[1].strip() for line in plan.splitlines() if " runs " in line] == ["sft", "final_rl"]
+    assert "optimizer.lr was" in plan
+    before = hashes(copied)
+    assert small.run([*small.overrides(copied), change])
+    after = hashes(copied)
+    assert {name for name in before if before[name] != after[name]} == {"sft", "final_rl"}
+
+
+def hashes(directory: Path) -> dict[str, str]:
+    stages = json.loads((directory / "lineage.json").read_text())["stages"]
+    return {one["name"]: one["output_hash"] for one in stages}
+
+
+def test_only_and_from(copied: Path) -> None:
+    plan = groupwise(*settings(copied), "--dry-run", "--from", "sft")
+    assert "asked for by --from" in plan
+    assert "sft is made anew" in plan
+    before = hashes(copied)
+    shutil.rmtree(copied / "stages" / "helpful")
+    said = groupwise(*settings(copied), "--only", "helpful")
+    assert "helpful (reward_model) runs: not run yet" in said
+    assert said.count("left alone: only helpful is asked for") == len(small.STAGES) - 1
+    assert hashes(copied) == before
+    with pytest.raises(Exception, match="--from nobody: there is no such stage; the stages are zero"):
+        groupwise(*settings(copied), "--from", "nobody")
+
+
+KILLED_BEFORE = ("step-000001.parquet", "facts.json")
+"""In the second step of the first stage; between the end of that stage's run and its facts (the base's are there)."""
+
+
+def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(finished: Path, tmp_path: Path) -> None:
+    one = small.overrides(tmp_path / "elsewhere" / "r1")
+    for place in KILLED_BEFORE:
+        arguments = (one, signal.SIGKILL, place, small.run)
+        process = small.CONTEXT.Process(target=signalled_run.train_and_signal, args=arguments, daemon=True)
+        process.start()
+        process.join(PATIENCE_S)
+        assert process.exitcode == -signal.SIGKILL, place
+        stage = PipelineDirectory(tmp_path / "elsewhere" / "r1").stage("zero")
+        assert stage.facts is None
+        assert stage.run.finished.exists() == (place == "facts.json")
+    assert small.run(one)
+    small.assert_same(tmp_path / "elsewhere" / "r1", finished)
+
+
+@pytest.mark.skipif(not (DATA / "gsm8k").exists(), reason="needs ../shared/data/gsm8k")
+def test_the_same_recipe_takes_any_model_and_gsm8k(tmp_path: Path) -> None:
+    config = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=4096,
+    )  # fmt: skip
+    save_checkpoint(tmp_path / "model", new_policy(config, byte_tokenizer(), ModelConfig(device="cpu")))
+    # all problems of a stage have one template: that of the general prompts
+    data = f'{{name = "jsonl", preset = "gsm8k", data_dir = {json.dumps(str(DATA))}, template = {{}}}}'
+    more = [
+        f"model.path={json.dumps(str(tmp_path / 'model'))}",
+        f"tasks.reasoning={data}",
+        'stages.cold_start.sources.reflective.path="{base}"',
+        "evaluation.hidden_rule=false",
+    ]
+    assert small.run([*small.overrides(tmp_path / "r1"), *more])
+    place = PipelineDirectory(tmp_path / "r1")
+    assert set(hashes(tmp_path / "r1").values()) != {None}
+    assert place.stage("final_rl").facts["evaluation"]["reasoning"]["num_problems"] == 4
+    assert len(read_rows(place.stage("cold_start").data)) >= 3
+    assert place.stage("cold_start").begun["inputs"].keys() >= {str(DATA / "gsm8k/train.jsonl")}
