@@ -20,7 +20,7 @@ _SFT = _RUN | {"sft": {"sequences_per_step": 4}}
 SMALL: dict[str, Any] = {
     "model": {"num_threads": 1, "device": "cpu"},
     "sampling": {"max_tokens": 48},
-    "evaluation": {"num_problems": 4, "num_samples": 2},
+    "evaluation": {"num_problems": 4, "num_samples": 2, "sampling": {"max_tokens": 48}},
     "tasks": {
         "reasoning": {
             "parts": {

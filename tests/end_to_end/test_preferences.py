@@ -201,7 +201,7 @@ first_step = 1
 prompts_per_step = 2
 group_size = 4
 [sampling]
-max_tokens = 4
+max_tokens = 50
 [evaluation]
 num_problems = 2
 test_problems = 0
