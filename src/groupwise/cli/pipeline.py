@@ -66,7 +66,8 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineR
     finished = _run(recipe, stages, request, console)
     page = write_pipeline_report(Path(recipe.pipeline.directory))
     if not finished:
-        console.print("Stopped; the same command goes on there.")
+        again = "the same command without --from" if request.start else "the same command"
+        console.print(f"Stopped; {again} goes on there.")
     console.print(f"Report: {page} and {page.with_suffix('.md')}", soft_wrap=True)
     return finished
 

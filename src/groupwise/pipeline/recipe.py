@@ -59,7 +59,7 @@ class PipelineRecipe(Section):
     tasks: dict[Name, TaskOptions] = Field(min_length=1)
     """Tasks by a name of your own, to which stages refer. All are evaluated after every stage."""
     sampling: SamplingConfig = SamplingConfig()
-    """How completions are drawn, where a stage says nothing else; evaluations use it as it is."""
+    """How completions are drawn, where a stage or the evaluation says nothing else."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """What is measured after every stage."""
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)

@@ -1,6 +1,6 @@
 """The verifier of open-ended problems: whether there is an answer at all. No rule can say more of it.
 
-What the answer is worth, reward models say (`[reward_model]`); style parts measure it as any other.
+What the answer is worth, reward models say (`[reward_models.NAME]`); style parts measure it as any other.
 """
 
 from collections.abc import Sequence
