@@ -511,7 +511,7 @@ def test_help_answers_at_once() -> None:
         ("run.seed.deep=3", ["run.seed: ", "integer"]),
         ("algorithm.deep=3", ["--set 'algorithm.deep=3': algorithm is a value, not a section"]),
         ("algorithm=ppo", ["algorithm = 'ppo'", "grpo"]),
-        ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown', 'jsonl'"]),
+        ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown'", "'mixture'"]),
         ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
         ("grpo.advantage=best", ["grpo.advantage = 'best'", "group_mean, group_normalised"]),
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),

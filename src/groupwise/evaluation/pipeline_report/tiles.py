@@ -5,11 +5,11 @@ from typing import NamedTuple
 from groupwise.evaluation.metrics import NOT_MEASURED, show
 from groupwise.evaluation.pipeline_report.data import PipelineData, Stage
 from groupwise.evaluation.pipeline_report.stages import GENERAL, tasks
-from groupwise.evaluation.pipeline_report.table import metric
+from groupwise.evaluation.pipeline_report.table import OWN, metric
 from groupwise.evaluation.pipeline_report.totals import seconds
 from groupwise.evaluation.totals import duration
 
-HEADLINES = ("pass_at_1", "format", "language")
+HEADLINES = ("pass_at_1", "format", "language", "helpful")
 GENERAL_HEADLINES = ("helpful", "harmless")
 
 
@@ -22,7 +22,10 @@ class Tile(NamedTuple):
 
 
 def tiles(data: PipelineData) -> list[Tile]:
-    """From the base model to the last one that was evaluated, and the time it took."""
+    """From the base model to the last one that was evaluated, and the time it took.
+
+    What the last stage alone is rewarded for is set beside the model that it started from.
+    """
     wanted = [(task, key) for task in tasks(data) for key in (GENERAL_HEADLINES if task == GENERAL else HEADLINES)]
     shown = [_change(data, task, key) for task, key in wanted if _with(data, task, key)]
     trained, evaluated = (seconds(data, which) for which in ("seconds", "evaluation_seconds"))
@@ -36,9 +39,11 @@ def _with(data: PipelineData, task: str, key: str) -> list[Stage]:
 
 def _change(data: PipelineData, task: str, key: str) -> Tile:
     """Where the first model stands and where the last one does."""
-    one = metric(key)
-    name = one.name if len(tasks(data)) <= 2 else f"{task}: {one.name}"  # of one reasoning task it needs no name
+    one, several = metric(key), sum(bool(_with(data, each, key)) for each in tasks(data)) > 1
+    name = f"{one.name}, {task}" if several and (key in OWN or len(tasks(data)) > 2) else one.name
     first, last = (_with(data, task, key)[place] for place in (0, -1))
+    if key in OWN:
+        first = data.parent(last) or first
     (start, before), (end, after) = (_shown(stage, task, key) for stage in (first, last))
     if first is last:
         return Tile(name, f"{end} {one.unit}", f"{last.name} {after}")
