@@ -128,6 +128,7 @@ KILLED_BEFORE = ("step-000001.parquet", "facts.json")
 """In the second step of the first stage; between the end of that stage's run and its facts (the base's are there)."""
 
 
+@pytest.mark.slow
 def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(finished: Path, tmp_path: Path) -> None:
     one = small.overrides(tmp_path / "elsewhere" / "r1")
     for place in KILLED_BEFORE:
@@ -143,6 +144,7 @@ def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(
     small.assert_same(tmp_path / "elsewhere" / "r1", finished)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "gsm8k").exists(), reason="needs ../shared/data/gsm8k")
 def test_the_same_recipe_takes_any_model_and_gsm8k(tmp_path: Path) -> None:
     config = NewModel(
