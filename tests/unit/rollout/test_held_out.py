@@ -107,7 +107,7 @@ def test_the_sample_is_drawn_by_the_seed_and_no_larger_than_asked(size: int, see
     found = check(scored, size=size, seed=seed)
     assert found == check(scored, size=size, seed=seed)
     assert found.judged == min(size, sum(hacks) + len(hacks))
-    low, value, high = (round(one, 9) for one in found.share)  # ends of intervals are rounded to twelve places
+    value, low, high = (round(one, 9) for one in found.share)  # ends of intervals are rounded to twelve places
     assert 0 <= low <= value <= high <= 1
     assert 0 <= found.rejected <= min(found.judged, sum(hacks))
 
