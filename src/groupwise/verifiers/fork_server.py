@@ -153,6 +153,8 @@ def _epitaph(code: int, output: IO[bytes]) -> str:
     output.seek(max(0, output.seek(0, os.SEEK_END) - 300))
     words = " ".join(output.read().decode(errors="replace").split())
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    if code == -signal.SIGKILL:  # nobody can tell
+        how += " (from outside, or because it closed its pipe)"
     return f"the worker ended with {how}{': ...' + words if words else ''}"
 
 
