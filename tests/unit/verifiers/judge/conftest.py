@@ -23,11 +23,18 @@ class Exchange(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         number = self.server.enter(self.path, dict(self.headers), body)
+        self.served = False
         try:
             self.server.behaviour(self, number)
         except OSError:
             pass  # the client has gone
         finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Counts out once, and before the answer is sent: the client may ask again before this thread is back."""
+        if not self.served:
+            self.served = True
             self.server.leave()
 
     def say(self, content: Any, finish_reason: Any = "stop", **more: Any) -> None:
@@ -36,6 +43,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def send(self, body: Any, status: int = 200, **headers: str) -> None:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.leave()
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(raw))} | headers).items():
             self.send_header(name.replace("_", "-"), value)
