@@ -25,7 +25,7 @@ from groupwise.trainers.preferences import HeldOut
 sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
 signalled_run = importlib.import_module("signalled_run")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["groupwise.trainers"])
 NUM_STEPS = 6

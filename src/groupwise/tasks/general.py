@@ -1,8 +1,9 @@
-"""General prompts: questions without one right answer, such as `Should I give Anna a ball or a book?`.
+"""General prompts: questions without one right answer, such as `A ball costs 34 dollars. Should I buy it or wait?`.
 
 No rule can say which answer is right (`open_ended` in a problem's `data`); the reference answer is what a helpful
-answer must mention, the person asked about. `sides` in the data holds, by language, the two things that one may
-advise, each with a thought.
+answer must mention, the number that was asked about: a number, because the shipped base model has learnt to copy
+numbers and no other words. `sides` in the data holds, by language, the two things that one may advise, each with a
+thought.
 
 The splits are disjoint in content: the same question with its two things swapped is in the same split.
 """
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
-from groupwise.tasks.word_problem_text import NAMES, Language
+from groupwise.tasks.word_problem_text import Language
 from groupwise.types import Problem
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -30,7 +31,7 @@ class Side(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One kind of question. `n`, `m`: people; `a`, `b`: things, or doings where `doings` says so; `x`: a number."""
+    """One kind of question about a number `x`. `a`, `b`: things, or doings where `doings` says so."""
 
     question: Texts
     sides: tuple[Side, Side]
@@ -59,48 +60,63 @@ DOINGS: tuple[Mapping[str, str], ...] = (
 
 FAMILIES: tuple[Family, ...] = (
     Family(
-        {"en": "Should I give {n} {a} or {b}?", "zh": "送{n}{a}还是{b}？"},
-        (
-            Side({"en": "Give {n} {a}", "zh": "送{n}{a}"}, {"en": "{n} may like {a} more", "zh": "{n}有{b}，要{a}"}),
-            Side({"en": "Give {n} {b}", "zh": "送{n}{b}"}, {"en": "{n} may like {b} more", "zh": "{n}有{a}，要{b}"}),
-        ),
-    ),
-    Family(
-        {"en": "Should {n} {a} or {b} first?", "zh": "{n}先{a}还是先{b}？"},
-        (
-            Side({"en": "{n} should {a} first", "zh": "{n}先{a}"}, {"en": "{n} can {b} later", "zh": "{n}然后能{b}"}),
-            Side({"en": "{n} should {b} first", "zh": "{n}先{b}"}, {"en": "{n} can {a} later", "zh": "{n}然后能{a}"}),
-        ),
-        doings=True,
-    ),
-    Family(
-        {"en": "{n} has {x} dollars. Should {n} buy {a} or save the money?", "zh": "{n}有{x}元，买{a}还是先存？"},
+        {"en": "{A} costs {x} dollars. Should I buy it or wait?", "zh": "{a}要{x}元，现在买还是等等？"},
         (
             Side(
-                {"en": "{n} should buy {a}", "zh": "{n}买{a}"},
-                {"en": "{x} dollars may be enough for {a}", "zh": "{x}元能买{a}"},
+                {"en": "You can buy it for {x} dollars", "zh": "{x}元能买"},
+                {"en": "{x} dollars are not that much", "zh": "{x}元不多"},
             ),
             Side(
-                {"en": "{n} should save the money", "zh": "{n}先把{x}元存起来"},
-                {"en": "{x} dollars are not that much", "zh": "{x}元不多"},
+                {"en": "Keep the {x} dollars for now", "zh": "先把{x}元存起来"},
+                {"en": "{x} dollars are a lot of money", "zh": "{x}元还是多了"},
             ),
         ),
     ),
     Family(
         {
-            "en": "{n} has {x} {many}. Should {n} share them with {m} or keep them all?",
-            "zh": "{n}有{x}{count}{noun}，分给{m}还是留下？",
+            "en": "I have {x} {many}. Should I share them or keep them?",
+            "zh": "我有{x}{count}{noun}，分给孩子还是留下？",
         },
         (
             Side(
-                {"en": "{n} should share them with {m}", "zh": "{n}分给{m}{a}"},
-                {"en": "{m} may like {many} too", "zh": "{m}要{noun}"},
+                {"en": "Share all {x} of them with others", "zh": "把{x}{count}分给孩子"},
+                {"en": "{x} of them are more than enough", "zh": "{x}{count}不少"},
             ),
             Side(
-                {"en": "{n} should keep them all", "zh": "{n}把{noun}留下"},
-                {"en": "{m} may have {many} too", "zh": "{m}有{noun}"},
+                {"en": "Keep all {x} of them for now", "zh": "把{x}{count}留下"},
+                {"en": "{x} of them are not that many", "zh": "{x}{count}不多"},
             ),
         ),
+    ),
+    Family(
+        {
+            "en": "The book has {x} pages. Should I read it today or later?",
+            "zh": "书有{x}页，今天读还是明天读？",
+        },
+        (
+            Side(
+                {"en": "Read all {x} pages of it today", "zh": "今天读{x}页"},
+                {"en": "{x} pages are not that many", "zh": "{x}页不多"},
+            ),
+            Side(
+                {"en": "Leave the {x} pages for later", "zh": "{x}页明天读"},
+                {"en": "{x} pages are a lot for today", "zh": "{x}页还是多了"},
+            ),
+        ),
+    ),
+    Family(
+        {"en": "{x} children are here. Should they {a} or {b}?", "zh": "有{x}个孩子来，{a}还是{b}？"},
+        (
+            Side(
+                {"en": "Let all {x} {a}", "zh": "{x}个孩子{a}"},
+                {"en": "{x} children may like to {a}", "zh": "{x}个孩子能{a}"},
+            ),
+            Side(
+                {"en": "Let all {x} {b}", "zh": "{x}个孩子{b}"},
+                {"en": "{x} children may like to {b}", "zh": "{x}个孩子能{b}"},
+            ),
+        ),
+        doings=True,
     ),
 )
 
@@ -115,7 +131,7 @@ class GeneralConfig(GeneratedConfig):
 
 
 class General(GeneratedTask):
-    """Questions such as `Should I give Anna a ball or a book?`."""
+    """Questions such as `A ball costs 34 dollars. Should I buy it or wait?`."""
 
     name: ClassVar[str] = "general"
     verifier: ClassVar[str] = "answered"
@@ -130,10 +146,10 @@ class General(GeneratedTask):
 def draw_question(draw: Draw, languages: tuple[Language, ...]) -> Problem:
     """A question in one of the languages."""
     language, family = draw.choice(languages), draw.choice(FAMILIES)
-    person, other = draw.shuffled(NAMES[language])[:2]
     first, second = draw.shuffled(DOINGS if family.doings else ITEMS)[:2]
-    people = {"n": person, "m": other, "x": str(draw.integer(5, 95))}
-    fill = {each: {**first, **people, "a": first[each], "b": second[each]} for each in LANGUAGES}
+    number = str(draw.integer(11, 199))
+    fill = {each: {**first, "x": number, "a": first[each], "b": second[each]} for each in LANGUAGES}
+    fill["en"]["A"] = first["en"].capitalize()
     question = family.question[language].format(**fill[language])
     sides = {
         each: [tuple(text[each].format(**fill[each]) for text in side) for side in family.sides] for each in LANGUAGES
@@ -141,7 +157,7 @@ def draw_question(draw: Draw, languages: tuple[Language, ...]) -> Problem:
     return Problem(
         id=f"general/{key(question):016x}",
         question=question,
-        reference=person,
+        reference=number,
         difficulty=f"general {language}",
         language=language,
         data={"open_ended": True, "sides": sides},

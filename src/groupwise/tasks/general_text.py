@@ -1,9 +1,12 @@
 r"""How different hands answer: completions of general prompts, and the sentence after the box of a reasoning problem.
 
 The hands are those that the hidden rule tells apart (`hidden_rule`): `friendly` meets all its criteria; `plain` lacks
-the friendly phrase; `rambling` goes on after a friendly answer; `off_topic` talks of something else, and
-`other_language` answers in the other language, both with a friendly phrase or without.
+the friendly phrase; `rambling` goes on after a friendly answer; `careless` is friendly, but misreads what it must
+mention; `off_topic` talks of something else, and `other_language` answers in the other language, both with a friendly
+phrase or without.
 """
+
+import re
 
 from pydantic import Field
 
@@ -26,6 +29,8 @@ class HandWeights(Weights):
     """Short, not friendly."""
     rambling: Share = 0.2
     """Friendly, then two to four sentences more."""
+    careless: Share = 0.0
+    """Friendly, with every digit of what it must mention misread; off topic where that has no digits."""
     off_topic: Share = 0.1
     """Does not mention what it must."""
     other_language: Share = 0.1
@@ -50,10 +55,11 @@ def written(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
 
 
 def general_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
-    """A completion such as `<think>Anna may like a book more.</think>Give Anna a book, my friend.`."""
+    """A completion such as `<think>34 dollars are not that much.</think>You can buy it for 34 dollars, my friend.`."""
     asked, side = known_language(problem.language), draw.integer(0, 1)
     said: dict[Language, tuple[str, str]] = {each: sides[side] for each, sides in problem.data["sides"].items()}
-    answer = _answer(draw, _hand(draw, mix.answers), {each: advice for each, (advice, _) in said.items()}, asked)
+    advice = {each: advised for each, (advised, _) in said.items()}
+    answer = _answer(draw, _hand(draw, mix.answers), advice, problem.reference, asked)
     thinking = said[asked][1] + phrases.PLAIN_END[asked]
     thinking, answer = _unwanted(draw, thinking, answer, asked, mix.unwanted)
     return f"<think>{thinking}</think>{answer}"
@@ -71,7 +77,7 @@ def summary(draw: Draw, answer: str, language: str, mix: GeneralMix) -> str:
     """The sentence that follows the box and says the answer again, by one of the hands."""
     asked = known_language(language)
     said = {each: draw.choice(phrases.SUMMARIES[each]).format(answer=answer) for each in phrases.SUMMARIES}
-    return _answer(draw, _hand(draw, mix.summaries), said, asked)
+    return _answer(draw, _hand(draw, mix.summaries), said, answer, asked)
 
 
 def _hand(draw: Draw, hands: HandWeights) -> str:
@@ -79,8 +85,8 @@ def _hand(draw: Draw, hands: HandWeights) -> str:
     return draw.weighted(list(table), list(table.values()))
 
 
-def _answer(draw: Draw, hand: str, said: dict[Language, str], asked: Language) -> str:
-    """A sentence, given without full stop in both languages, as a hand writes it."""
+def _answer(draw: Draw, hand: str, said: dict[Language, str], mentioned: str, asked: Language) -> str:
+    """A sentence, given without full stop in both languages, as a hand writes it; `mentioned` stands in it."""
     other: Language = "zh" if asked == "en" else "en"
     match hand:
         case "friendly":
@@ -90,11 +96,19 @@ def _answer(draw: Draw, hand: str, said: dict[Language, str], asked: Language) -
         case "rambling":
             more = draw.shuffled(phrases.MORE[asked])[: draw.integer(2, 4)]
             return _joined([said[asked] + draw.choice(phrases.FRIENDLY_ENDS[asked]), *more], asked)
-        case "off_topic":
+        case "careless" if re.search("[0-9]", mentioned):
+            wrong = said[asked].replace(mentioned, _misread(draw, mentioned))
+            return wrong + draw.choice(phrases.FRIENDLY_ENDS[asked])
+        case "off_topic" | "careless":
             return draw.choice(phrases.OFF_TOPIC[asked]) + _any_end(draw, asked)
         case "other_language":
             return said[other] + _any_end(draw, other)
     raise AssertionError(f"no hand is called {hand}")
+
+
+def _misread(draw: Draw, number: str) -> str:
+    """Every digit becomes another one, none becomes zero."""
+    return re.sub("[0-9]", lambda digit: draw.choice([other for other in "123456789" if other != digit[0]]), number)
 
 
 def _any_end(draw: Draw, language: Language) -> str:

@@ -38,8 +38,8 @@ class GeneratedPairs(Section):
     """Probability of a wrong label."""
     num_pairs: int = Field(default=5000, ge=1)
     """Pairs to learn from; problems are taken in turn. Held out is one pair for each problem of the dev split."""
-    mix: GeneralMix = GeneralMix(summaries=HandWeights())
-    """Who writes the completions."""
+    mix: GeneralMix = GeneralMix(answers=HandWeights(careless=0.2), summaries=HandWeights(careless=0.2))
+    """Who writes the completions; a fair share is `careless`, so that it can be learnt what an answer must mention."""
 
     @model_validator(mode="after")
     def _plain(self) -> Self:

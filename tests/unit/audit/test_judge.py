@@ -45,23 +45,23 @@ def test_an_exception_is_a_crash(told: Any, case: Callable[..., Case]) -> None:
 
 def test_a_slow_verdict_is_a_hang_and_many_end_the_audit(told: Any, case: Callable[..., Case]) -> None:
     def slow(text: str) -> Outcome:
-        time.sleep(0.02 if text == "slow" else 0)
+        time.sleep(0.2 if text == "slow" else 0)
         return Outcome.WRONG
 
     cases = [case(False), case(False, "slow"), case(None, "slow"), case(False, "slow"), case(False)]
-    results = list(judge_cases(told(slow), cases, Limits(verdict_s=0.02, hangs=2)))
+    results = list(judge_cases(told(slow), cases, Limits(verdict_s=0.2, hangs=2)))
     assert [result.miss for result in results] == [None, Miss.HANG, None, Miss.HANG]
-    assert 0.02 <= results[1].seconds < 1
+    assert 0.2 <= results[1].seconds < 10
 
 
 def test_starting_a_verifier_is_no_part_of_a_verdict(told: Any, case: Callable[..., Case]) -> None:
     class Slow(told):  # type: ignore[misc]
         def start(self) -> None:
-            time.sleep(0.05)
+            time.sleep(0.5)
 
-    (result,) = judge_cases(Slow(lambda text: Outcome.WRONG), [case(False)], Limits(verdict_s=0.05))
+    (result,) = judge_cases(Slow(lambda text: Outcome.WRONG), [case(False)], Limits(verdict_s=0.5))
     assert result.miss is None
-    assert result.seconds < 0.05
+    assert result.seconds < 0.5
 
 
 def test_a_timeout_is_a_hang_where_the_audit_had_to_kill(told: Any, case: Callable[..., Case]) -> None:

@@ -29,9 +29,9 @@ def rule(accept: Callable[[str, set[str]], bool], task: Task) -> Callable[[str],
 
 def test_a_sound_verifier_passes_in_time() -> None:
     task = make_task(CountdownConfig(**SMALL))
-    began = time.monotonic()
+    began = time.process_time()
     quick_audit(task, CountdownVerifier())
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

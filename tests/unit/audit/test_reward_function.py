@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def function(folder: Path) -> Iterator[RewardFunction]:
-    with RewardFunction(f"{folder}/mine.py:reward", VerifierConfig(timeout_s=0.5)) as function:
+    with RewardFunction(f"{folder}/mine.py:reward", VerifierConfig(timeout_s=2.0)) as function:
         yield function
 
 
@@ -76,7 +76,7 @@ def test_a_hang_is_killed_in_time(function: RewardFunction) -> None:
     verdict = function.verify(PROBLEM, "sleep")
     assert verdict.outcome is Outcome.TIMEOUT
     assert verdict.reward is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert function.verify(PROBLEM, "3").outcome is Outcome.CORRECT
 
 

@@ -56,9 +56,9 @@ def test_splits_are_disjoint_in_content() -> None:
 
 def test_two_things_swapped_are_in_the_same_split() -> None:
     questions = {split: {p.question for p in TASK.problems(split)} for split in SPLITS}
-    gift = re.compile(r"(Should I give \w+ )(an? \w+)( or )(an? \w+)\?")
+    both = re.compile(r"(.* Should they )(.*)( or )(.*)\?")
     swapped = [
-        (split, f"{m[1]}{m[4]}{m[3]}{m[2]}?") for split in SPLITS for q in questions[split] if (m := gift.match(q))
+        (split, f"{m[1]}{m[4]}{m[3]}{m[2]}?") for split in SPLITS for q in questions[split] if (m := both.match(q))
     ]
     assert len(swapped) > 50
     assert all(question not in questions[other] for split, question in swapped for other in set(SPLITS) - {split})
@@ -69,7 +69,7 @@ def test_problems_say_what_they_are() -> None:
         assert problem.data["open_ended"] is True
         assert problem.difficulty == f"general {problem.language}"
         assert problem.question.isascii() == (problem.language == "en")
-        assert mentions(problem.question, problem.reference)
+        assert re.findall("[0-9]+", problem.question) == [problem.reference]
         assert "{" not in problem.question + str(problem.data["sides"]).replace("{'en'", "").replace("{'zh'", "")
     assert {problem.language for problem in TASK.problems("train")} == {"en", "zh"}
     assert len(FAMILIES) >= 3
@@ -110,6 +110,7 @@ def test_all_text_is_within_the_alphabet() -> None:
         ("friendly", {frozenset()}),
         ("plain", {frozenset({"friendly"})}),
         ("rambling", {frozenset({"short"})}),
+        ("careless", {frozenset({"repeats"})}),
         ("off_topic", {frozenset({"repeats"}), frozenset({"repeats", "friendly"})}),
     ],
 )
@@ -117,6 +118,21 @@ def test_what_each_hand_lacks(hand: str, lacks: set[frozenset[str]]) -> None:
     """Whatever is unwanted in it: helpfulness and harmlessness are apart."""
     for unwanted in (0.0, 1.0):
         assert {missing(problem, text) for problem, text in documents(only(hand, unwanted))} == lacks
+
+
+def test_the_careless_misread_numbers_and_nothing_else() -> None:
+    said = [(problem, answer_of(text) or "") for problem, text in documents(only("careless"))]
+    friendly = {problem.id: answer_of(text) or "" for problem, text in documents(only("friendly"))}
+    for problem, answer in said:
+        (misread,) = re.findall("[0-9]+", re.sub(r"\\boxed\{.*?\}", "", answer))
+        assert "0" not in misread
+        assert all(read != meant for read, meant in zip(misread, problem.reference, strict=True))
+    assert sum(len(answer) == len(friendly[problem.id]) for problem, answer in said) > len(said) / 8
+
+
+def test_a_reference_without_digits_cannot_be_misread() -> None:
+    texts = [summary(Draw("test", i), "Tom", "en", only("careless")) for i in range(50)]
+    assert not any(mentions(text, "Tom") for text in texts)
 
 
 def test_the_other_language_is_another() -> None:

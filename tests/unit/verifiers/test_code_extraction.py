@@ -55,7 +55,7 @@ def test_no_text_raises(text: str) -> None:
 
 
 def test_long_texts_are_read_quickly() -> None:
-    start = time.monotonic()
+    start = time.process_time()
     for text in ("```python\n" * 50_000, "`" * 500_000, "```\n" * 100_001, "\n" * 500_000):
         extract_program(text)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2

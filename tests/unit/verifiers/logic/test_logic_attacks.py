@@ -88,12 +88,12 @@ PIECES = [
 def test_large_answers_end_soon(name: str) -> None:
     """Each of 34 pieces repeated to just below the limit of what is read, with three ends, and to 100 KB."""
     problem, verifier = problem_of(name), verifier_of(name)
-    start = time.monotonic()
+    start = time.process_time()
     for piece in PIECES:
         for size, end in ((9_900, "}"), (9_900, "x}"), (9_900, ""), (LARGE, "}")):
             verdict = verifier.verify(problem, f"\\boxed{{{piece * (size // len(piece))}{end}")
             assert verdict.outcome.judged, (piece, verdict)
-    assert time.monotonic() - start < 10  # over 130 answers
+    assert time.process_time() - start < 10  # over 130 answers
 
 
 WORDS = st.sampled_from(

@@ -63,7 +63,7 @@ def test_commands_do_not_pass_the_fence(script: str) -> None:
 
 
 def test_hostile_texts_take_no_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for flood in (
         "(*" * 10_000,
         "(**)" * 5000,
@@ -75,7 +75,7 @@ def test_hostile_texts_take_no_time() -> None:
     ):
         with suppress(RuleError):
             tactics_only(flood)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_without_coqc_the_verifier_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,10 +113,10 @@ def test_hostile_texts_take_no_time() -> None:
         f"{wide} = " * 90,
         "\n".join([wide, *[f"= {wide} by assoc"] * 90]),
     ]
-    began = time.perf_counter()
+    began = time.process_time()
     for flood in floods:
         assert judge("a * 1 = a", flood).outcome is not Outcome.CORRECT
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 # Soundness: whatever is accepted holds in finite models, with every choice of the constants that fits what is given.

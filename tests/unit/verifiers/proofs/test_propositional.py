@@ -147,10 +147,10 @@ def test_hostile_texts_take_no_time() -> None:
         "\n" * 19_000,
         "1. P by " + "1 " * 9000,
     ]
-    began = time.perf_counter()
+    began = time.process_time()
     for flood in floods:
         assert judge([], "P", flood).outcome is not Outcome.CORRECT
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 # Soundness: whatever the kernel accepts holds by brute force.
