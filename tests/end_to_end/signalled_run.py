@@ -1,6 +1,7 @@
 """A run that sends itself a signal at an exact place; imported by the processes that the tests of this folder start."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ def train_and_signal(recipe: Any, number: int, place: int | str, run: Callable[[
         run: what runs the recipe.
     """
     count = 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have ignored it
 
     def watched(operation: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:

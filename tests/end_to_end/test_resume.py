@@ -168,6 +168,7 @@ def test_a_run_killed_at_chosen_places_ends_in_the_same_ledger(
     assert_same(run_to_the_end(one), uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_files_are_written_ends_in_the_same_ledger(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
 ) -> None:

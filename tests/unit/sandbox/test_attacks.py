@@ -27,8 +27,8 @@ def _served_afterwards(sandbox: Sandbox) -> Iterator[None]:
     assert sandbox.run(Program("print(sum(map(int, input().split())))", stdin=b"1 2 3")).stdout == b"6\n"
 
 
-def run(sandbox: Sandbox, source: str, wall_s: float = 9.0) -> RunResult:
-    return sandbox.run(Program(PRELUDE + source, wall_s=wall_s))
+def run(sandbox: Sandbox, source: str, wall_s: float = 30.0) -> RunResult:
+    return sandbox.run(Program(PRELUDE + source, wall_s=wall_s, cpu_s=10))  # much for a slow machine
 
 
 def assert_refused(sandbox: Sandbox, *attacks: str) -> None:
