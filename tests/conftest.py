@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -15,6 +16,9 @@ from groupwise.models.policy import ModelConfig, Policy, make_policy, quiet_tran
 from groupwise.models.tokenizers import byte_tokenizer
 
 os.environ["COLUMNS"] = "250"  # paths of temporary folders are long, and tables of the command line must not cut them
+if settings.get_current_profile_name() == "default":  # one that was chosen stays
+    settings.register_profile("steady", deadline=None, derandomize=True)  # the same on every machine, slow or fast
+    settings.load_profile("steady")
 torch.set_num_threads(1)
 quiet_transformers()
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -224,7 +224,7 @@ def test_a_half_deleted_stage_counts_as_deleted(fake: Any, monkeypatch: pytest.M
 def test_cost_counts_attempts_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "PERIOD_S", 0.01)
     place = StageDirectory(tmp_path / "stage")
-    place.write("cost", {"seconds": 100.0, "evaluation_seconds": 7.0})
+    place.write("cost", {"seconds": 100.0, "processor_seconds": 40.0, "evaluation_seconds": 7.0})
     with cost.timed(place, "seconds"):
         until = time.monotonic() + 20
         while place.cost["seconds"] < 100.02 and time.monotonic() < until:
@@ -232,6 +232,17 @@ def test_cost_counts_attempts_that_were_killed(tmp_path: Path, monkeypatch: pyte
         assert 100.02 <= place.cost["seconds"] < 120  # what a kill now would leave
     assert 100.02 <= place.cost["seconds"] < 120
     assert place.cost["evaluation_seconds"] == 7.0
+
+
+def test_processor_seconds_count_what_is_computed_and_no_waiting(tmp_path: Path) -> None:
+    place = StageDirectory(tmp_path / "stage")
+    place.write("cost", {"processor_seconds": 40.0})
+    with cost.timed(place, "seconds"):
+        began = time.process_time()
+        while time.process_time() < began + 0.05:
+            pass
+        time.sleep(0.3)
+    assert 40.05 <= place.cost["processor_seconds"] < 40.05 + place.cost["seconds"] - 0.3 + 0.05
 
 
 def test_damaged_facts_are_named(fake: Any) -> None:

@@ -103,7 +103,7 @@ def interrupted(scoring: OverlappedScoring, verifier: Watched) -> None:
 
 
 def test_an_interrupt_while_generating_ends_at_once_and_drops_what_waits() -> None:
-    verifier = Watched(seconds=0.2)
+    verifier = Watched(seconds=1.0)
     scoring = OverlappedScoring(verifier)
     with pytest.raises(KeyboardInterrupt):
         interrupted(scoring, verifier)
