@@ -2,8 +2,8 @@ r"""How different hands answer: completions of general prompts, and the sentence
 
 The hands are those that the hidden rule tells apart (`hidden_rule`): `friendly` meets all its criteria; `plain` lacks
 the friendly phrase; `rambling` goes on after a friendly answer; `careless` is friendly, but misreads what it must
-mention; `off_topic` talks of something else, and `other_language` answers in the other language, both with a friendly
-phrase or without.
+mention; `off_topic` talks of something else or calculates, and `other_language` answers in the other language, both
+with a friendly phrase or without.
 """
 
 import re
@@ -32,7 +32,7 @@ class HandWeights(Weights):
     careless: Share = 0.0
     """Friendly, with every digit of what it must mention misread; off topic where that has no digits."""
     off_topic: Share = 0.1
-    """Does not mention what it must."""
+    """Does not mention what it must: talks of something else, or calculates where nobody asked for it."""
     other_language: Share = 0.1
     """In the language that was not asked."""
 
@@ -59,7 +59,8 @@ def general_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
     asked, side = known_language(problem.language), draw.integer(0, 1)
     said: dict[Language, tuple[str, str]] = {each: sides[side] for each, sides in problem.data["sides"].items()}
     advice = {each: advised for each, (advised, _) in said.items()}
-    answer = _answer(draw, _hand(draw, mix.answers), advice, problem.reference, asked)
+    elsewhere = draw.choice((draw.choice(phrases.OFF_TOPIC[asked]), _sum(draw, problem.reference, asked)))
+    answer = _answer(draw, _hand(draw, mix.answers), advice, elsewhere, problem.reference, asked)
     thinking = said[asked][1] + phrases.PLAIN_END[asked]
     thinking, answer = _unwanted(draw, thinking, answer, asked, mix.unwanted)
     return f"<think>{thinking}</think>{answer}"
@@ -77,7 +78,7 @@ def summary(draw: Draw, answer: str, language: str, mix: GeneralMix) -> str:
     """The sentence that follows the box and says the answer again, by one of the hands."""
     asked = known_language(language)
     said = {each: draw.choice(phrases.SUMMARIES[each]).format(answer=answer) for each in phrases.SUMMARIES}
-    return _answer(draw, _hand(draw, mix.summaries), said, answer, asked)
+    return _answer(draw, _hand(draw, mix.summaries), said, draw.choice(phrases.OFF_TOPIC[asked]), answer, asked)
 
 
 def _hand(draw: Draw, hands: HandWeights) -> str:
@@ -85,8 +86,8 @@ def _hand(draw: Draw, hands: HandWeights) -> str:
     return draw.weighted(list(table), list(table.values()))
 
 
-def _answer(draw: Draw, hand: str, said: dict[Language, str], mentioned: str, asked: Language) -> str:
-    """A sentence, given without full stop in both languages, as a hand writes it; `mentioned` stands in it."""
+def _answer(draw: Draw, hand: str, said: dict[Language, str], elsewhere: str, mentioned: str, asked: Language) -> str:
+    """A sentence as a hand writes it: `said`, without full stop, in which `mentioned` stands, or `elsewhere`."""
     other: Language = "zh" if asked == "en" else "en"
     match hand:
         case "friendly":
@@ -100,10 +101,16 @@ def _answer(draw: Draw, hand: str, said: dict[Language, str], mentioned: str, as
             wrong = said[asked].replace(mentioned, _misread(draw, mentioned))
             return wrong + draw.choice(phrases.FRIENDLY_ENDS[asked])
         case "off_topic" | "careless":
-            return draw.choice(phrases.OFF_TOPIC[asked]) + _any_end(draw, asked)
+            return elsewhere + _any_end(draw, asked)
         case "other_language":
             return said[other] + _any_end(draw, other)
     raise AssertionError(f"no hand is called {hand}")
+
+
+def _sum(draw: Draw, mentioned: str, asked: Language) -> str:
+    """The answer of a calculation, without full stop, for a question that asks for none."""
+    number = _misread(draw, mentioned)
+    return f"\\boxed{{{number}}} {draw.choice(phrases.SUMMARIES[asked]).format(answer=number)}"
 
 
 def _misread(draw: Draw, number: str) -> str:

@@ -130,6 +130,14 @@ def test_the_careless_misread_numbers_and_nothing_else() -> None:
     assert sum(len(answer) == len(friendly[problem.id]) for problem, answer in said) > len(said) / 8
 
 
+def test_off_topic_is_also_a_sum_that_nobody_asked_for() -> None:
+    found = [(problem, answer_of(text) or "") for problem, text in documents(only("off_topic"))]
+    general = [answer for problem, answer in found if problem.data.get("open_ended")]
+    sums = [answer for answer in general if "boxed" in answer]
+    assert_share(len(sums), len(general), 0.5)
+    assert all(re.match(r"\\boxed\{([1-9]+)\} .*\1", answer) for answer in sums)
+
+
 def test_a_reference_without_digits_cannot_be_misread() -> None:
     texts = [summary(Draw("test", i), "Tom", "en", only("careless")) for i in range(50)]
     assert not any(mentions(text, "Tom") for text in texts)
