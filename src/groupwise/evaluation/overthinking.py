@@ -17,7 +17,8 @@ _ANNOUNCED = re.compile(
     r"|是|为|得|到|等于|共|有|剩)[\s$({*]*\Z",
     re.IGNORECASE,
 )
-_GOES_ON = re.compile(r"\s*(?:[-−+*/×÷^·]|\\(?:times|cdot|div))\s*[0-9a-zA-Z(\\]")
+# a dash before a word, or on a new line, is none of arithmetic
+_GOES_ON = re.compile(r"[ \t]*(?:[-−+*/×÷^·]|\\(?:times|cdot|div))[ \t]*(?:[0-9(\\]|[a-zA-Z](?![a-zA-Z]))")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?%?(?![0-9])")
 _WINDOW = 40
 """Characters before a value in which its announcement stands."""

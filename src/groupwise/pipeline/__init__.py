@@ -11,7 +11,7 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.cold_start import ColdStart
 from groupwise.pipeline.plan import Action, Planned, plan
-from groupwise.pipeline.recipe import BASE, PipelineRecipe
+from groupwise.pipeline.recipe import BASE, PipelineRecipe, wanted
 from groupwise.pipeline.rejection_sampling import RejectionSampling
 from groupwise.pipeline.runner import Display, run_pipeline
 from groupwise.pipeline.train import Train
@@ -33,19 +33,25 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> tuple[PipelineRe
         if not isinstance(kind, str) or kind not in STAGES:
             raise ConfigError(f"stages.{name}.kind = {kind!r}; allowed are {', '.join(STAGES)}")
         stage = STAGES[kind](name, recipe, {key: value for key, value in table.items() if key != "kind"})
-        _refuse_unknown(stage, [one.name for one in stages])
+        _refuse_unknown(stage, {one.name: one for one in stages})
         stages.append(stage)
     return recipe, stages
 
 
-def _refuse_unknown(stage: Stage, before: Sequence[str]) -> None:
+def _refuse_unknown(stage: Stage, before: Mapping[str, Stage]) -> None:
     if stage.name == BASE:
         raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
     if unknown := [name for name in stage.inputs if name not in before]:
         raise ConfigError(
             f"stages.{stage.name} reads {{{unknown[0]}}}, but no stage of that name comes before it; before it come "
-            f"{', '.join(before) or 'none'}"
+            f"{', '.join(name for name in before) or 'none'}"
         )
+    for name, makes in wanted(stage.settings):
+        if before[name].makes != makes:
+            raise ConfigError(
+                f"stages.{stage.name} reads {{{name}}} as a {makes.replace('_', ' ')}, but that stage makes a "
+                f"{before[name].makes.replace('_', ' ')}"
+            )
 
 
 __all__ = [

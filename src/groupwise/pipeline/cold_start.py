@@ -7,9 +7,9 @@ after the answer, as several hands would write it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import row_behaviours
@@ -85,6 +85,12 @@ class ColdStartSettings(Section):
     """Most rows from sources; taken evenly from the difficulties."""
     summaries: GeneralMix | None = None
     """Write a summary after every answer, in such a mixture of hands; None: completions stay as they are."""
+
+    @model_validator(mode="after")
+    def _examples(self) -> Self:
+        if (asked := [name for name, source in self.sources.items() if source.few_shot]) and not self.examples:
+            raise ValueError(f"sources.{asked[0]}.few_shot = true shows the examples, and there are none: add examples")
+        return self
 
 
 class ColdStart(Stage):

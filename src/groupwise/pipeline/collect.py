@@ -12,7 +12,7 @@ from groupwise.config import Section, parse
 from groupwise.errors import ConfigError, ModelError
 from groupwise.evaluation.run_data import Row, evaluation_rows
 from groupwise.models.policy import Policy
-from groupwise.pipeline.recipe import PipelineRecipe, with_tasks
+from groupwise.pipeline.recipe import PipelineRecipe, merged, with_sampling, with_tasks
 from groupwise.randomness import key
 from groupwise.rollout.collect import collect
 from groupwise.rollout.engine import Request, Sampled, generate
@@ -35,7 +35,8 @@ def checked(kind: type[Section], table: Mapping[str, Any], recipe: PipelineRecip
     """
     shared = recipe.model_dump(mode="json")
     below = {"model": shared["model"], "sampling": shared["sampling"], "seed": recipe.pipeline.seed}
-    whole = parse(kind, below | with_tasks(table, shared["tasks"], where), source=where)
+    own = with_sampling(with_tasks(table, shared["tasks"], where), shared["sampling"])
+    whole = parse(kind, merged(below, own), source=where)
     settings = whole.model_dump(mode="json", exclude={"model": {"path"}})
     if settings["task"]["template"]["chat"]:
         raise ConfigError(f"{where}.task.template.chat = true: rows of data are plain text, so false is allowed")

@@ -60,6 +60,11 @@ class StageDirectory:
         return _read(self.path / "begun.json")
 
     @property
+    def output_hash(self) -> str | None:
+        """Hash of what the finished stage made; None where it has not been finished."""
+        return (self.facts or {}).get("output_hash")
+
+    @property
     def cost(self) -> dict[str, Any]:
         """Seconds so far."""
         return _read(self.path / "cost.json") or {}

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
+from groupwise.errors import VerifierError
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import ModelConfig
 from groupwise.models.reward_model import RewardModel, load_reward_model
@@ -16,12 +17,12 @@ from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.general_text import GeneralMix, written
-from groupwise.tasks.hidden_rule import answer_of
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.training.micro_batches import micro_batches
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, VerifierConfig, make_verifier
+from groupwise.verifiers.extraction import after_thinking
 from groupwise.verifiers.judge.config import JudgeConfig
 
 
@@ -58,6 +59,10 @@ class GeneralData(Section):
     def _plain(self) -> Self:
         if self.task.template.chat:
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        if self.file and self.judge and "{reference}" in self.judge.prompt:
+            raise ValueError(
+                "judge.prompt holds {reference}, which rows of a file have not: use {question} and {answer}"
+            )
         return self
 
 
@@ -87,7 +92,7 @@ def general_rows(
     kept = set(range(len(candidates)))
     for done, (name, judge) in enumerate(data.reward_models.items()):
         progress("judges", done, len(data.reward_models))
-        best = _best(candidates, judge, model)
+        best = _best(candidates, judge, model, "" if data.file else data.task.template.prefill)
         dropped[f"below the best {judge.keep:.0%} by {name}"] = len(kept - best)
         kept &= best
     progress("judges", len(data.reward_models), len(data.reward_models))
@@ -131,14 +136,17 @@ def _generated(data: GeneralData, problems: Sequence[Problem], seed: int) -> lis
     ]
 
 
-def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig) -> set[int]:
-    """Places of the best share of the candidates by a reward model's score."""
+def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig, prefill: str) -> set[int]:
+    """Places of the best share of the candidates by a reward model's score.
+
+    What reads answers only reads them after the question alone, without the opened reasoning, as it was trained.
+    """
     model = load_reward_model(config.model_copy(update={"path": judge.path})).freeze()
-    texts = [answer_of(one.completion) if judge.see == "answer" else one.completion for one in candidates]
+    answers = judge.see == "answer"
+    texts = [after_thinking(prefill + one.completion) if answers else one.completion for one in candidates]
+    prompts = [one.prompt.removesuffix(prefill) if answers else one.prompt for one in candidates]
     shown = [place for place, text in enumerate(texts) if text and text.strip()]
-    scores = dict(
-        zip(shown, _scores(model, [(candidates[i].prompt, str(texts[i]).strip()) for i in shown]), strict=True)
-    )
+    scores = dict(zip(shown, _scores(model, [(prompts[i], str(texts[i]).strip()) for i in shown]), strict=True))
     ranked = sorted(shown, key=lambda place: (-scores[place], place))
     return set(ranked[: round(judge.keep * len(candidates))])
 
@@ -157,12 +165,23 @@ def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 
 def _approved(
     candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, kept: set[int]
 ) -> set[int]:
-    """Places whose answer a generative judge calls right."""
+    """Places whose answer a generative judge calls right.
+
+    Raises:
+        VerifierError: it could not judge too many of them.
+    """
     places = sorted(kept)
     asked = [problems.get(candidates[i].problem) or _problem(candidates[i]) for i in places]
     with make_verifier("judge", VerifierConfig(judge=judge)) as verifier:
         requests = [Request(problem, candidates[i].completion) for problem, i in zip(asked, places, strict=True)]
         verdicts = verifier.verify_many(requests)
+        most = verifier.config.max_failure_share * len(verdicts)
+    failed = [verdict for verdict in verdicts if not verdict.outcome.judged]
+    if len(failed) > most:
+        raise VerifierError(
+            f"the judge of general data failed on {len(failed)} of {len(verdicts)} answers; allowed are {most:g}; for "
+            f"example: {failed[0].evidence}"
+        )
     return {i for i, verdict in zip(places, verdicts, strict=True) if verdict.outcome is Outcome.CORRECT}
 
 

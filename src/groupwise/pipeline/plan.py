@@ -79,7 +79,10 @@ def plan(
             again[stage.name] = "asked for by --from"
         elif anew := [name for name in stage.inputs if name in again]:
             again[stage.name] = f"{anew[0]} is made anew"
-        action, why = _action(stage, directory.stage(stage.name), mark, inputs, measured)
+        place = directory.stage(stage.name)
+        action, why = _action(stage, place, mark, inputs, measured)
+        if action is not Action.RUN and (changed := other_input(place, stage, directory)):
+            action, why = Action.RUN, f"{changed} made something else"
         if stage.name in again:
             action, why = Action.RUN, again[stage.name]
         found[stage.name] = Planned(stage, mark, inputs, action, why)
@@ -111,6 +114,16 @@ def _action(
     if begun and begun["fingerprint"] == mark:
         return Action.RESUME, "interrupted"
     return (Action.RUN, _difference(begun, stage, inputs)) if begun else (Action.RUN, "not run yet")
+
+
+def other_input(place: StageDirectory, stage: Stage, directory: PipelineDirectory) -> str | None:
+    """The first stage whose output is another one than this stage read when it was begun.
+
+    One that is not there yet is looked at when it has been made.
+    """
+    read = (place.begun or {}).get("read", {})
+    now = {name: directory.stage(name).output_hash for name in stage.inputs}
+    return next((name for name, found in now.items() if found is not None and read.get(name) != found), None)
 
 
 def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from groupwise.config import Section
 from groupwise.errors import ConfigError
@@ -22,7 +22,7 @@ BASE = "base"
 """Name of the model that everything starts from; no stage may have it."""
 PATHS = ("path", "test_path", "include")
 """Keys whose values are paths. Elsewhere braces are text, as in a template's `{question}`."""
-_REFERENCE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_REFERENCE = re.compile(r"\{([^{}]*)\}")
 
 
 class PipelineConfig(Section):
@@ -65,6 +65,14 @@ class PipelineRecipe(Section):
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)
     """The stages: `kind`, and what that kind reads."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _evaluated_as_sampled(cls, values: Any) -> Any:
+        """What `evaluation.sampling` leaves out is that of `sampling`."""
+        if isinstance(values, Mapping) and isinstance(sampling := values.get("sampling"), Mapping):
+            return {**values, "evaluation": with_sampling(values.get("evaluation", {}), sampling)}
+        return values
+
 
 def paths(value: Any, key: str = "") -> Iterator[str]:
     """Every path in nested settings, in order."""
@@ -81,6 +89,19 @@ def paths(value: Any, key: str = "") -> Iterator[str]:
 def references(value: Any) -> Iterator[str]:
     """Names of the stages that settings mention as `{name}`, each as often as they do."""
     return (found[1] for path in paths(value) if (found := _REFERENCE.fullmatch(path)))
+
+
+def wanted(value: Any, trail: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(name of a stage, what it must make) for every `{name}` in settings, by the keys that it stands under."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from wanted(one, (*trail, key))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from wanted(one, trail)
+    elif isinstance(value, str) and trail[-1] in PATHS and (found := _REFERENCE.fullmatch(value)):
+        is_data = not {"data", "file", "include", "test_path"}.isdisjoint(trail)
+        yield found[1], "data" if is_data else "reward_model" if "reward_models" in trail else "model"
 
 
 def display_name(value: str) -> str:
@@ -129,7 +150,7 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
     """The configuration of a mixture of tasks; one that is a mixture itself brings its parts with their weights.
 
     Raises:
-        ConfigError: the tasks have different templates.
+        ConfigError: the tasks have different templates, or parts of the same name.
     """
     (first, task), *others = tasks.items()
     for name, other in others:
@@ -140,8 +161,21 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
             )
     parts: dict[str, Any] = {}
     for name, one in tasks.items():
-        parts |= one["parts"] if one["name"] == "mixture" else {name: {"task": one}}
+        new = one["parts"] if one["name"] == "mixture" else {name: {"task": one}}
+        if both := sorted(parts.keys() & new.keys()):
+            raise ConfigError(f"{where}: two of these tasks bring a part named {both[0]!r}; give them different names")
+        parts |= new
     return {"name": "mixture", "template": task["template"], "parts": parts}
+
+
+def with_sampling(value: Any, sampling: Mapping[str, Any]) -> Any:
+    """The value with every table `sampling`, however deep, completed by the pipeline's."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: merged(sampling, one) if key == "sampling" and isinstance(one, Mapping) else with_sampling(one, sampling)
+        for key, one in value.items()
+    }
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from groupwise.pipeline.cost import timed
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.fingerprint import code_version
-from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, plan
+from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.runs.atomic import translated_disk_errors, write_file
 from groupwise.runs.directory import environment
@@ -62,7 +62,8 @@ def run_pipeline(
             if only is None:
                 with _named(BASE):
                     _measure_base(recipe, directory.stage(BASE), display)
-            for number, one in enumerate(planned, 1):
+            for number, intended in enumerate(planned, 1):
+                one = _reconsidered(intended, directory)
                 display.stage(one, number, len(planned))
                 with _named(one.stage.name):
                     _do(recipe, one, directory, display)
@@ -105,6 +106,15 @@ def _named(name: str) -> Iterator[None]:
         raise type(error)(f"stage {name}: {error}") from error
 
 
+def _reconsidered(one: Planned, directory: PipelineDirectory) -> Planned:
+    """Run anew what stands on other outputs than its inputs have now: a stage that was made again may differ."""
+    place = directory.stage(one.stage.name)
+    if one.action in (Action.RUN, Action.LEAVE) or (changed := other_input(place, one.stage, directory)) is None:
+        return one
+    place.discard()
+    return one._replace(action=Action.RUN, why=f"{changed} made something else")
+
+
 def _do(recipe: PipelineRecipe, one: Planned, directory: PipelineDirectory, display: Display) -> None:
     """Run and measure a stage, as far as it is planned."""
     if one.action in (Action.SKIP, Action.LEAVE):
@@ -121,7 +131,9 @@ def _work(one: Planned, directory: PipelineDirectory, display: Display) -> None:
     """Run the stage and record what it made."""
     stage, place = one.stage, directory.stage(one.stage.name)
     code = code_version(stage.code)
-    begun = {"fingerprint": one.fingerprint, "code": code, "inputs": one.inputs, "settings": stage.settings}
+    read = {name: directory.stage(name).output_hash for name in stage.inputs}
+    begun = {"fingerprint": one.fingerprint, "code": code, "inputs": one.inputs, "read": read}
+    begun["settings"] = stage.settings
     place.write("begun", begun)
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}
     with timed(place, "seconds"):
@@ -174,7 +186,9 @@ def _measure_base(recipe: PipelineRecipe, place: StageDirectory, display: Displa
 
 
 def _measure(recipe: PipelineRecipe, place: StageDirectory, model: str, name: str, display: Display) -> None:
-    """Evaluate a model and add what was measured to the stage's facts."""
+    """Evaluate a model and add what was measured to the stage's facts, which meanwhile say nothing."""
+    begun = {key: value for key, value in (place.facts or {}).items() if key != "evaluation_fingerprint"}
+    place.write("facts", {**begun, "evaluation": None})
     with timed(place, "evaluation_seconds"):
         found = evaluate_model(
             recipe, model, place, lambda done, total: display.progress(f"measuring {name}", done, total)

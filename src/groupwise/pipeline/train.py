@@ -13,7 +13,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.checkpoint import TRAINER_STATE
 from groupwise.pipeline.base import Interrupted, Made, Makes, Stage, Workplace
 from groupwise.pipeline.directory import content_hash
-from groupwise.pipeline.recipe import merged, resolved, with_tasks
+from groupwise.pipeline.recipe import merged, resolved, with_sampling, with_tasks
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import RECIPES
@@ -40,7 +40,12 @@ class Train(Stage):
         known = RECIPES[algorithm].model_fields
         below = {name: shared[name] for name in SHARED if name in known}
         below["run"] = {"directory": "", "seed": self.recipe.pipeline.seed}
-        whole = merged(below, with_tasks(table, shared["tasks"], f"stages.{self.name}"))
+        if algorithm == "distill":
+            below["teacher"] = {key: value for key, value in shared["model"].items() if key != "path"}
+            sampled = isinstance(table.get("data"), Mapping) and table["data"].get("source") in ("teacher", "student")
+            below |= {"data": {"sampling": shared["sampling"]}} if sampled else {}
+        own = with_sampling(with_tasks(table, shared["tasks"], f"stages.{self.name}"), shared["sampling"])
+        whole = merged(below, own)
         settings = parse(RECIPES[algorithm], whole, source=f"stages.{self.name}").model_dump(mode="json")
         if settings["run"]["directory"]:
             raise ConfigError(f"stages.{self.name}.run.directory is the pipeline's affair: leave it out")

@@ -29,8 +29,8 @@ class RewardModelPartConfig(Section):
     """For which problems it counts; `open_ended`: those that no rule can judge (DeepSeek-R1: rules for reasoning,
     reward models for the rest)."""
     gate: Literal["always", "correct"] = "always"
-    """`always`: added whatever the verifier said (DeepSeek-R1). `correct`: only where it said correct; keep
-    weight · clip below what that earns, or a correct answer with a low score earns less than a wrong one."""
+    """`always`: added whatever the verifier said (DeepSeek-R1). `correct`: only where it said correct; weight · clip
+    must be below what that earns, or a correct answer with a low score would earn less than a wrong one."""
     first_step: int = Field(0, ge=0)
     """It counts from this step on (DeepSeek-R1: in the last 400 of 1,700 steps, because policies learn to fool it)."""
     tokens_per_micro_batch: int = Field(16384, ge=1)
@@ -55,6 +55,12 @@ def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, n
             raise ValueError(
                 f"reward_models.{name}.first_step = {config.first_step} is never reached with run.num_steps = "
                 f"{num_steps}; at most {num_steps - 1} is allowed"
+            )
+        if config.gate == "correct" and config.weight and config.weight * config.clip >= verifier.correct_reward:
+            raise ValueError(
+                f"reward_models.{name}.weight · clip = {config.weight * config.clip:g}, gated by a correct answer, "
+                "would let one with a low score earn less than a wrong answer; allowed is less than "
+                f"verifier.correct_reward = {verifier.correct_reward:g}"
             )
         if verifier.cap_wrong is not None and config.weight and config.gate == "always":
             raise ValueError(

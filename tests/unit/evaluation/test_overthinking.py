@@ -36,6 +36,14 @@ def test_the_first_place_of_the_value(text: str, reference: str, upto: str) -> N
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["So the total = 42\n- Check: 40+2=42. Yes.", "It is 42 - so the answer.", "x = 42\n* a list", "It is 42 – or so"],
+)
+def test_a_dash_before_words_is_no_calculation(text: str) -> None:
+    assert first_value(text, "42") == text.index("42") + 2
+
+
+@pytest.mark.parametrize(
     ("text", "reference"), [("", "4"), ("4 apples", "4"), ("x=44", "4"), ("x=4y", "y"), ("=ab", "a")]
 )
 def test_where_the_value_never_stands(text: str, reference: str) -> None:

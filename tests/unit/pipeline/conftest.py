@@ -24,6 +24,8 @@ class Fake(Stage):
     """Names of the stages that were run."""
     before_end: ClassVar[dict[str, Callable[[Workplace], None]]] = {}
     """By stage, what happens to it just before its end."""
+    luck: ClassVar[str] = ""
+    """Written into every output, and no setting."""
 
     @property
     def makes(self) -> Makes:
@@ -38,7 +40,7 @@ class Fake(Stage):
         if self.name in self.before_end:
             self.before_end[self.name](work)
         read = {name: Path(path).read_text() for name, path in work.outputs.items()}
-        digest = write_rows(work.directory.data, [{"prompt": "p", "completion": str(self.settings), **read}])
+        digest = write_rows(work.directory.data, [{"prompt": "p", "completion": f"{self.settings}{self.luck}", **read}])
         return Made(work.directory.data, digest, 3, 4, {"rows": 1})
 
 

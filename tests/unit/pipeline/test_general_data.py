@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from groupwise.errors import VerifierError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.policy import ModelConfig, NewModel, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
@@ -92,6 +94,34 @@ def test_prompts_and_pairs_of_ones_own(tmp_path: Path, longest: list[Any]) -> No
     assert statistics["candidates"] == 8
     assert sorted(row["prompt"] for row in rows) == ["p4", "p5", "p6", "p7"]
     assert {row["problem"].partition(":")[0] for row in rows} == {"own.jsonl"}  # and not where it lies
+
+
+def test_answers_of_ones_own_need_no_reasoning(tmp_path: Path, longest: list[Any]) -> None:
+    write_rows(tmp_path / "own.jsonl", [{"prompt": f"p{i}", "completion": "c" * (i + 1)} for i in range(8)])
+    rows, _ = rows_of(
+        file={"path": str(tmp_path / "own.jsonl")}, reward_models={"a": {"path": "x", "see": "answer", "keep": 0.5}}
+    )
+    assert sorted(row["prompt"] for row in rows) == ["p4", "p5", "p6", "p7"]
+
+
+def test_a_judge_of_answers_reads_them_after_the_question_alone(longest: list[Any]) -> None:
+    task = {**TASK, "template": {"prefill": "<think>"}}
+    rows_of(task=task, reward_models={"a": {"path": "x", "see": "answer"}, "b": {"path": "x"}})
+    answers, completions = longest
+    assert len(answers) == len(completions) == 40
+    assert [(prompt.removesuffix("<think>"), text.partition("</think>")[2]) for prompt, text in completions] == answers
+    assert all(prompt.endswith("\n") and text for prompt, text in answers)
+
+
+def test_a_judge_that_fails_stops_the_stage() -> None:
+    nobody = {"url": "http://127.0.0.1:9/v1", "model": "m", "max_attempts": 1, "backoff_s": 0.01}
+    with pytest.raises(VerifierError, match="the judge of general data failed on 40 of 40 answers; allowed are 2; for"):
+        rows_of(judge=nobody)
+
+
+def test_a_judge_of_rows_without_reference_is_not_asked_about_it() -> None:
+    with pytest.raises(ValidationError, match=r"judge.prompt holds \{reference\}, which rows of a file have not"):
+        rows_of(file={"path": "own.jsonl"}, judge={"url": "http://127.0.0.1:9/v1", "model": "m"})
 
 
 def test_what_the_prompt_begins_is_not_written_twice() -> None:

@@ -79,6 +79,26 @@ def test_an_output_that_is_gone_or_changed_is_made_again(fake: Any) -> None:
     assert output.read_text() == content
 
 
+def test_what_stands_on_an_output_that_came_out_otherwise_is_made_again(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a judge behind an endpoint, which may say something else the second time."""
+    fake.run()
+    fake.stage("first").data.unlink()
+    monkeypatch.setattr(type(fake.read()[1][0]), "luck", "another")
+    assert fake.actions() == {"first": "run", "second": "skip", "other": "skip", "third": "skip"}
+    assert fake.run() == ["first", "second", "third"]
+    assert fake.run() == []
+
+
+def test_what_stands_on_an_output_made_by_only_is_made_again(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.run()
+    monkeypatch.setattr(type(fake.read()[1][0]), "luck", "another")
+    assert fake.run(only="first", start="first") == ["first"]
+    assert fake.plan()["second"][3:] == ("run", "first made something else")
+    assert fake.run() == ["second", "third"]
+
+
 def test_only_leaves_the_others_alone(fake: Any) -> None:
     with pytest.raises(ConfigError, match=r"--only second reads what the stage first makes, .*\(not run yet\).*first"):
         fake.plan(only="second")

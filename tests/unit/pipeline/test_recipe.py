@@ -24,7 +24,7 @@ def test_references_stand_where_paths_are_wanted() -> None:
         "path": "{A}",
     }
     assert list(paths(settings)) == ["{zero}", "{cold_start}", "mine.jsonl", "{zero}", "{rejection}", "x{zero}", "{A}"]
-    assert list(references(settings)) == ["zero", "cold_start", "zero", "rejection"]
+    assert list(references(settings)) == ["zero", "cold_start", "zero", "rejection", "A"]
 
 
 def test_resolved_replaces_references_and_nothing_else() -> None:
@@ -80,6 +80,12 @@ def test_unknown_tasks_are_named(task: Any, said: str) -> None:
         with_tasks({"task": task}, {"sums": SUMS, "talk": TALK}, "stages.x")
 
 
+def test_parts_of_the_same_name_cannot_be_mixed() -> None:
+    inner = {"name": "mixture", "template": TEMPLATE, "parts": {"sums": {"weight": 3, "task": SUMS}}}
+    with pytest.raises(ConfigError, match=r"stages\.x\.task: two of these tasks bring a part named 'sums'"):
+        with_tasks({"task": ["both", "sums"]}, {"both": inner, "sums": SUMS}, "stages.x")
+
+
 def test_tasks_of_different_templates_cannot_be_mixed() -> None:
     other = {**TALK, "template": {"prompt": "User: {question}"}}
     with pytest.raises(ConfigError, match=r"stages\.x: tasks\.sums and tasks\.talk have different templates"):
@@ -116,6 +122,9 @@ GRPO = 'algorithm = "grpo"\ntask = "sums"\nrun = { num_steps = 1 }\n'
 COLD = '[stages.cold]\nkind = "cold_start"\ntask = "sums"\nsources.base = { path = "{base}" }\n'
 
 
+PAIRS = '{ source = "generated", rule = "helpful", task = "talk" }'
+REWARD = f'[stages.rm]\nalgorithm = "reward_model"\nrun = {{ num_steps = 1 }}\ndata = {PAIRS}\n'
+SFT = 'algorithm = "sft"\nrun = { num_steps = 1 }\n'
 REJECTION = '[stages.r]\nkind = "rejection_sampling"\npath = "{base}"\n'
 CHAT = "template = { chat = true }"
 
@@ -144,6 +153,17 @@ CHAT = "template = { chat = true }"
         (f'{REJECTION}task = "sums"\ngeneral = {{ task = "no" }}', r"stages.r.general.task: there is no task 'no'"),
         (f'{REJECTION}task = {{ name = "arithmetic", {CHAT} }}', "stages.r.task.template.chat = true: .* is allowed"),
         (f'{REJECTION}task = "sums"\ngeneral.task = {{ name = "general", {CHAT} }}', "chat = true: .* is allowed"),
+        (
+            f'{COLD}[stages.a]\n{SFT}data = {{ source = "jsonl", path = "{{Cold}}" }}',
+            r"a reads \{Cold\}",
+        ),
+        (f'{COLD}[stages.a]\n{GRPO}model = {{ path = "{{cold}}" }}', r"reads \{cold\} as a model, but .* makes a data"),
+        (f'{REWARD}[stages.a]\n{GRPO}model = {{ path = "{{rm}}" }}', r"\{rm\} as a model, but .* makes a reward model"),
+        (
+            f'[stages.z]\n{GRPO}[stages.a]\n{GRPO}reward_models.x = {{ path = "{{z}}" }}',
+            r"\{z\} as a reward model, but that stage makes a model",
+        ),
+        (COLD.replace('}"', '}", few_shot = true'), r"(?s)stages.cold.*sources.base.few_shot = true .* there are none"),
         ("", "stages"),
         (f"[stages.a]\n{GRPO}[evaluation]\nnum_problem = 3", "num_problem: unknown key; did you mean 'num_problems'"),
     ],
@@ -174,3 +194,28 @@ def test_what_a_stage_leaves_out_is_the_pipelines(tmp_path: Path) -> None:
     assert "path" not in cold.settings["model"]  # its sources say which models they are
     assert settings["run"]["seed"] == cold.settings["seed"] == 5
     assert (train_stage.makes, cold.makes) == ("model", "data")
+
+
+def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path: Path) -> None:
+    more = (
+        '[model]\npath = "base"\ncompute_dtype = "bfloat16"\nnum_threads = 1\n[sampling]\nmax_tokens = 33\n'
+        "[evaluation]\nsampling = { temperature = 0.6 }\n"
+    )
+    cold = (
+        '[stages.cold]\nkind = "cold_start"\ntask = "sums"\nmodel = { num_threads = 2 }\nsampling = { top_p = 0.5 }\n'
+        'sources.base = { path = "{base}", sampling = { temperature = 0.8 } }\n'
+    )
+    distill = (
+        '[stages.distilled]\nalgorithm = "distill"\nrun = { num_steps = 1 }\nteacher = { path = "other" }\n'
+        'data = { source = "student", task = "sums" }\n'
+    )
+    (tmp_path / "recipe.toml").write_text(RECIPE + more + cold + distill)
+    recipe, (data, train) = load_pipeline(tmp_path / "recipe.toml")
+    assert recipe.evaluation.sampling is not None
+    assert (recipe.evaluation.sampling.max_tokens, recipe.evaluation.sampling.temperature) == (33, 0.6)
+    assert (data.settings["model"]["compute_dtype"], data.settings["model"]["num_threads"]) == ("bfloat16", 2)
+    assert (data.settings["sampling"]["max_tokens"], data.settings["sampling"]["top_p"]) == (33, 0.5)
+    source = data.settings["sources"]["base"]["sampling"]
+    assert (source["max_tokens"], source["temperature"]) == (33, 0.8)
+    assert (train.settings["teacher"]["compute_dtype"], train.settings["teacher"]["num_threads"]) == ("bfloat16", 1)
+    assert train.settings["data"]["sampling"]["max_tokens"] == 33

@@ -245,6 +245,24 @@ def test_processor_seconds_count_what_is_computed_and_no_waiting(tmp_path: Path)
     assert 40.05 <= place.cost["processor_seconds"] < 40.05 + place.cost["seconds"] - 0.3 + 0.05
 
 
+def test_a_killed_measurement_leaves_no_old_numbers_beside_new_completions(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.run()
+
+    def killed(recipe: Any, model: str, place: StageDirectory, progress: Any) -> Any:
+        place.evaluation.write_text("of another setting")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate_model", killed)
+        fake.values["evaluation"] = {"num_samples": 3}
+        assert not run_pipeline(*fake.read(), Display(lambda recipe: None), only="third")
+    assert fake.stage("third").facts["evaluation"] is None
+    del fake.values["evaluation"]
+    assert fake.actions()["third"] == "measure"
+
+
 def test_damaged_facts_are_named(fake: Any) -> None:
     fake.run()
     (fake.stage("second").path / "facts.json").write_text("{")

@@ -283,8 +283,15 @@ def test_contradictions_are_named(paths: dict[str, str], kind: Any, change: str,
 
 @pytest.mark.parametrize("change", ["weight=0", "gate=correct"])
 def test_a_cap_stands_beside_what_does_not_pay_for_wrong_answers(paths: dict[str, str], change: str) -> None:
-    changes = [f"reward_models.{name}.{change}" for name in ("helpful", "harmless")]
+    changes = [f"reward_models.{name}.{one}" for name in ("helpful", "harmless") for one in (change, "clip=0.1")]
     assert recipe(GrpoRecipe, paths, "verifier.cap_wrong=0.5", *changes).verifier.cap_wrong == 0.5
+
+
+def test_behind_the_gate_no_correct_answer_earns_less_than_a_wrong_one(paths: dict[str, str]) -> None:
+    one = "reward_models.helpful"
+    with pytest.raises(ConfigError, match=r"helpful.weight · clip = 1, gated .* is less than verifier.* = 1"):
+        recipe(GrpoRecipe, paths, f"{one}.gate=correct", f"{one}.weight=0.5", f"{one}.clip=2")
+    recipe(GrpoRecipe, paths, f"{one}.gate=correct", f"{one}.weight=0.5", f"{one}.clip=1.9")
 
 
 def test_advantages_that_cannot_use_a_score_are_refused(paths: dict[str, str]) -> None:

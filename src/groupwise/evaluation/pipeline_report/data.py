@@ -158,8 +158,10 @@ def _facts(place: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _start(begun: Mapping[str, Any], base: str) -> str | None:
-    """The model that a trainer's settings name: a stage as `{name}`, or a path."""
+    """The model that a trainer's settings name: a stage as `{name}`, or a path; None where it is a new one."""
     settings = begun.get("settings") or {}
+    if settings.get("new_model"):
+        return None
     path = (settings.get("model") or {}).get("path")
     return BASE if path == base else path.strip("{}") if path else None
 
