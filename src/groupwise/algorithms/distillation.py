@@ -143,13 +143,12 @@ class _ChunkedDivergence(torch.autograd.Function):
                 on_bias += on_logits.sum(0)
         on_bias = None if on_bias is None else on_bias.to(weight.dtype)
         ctx.save_for_backward(on_hidden, on_weight.to(weight.dtype), on_bias)
-        ctx.mark_non_differentiable(agreements)
         return total, agreements
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         scale, _ = grads
-        return *(None if one is None else scale.to(one.dtype) * one for one in ctx.saved_tensors), None, None
+        return *(None if one is None else scale * one for one in ctx.saved_tensors), None, None
 
 
 def _with_slope(student: Tensor, teacher: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:

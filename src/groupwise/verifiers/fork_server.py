@@ -74,6 +74,8 @@ class ForkServer:
             except BaseException:
                 _close(ours, output)
                 raise
+        if pid <= 0:  # a signal to it would go to a whole group of processes
+            raise DiedError(f"the fork server says that its worker is process {pid}")
         return Worker(self, pid, ours, output)
 
     def end(self, pid: int) -> int:
@@ -88,9 +90,12 @@ class ForkServer:
         with self._lock:
             try:
                 socket.send_fds(self._control, [ORDER.pack(action, pid)], descriptors)
+                return int(ANSWER.unpack(read(self._control, ANSWER.size, time.monotonic() + _ANSWER_S))[0])
             except OSError:
                 raise DiedError("the fork server has ended") from None
-            return int(ANSWER.unpack(read(self._control, ANSWER.size, time.monotonic() + _ANSWER_S))[0])
+            except BaseException:  # an answer that nobody waited for would be taken for that of the next order
+                self._control.close()
+                raise
 
 
 class Worker:

@@ -106,6 +106,19 @@ def test_gradients_equal_finite_differences(name: str, top_k: int) -> None:
     assert torch.autograd.gradcheck(lambda z: divergence_of(z, teacher, comparison), student.requires_grad_())
 
 
+@NAMES
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_the_vocabulary_is_the_last_dimension_of_any_number(name: str, top_k: int) -> None:
+    student, teacher = logits(6, 5)
+    comparison = Comparison(name, top_k=top_k)
+    found = divergence_of(student.view(2, 3, 5), teacher.view(2, 3, 5), comparison)
+    torch.testing.assert_close(found.flatten(), divergence_of(student, teacher, comparison))
+
+
+def test_defaults_compare_everything_as_it_is() -> None:
+    assert Comparison() == ("forward_kl", 0.5, 0, 1.0)
+
+
 def test_the_gradient_of_the_forward_kl_is_q_minus_p_over_the_temperature() -> None:
     student, teacher = logits()
     (slope,) = torch.autograd.grad(
@@ -224,6 +237,8 @@ def test_value_and_gradients_equal_those_of_whole_logits(name: str, top_k: int, 
     expected = divergence_of(ours, theirs, comparison).sum()
     torch.testing.assert_close(found.divergence.double(), expected, atol=1e-5, rtol=1e-5)
     assert found.agreements.item() == (ours.argmax(-1) == theirs.argmax(-1)).sum().item()
+    assert found.agreements.dtype is torch.int64
+    assert not found.agreements.requires_grad
     slopes = torch.autograd.grad(0.5 * found.divergence, parts)
     exact_slopes = torch.autograd.grad(0.5 * expected, exact)
     for slope, exact_slope in zip(slopes, exact_slopes, strict=True):
@@ -265,11 +280,14 @@ def test_bf16_gradients_of_the_head_do_not_depend_on_the_number_of_chunks(monkey
     for size in (tokens * VOCABULARY, VOCABULARY):
         monkeypatch.setattr(module, "MAX_LOGITS", size)
         weight = torch.zeros(VOCABULARY, 4, dtype=torch.bfloat16, requires_grad=True)
-        compared = total_divergence(Outputs(hidden, weight), Outputs(hidden, sure), Comparison())
+        bias = torch.zeros(VOCABULARY, dtype=torch.bfloat16, requires_grad=True)
+        compared = total_divergence(Outputs(hidden, weight, bias), Outputs(hidden, sure), Comparison())
         assert compared.divergence.dtype is torch.float32
         compared.divergence.backward()
         assert weight.grad is not None
-        assert weight.grad.dtype is torch.bfloat16
+        assert bias.grad is not None
+        assert weight.grad.dtype is bias.grad.dtype is torch.bfloat16
+        torch.testing.assert_close(bias.grad, weight.grad[:, 0])  # all hidden states are 1
         found.append(weight.grad.float())
     torch.testing.assert_close(found[0][0], torch.full((4,), -tokens * (1 - 1 / VOCABULARY)), rtol=0.01, atol=0)
     torch.testing.assert_close(found[1], found[0], rtol=0.01, atol=0)

@@ -56,7 +56,7 @@ def test_without_its_filters_it_does_not_open(
     place = local if part == "sandbox_filter" else sys.modules["groupwise.sandbox.bubblewrap"]
     monkeypatch.setattr(place, part, lambda machine: ALLOW_ALL)
     with pytest.raises(SandboxError, match=refused):
-        open_sandbox(SandboxConfig(wall_s=3))
+        open_sandbox(SandboxConfig(wall_s=30))
 
 
 def test_bubblewrap_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,24 @@ def remains() -> list[str]:
     places = [Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path("/"), Path.cwd()]
     files = [str(path) for place in places for path in place.glob(f"{MARK}*")]
     segments = [line for line in Path("/proc/sysvipc/shm").read_text().splitlines() if str(SEGMENT) in line.split()]
-    groups = Path("/sys/fs/cgroup").glob(f"**/groupwise-{os.getpid()}-*")
-    return files + segments + [str(group) for group in groups]
+    return files + segments + control_groups(os.getpid())
+
+
+def control_groups(pid: int) -> list[str]:
+    """Those of a process's sandboxes; others come and go meanwhile, which os.walk bears."""
+    mark = f"groupwise-{pid}-"
+    return [f"{place}/{name}" for place, names, _ in os.walk("/sys/fs/cgroup") for name in names if mark in name]
+
+
+def left_after(before: set[int]) -> set[int]:
+    """Processes below this one that were not there before and do not end within 20 s; the dead are buried."""
+    deadline = time.monotonic() + 20
+    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    return left
 
 
 @pytest.fixture
@@ -72,7 +88,7 @@ def run_hostile(count: int, wall_s: float) -> None:
         sandbox.run_many([Program(HOSTILE[number % len(HOSTILE)], wall_s=wall_s) for number in range(count)])
         sandbox.run_many([Program(command=("sh", "-c", "(setsid sleep 600 &); sleep 600"), wall_s=wall_s)])
         assert sandbox.run(Program("import os; print(os.listdir('.'))", wall_s=9)).stdout == b"[]\n"
-    assert descendants(os.getpid()) - before == set()
+    assert left_after(before) == set()
     assert set(remains()) <= set(remained)
 
 
@@ -97,16 +113,11 @@ sandbox.run_many([Program("import time; time.sleep(600)", wall_s=600)] * 2)
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"open\n"
-        time.sleep(0.3)
+        deadline = time.monotonic() + 20
+        while len(descendants(parent.pid)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert len(descendants(parent.pid)) >= 4
         parent.kill()
-    deadline = time.monotonic() + 20
-    while (left := descendants(os.getpid()) - before) and time.monotonic() < deadline:
-        time.sleep(0.05)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-    assert left == set()
+    assert left_after(before) == set()
     with open_sandbox(SandboxConfig(num_workers=1)):  # which tidies up after the dead
-        groups = [path.name for path in Path("/sys/fs/cgroup").glob("*/groupwise-*")]
-    assert not [name for name in groups if name.startswith(f"groupwise-{parent.pid}-")]
+        assert control_groups(parent.pid) == []

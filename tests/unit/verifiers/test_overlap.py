@@ -28,18 +28,24 @@ GROUPS = [group(str(i), r"\boxed{3}", rf"\boxed{{{i}}}", "nothing") for i in ran
 class Watched(Verifier):
     """Judges as the mathematical verifier does; tells what it was asked, and waits or fails when told to."""
 
-    def __init__(self, seconds: float = 0.0, fails: bool = False) -> None:
+    def __init__(self, seconds: float = 0.0, fails: bool = False, until: threading.Event | None = None) -> None:
         super().__init__()
-        self._inner, self._seconds, self._fails = MathVerifier(), seconds, fails
+        self._inner, self._seconds, self._fails, self._until = MathVerifier(), seconds, fails, until
         self.requests: list[Request] = []
         self.threads: set[int] = set()
         self.began = threading.Event()
+
+    def go_on(self) -> None:
+        assert self._until is not None
+        self._until.set()
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         self.requests += requests
         self.threads.add(threading.get_ident())
         self.began.set()
         time.sleep(self._seconds)
+        if self._until is not None:
+            self._until.wait(20.0)
         if self._fails:
             raise VerifierError("the verifier is broken")
         return self._inner.verify_many(requests)
@@ -67,12 +73,14 @@ def test_no_groups() -> None:
 
 
 def test_work_begins_before_the_result_is_asked_for_and_submitting_does_not_wait() -> None:
-    verifier = Watched(seconds=0.3)
+    verifier = Watched(until=threading.Event())
     with OverlappedScoring(verifier) as scoring:
-        for one in GROUPS:
-            scoring.submit(one)
-        assert len(verifier.requests) < sum(len(one.completions) for one in GROUPS)
+        scoring.submit(GROUPS[0])
         assert verifier.began.wait(20.0)
+        for one in GROUPS[1:]:
+            scoring.submit(one)
+        assert len(verifier.requests) == 3  # one group's; the others wait
+        verifier.go_on()
         scoring.result(GROUPS)
 
 
@@ -99,11 +107,15 @@ def interrupted(scoring: OverlappedScoring, verifier: Watched) -> None:
         assert verifier.began.wait(20.0)
         for one in GROUPS[1:]:
             scoring.submit(one)
+        threading.Timer(0.2, verifier.go_on).start()  # the block is left first
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_while_generating_ends_at_once_and_drops_what_waits() -> None:
-    verifier = Watched(seconds=1.0)
+def test_an_interrupt_while_generating_awaits_what_is_under_way_and_drops_what_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("groupwise.verifiers.overlap.CLOSE_S", 30.0)
+    verifier = Watched(until=threading.Event())
     scoring = OverlappedScoring(verifier)
     with pytest.raises(KeyboardInterrupt):
         interrupted(scoring, verifier)

@@ -13,6 +13,7 @@ import pytest
 
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import MathVerifier, Request, VerifierConfig
+from groupwise.verifiers.fork_server import DiedError, ForkServer
 from groupwise.verifiers.workers import WorkerPool
 
 HOOK = """
@@ -110,9 +111,9 @@ def test_many_threads_and_workers_keep_the_order(target: str) -> None:
 
 
 def test_failures_become_verdicts_without_reward_and_are_not_cached(target: str) -> None:
-    with MathVerifier(VerifierConfig(timeout_s=1.5), WorkerPool(target)) as verifier:
-        problem = Problem("p", "q", "x^2")
-        for answer, outcome in [("sleep", Outcome.TIMEOUT), ("die", Outcome.CRASHED)]:
+    problem = Problem("p", "q", "x^2")
+    for answer, timeout_s, outcome in [("sleep", 3.0, Outcome.TIMEOUT), ("die", 60.0, Outcome.CRASHED)]:
+        with MathVerifier(VerifierConfig(timeout_s=timeout_s), WorkerPool(target)) as verifier:
             verdicts = verifier.verify_many([Request(problem, f"\\boxed{{{answer}}}"), Request(problem, r"\boxed{y}")])
             assert [v.outcome for v in verdicts] == [outcome, Outcome.CORRECT]
             assert verdicts[0].reward is None
@@ -153,15 +154,41 @@ def test_a_new_worker_costs_little_because_the_server_has_imported_everything() 
     pool = WorkerPool("groupwise.verifiers.symbolic:judge")
     try:
         assert pool.call({"reference": "x+y", "answer": "y+x"}, 60.0).value["outcome"] == "correct"
-        worker = pool._idle.get()
-        assert worker is not None
-        worker.kill()
-        pool._idle.put(None)
-        start = time.monotonic()
-        assert pool.call({"reference": "x+y", "answer": "y+x"}, 60.0).value["outcome"] == "correct"
-        assert time.monotonic() - start < 0.5  # some milliseconds on an idle machine; the imports alone take longer
+        first, seconds = pool._server, []
+        for _ in range(5):
+            worker = pool._idle.get()
+            assert worker is not None
+            worker.kill()
+            pool._idle.put(None)
+            start = time.monotonic()
+            assert pool.call({"reference": "x+y", "answer": "y+x"}, 60.0).value["outcome"] == "correct"
+            seconds.append(time.monotonic() - start)
+        assert pool._server is first
+        assert min(seconds) < 0.5  # some milliseconds on an idle machine; the imports alone take longer
     finally:
         pool.close()
+
+
+def test_an_interrupted_order_leaves_no_answer_for_the_next_one(target: str) -> None:
+    """Else the next worker would be taken for the one before, and at last for process 0: a kill of the whole group."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    one = ForkServer(target, 1 << 30)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    os.kill(one._process.pid, signal.SIGSTOP)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            one.fork()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        os.kill(one._process.pid, signal.SIGCONT)
+    with pytest.raises(DiedError, match="the fork server has ended"):
+        one.fork()
+    one.close()
 
 
 def test_a_dead_server_is_replaced_and_its_worker_does_not_outlive_its_deadline(pool: WorkerPool) -> None:
