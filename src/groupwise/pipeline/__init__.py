@@ -44,7 +44,7 @@ def _refuse_unknown(stage: Stage, before: Mapping[str, Stage]) -> None:
     if unknown := [name for name in stage.inputs if name not in before]:
         raise ConfigError(
             f"stages.{stage.name} reads {{{unknown[0]}}}, but no stage of that name comes before it; before it come "
-            f"{', '.join(name for name in before) or 'none'}"
+            f"{', '.join(before) or 'none'}"
         )
     for name, makes in wanted(stage.settings):
         if before[name].makes != makes:

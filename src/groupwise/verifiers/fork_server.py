@@ -71,11 +71,11 @@ class ForkServer:
         with theirs:
             try:
                 pid = self._order(FORK, 0, [theirs.fileno(), output.fileno()])
+                if pid <= 0:  # a signal to it would go to a whole group of processes
+                    raise DiedError(f"the fork server says that its worker is process {pid}")
             except BaseException:
                 _close(ours, output)
                 raise
-        if pid <= 0:  # a signal to it would go to a whole group of processes
-            raise DiedError(f"the fork server says that its worker is process {pid}")
         return Worker(self, pid, ours, output)
 
     def end(self, pid: int) -> int:
