@@ -57,15 +57,15 @@ FAULTS = (
     ),
     Fault(
         15,
-        "The padding of shorter prompts is not masked",
+        "Completions attend to what stands before their prompt too",
         FORWARD,
-        (Edit("models.attention:Blocks.prefix_scores", "self.prefix_lengths is not None", "False"),),
+        (Edit("models.packed:_prefixes", "slice(prompt.start, start)", "slice(0, start)"),),
     ),
     Fault(
         15,
         "Completions see the token that follows",
         FORWARD,
-        (Edit("models.attention:Blocks.own_scores", "triu_(1)", "triu_(2)"),),
+        (Edit("models.attention:Blocks.scores", "triu_(1)", "triu_(2)"),),
     ),
     Fault(
         16,

@@ -2,12 +2,13 @@
 
 transformers models dispatch attention by name; ours is registered as "groupwise" and does what the `layout` object in
 the model call's keyword arguments says. Inputs are packed: one row `[1, H, N, D]` holds all N tokens of all
-sequences, so every linear layer of the model works on real tokens only. `attend_blocks` gathers tokens into blocks,
-the only place where padding exists.
+sequences, so every linear layer of the model works on real tokens only. Sequences of like length are gathered into
+`Blocks`, the only place where padding exists; what completions see of their prompt is a `Prefix`, without any.
 
 Sliding windows, soft-capped scores, attention sinks and dropout are refused by name rather than computed wrongly.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,110 +66,116 @@ def refuse_unsupported(module: torch.nn.Module, dropout: float, options: dict[st
 AttentionInterface.register(NAME, groupwise_attention)
 
 
+TILE = 48
+"""Fewest query rows of a causal product: what lies above the diagonal is computed only within a tile."""
+MOST_TILES = 8
+"""Most tiles of one sequence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Sequences that are computed in one product, as indices into the packed row.
+    """Sequences that are computed in one product, each causal within itself, as indices into the packed row.
 
-    S sets of G sequences of at most R tokens, each sequence causal within itself; the G sequences of a set share a
-    prefix of at most P tokens that all of them see entirely. A prompt alone is a set with G = 1 and no prefix.
     Indices of padding point at token 0; what is computed for them is never read.
     """
 
     tokens: Tensor
-    """(S, G, R) packed index of each token."""
-    prefix: Tensor | None
-    """(S, P) packed index of each prefix token."""
-    prefix_lengths: Tensor | None
-    """(S,) real length of each prefix; None when none is padded."""
+    """(S, R) packed index of each token of S sequences, the longest of R tokens."""
     padding: Tensor | None
-    """(S, 1, G, 1, R, 1) True where `tokens` is padding; None when nothing is padded."""
+    """(S, R, 1, 1) True where `tokens` is padding; None when nothing is padded."""
 
-    def gather(self, packed: Tensor, indices: Tensor) -> Tensor:
-        """(N, H, D) -> (S, *indices.shape[1:], H, D)."""
-        return packed.flatten(1).index_select(0, indices.flatten()).view(*indices.shape, *packed.shape[1:])
+    def gather(self, packed: Tensor) -> Tensor:
+        """(N, H, D) -> (S, R, H, D)."""
+        return packed.flatten(1).index_select(0, self.tokens.flatten()).view(*self.tokens.shape, *packed.shape[1:])
 
-    def queries(self, packed: Tensor, num_kv_heads: int) -> Tensor:
-        """(N, H, D) -> (S, Hkv, G, rep, R, D): queries that share a key head stand together."""
-        blocks = self.gather(packed, self.tokens)
-        queries: Tensor = blocks.unflatten(3, (num_kv_heads, -1)).permute(0, 3, 1, 4, 2, 5).contiguous()
-        return queries
+    def tiles(self) -> Iterator[tuple[int, int]]:
+        """Where rows of queries begin and end that are computed together; they see the keys up to their end."""
+        length = self.tokens.shape[1]
+        size = max(TILE, -(-length // MOST_TILES))
+        return ((start, min(start + size, length)) for start in range(0, length, size))
 
-    def ungather_queries(self, blocks: Tensor) -> Tensor:
-        """(S, Hkv, G, rep, R, D) -> (S*G*R, H*D), rows in the order of `tokens`."""
-        return blocks.permute(0, 2, 4, 1, 3, 5).reshape(self.tokens.numel(), -1)
+    def scores(self, query: Tensor, key: Tensor, start: int) -> Tensor:
+        """Causal scores (S, Hkv, rows * rep, stop) in fp32 of the queries from `start`; -inf above the diagonal."""
+        scores: Tensor = (query @ key.transpose(-1, -2)).float()
+        rows = key.shape[2] - start
+        above = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu_(1)
+        scores[..., start:].masked_fill_(above.repeat_interleave(query.shape[2] // rows, 0), -torch.inf)
+        return scores
 
-    def gradients(self, packed: Tensor, num_kv_heads: int) -> Tensor:
-        """Like `queries`, with zeros at padding: what no token reads has no gradient."""
-        blocks = self.queries(packed, num_kv_heads)
-        return blocks if self.padding is None else blocks.masked_fill_(self.padding, 0)
 
-    def own_keys(self, packed: Tensor) -> Tensor:
-        """(N, Hkv, D) -> (S, Hkv, G, R, D)."""
-        return self.gather(packed, self.tokens).permute(0, 3, 1, 2, 4).contiguous()
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Completion tokens that see all tokens of a prompt beside those of their own sequence; no token is padded."""
 
-    def prefix_keys(self, packed: Tensor) -> Tensor:
-        """(N, Hkv, D) -> (S, Hkv, P, D)."""
-        assert self.prefix is not None
-        return self.gather(packed, self.prefix).transpose(1, 2).contiguous()
+    tokens: slice
+    """Where the completions stand in the packed row."""
+    prompt: slice
+    """Where their prompt stands."""
 
-    def own_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """Causal scores (S, Hkv, G, rep, R, R) in fp32; -inf above the diagonal."""
-        *_, rep, length, _ = query.shape
-        scores: Tensor = (query.flatten(3, 4) @ key.transpose(-1, -2)).float().unflatten(3, (rep, length))
-        above = torch.ones(length, length, dtype=torch.bool, device=query.device).triu_(1)
-        return scores.masked_fill_(above, -torch.inf)
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""
+        return (query @ key.transpose(-1, -2)).float()
 
-    def prefix_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """Scores (S, Hkv, G, rep, R, P) in fp32: all queries of a group meet the prompt's keys in one product."""
-        scores: Tensor = (query.flatten(2, 4) @ key.transpose(-1, -2)).float()
-        if self.prefix_lengths is not None:
-            beyond = torch.arange(key.shape[2], device=key.device) >= self.prefix_lengths[:, None, None, None]
-            scores.masked_fill_(beyond, -torch.inf)
-        return scores.view(*scores.shape[:2], *query.shape[2:5], -1)
+
+def _by_head(tokens: Tensor, num_kv_heads: int) -> Tensor:
+    """(..., L, H, D) -> (..., Hkv, L * rep, D): queries that share a key head stand together."""
+    heads: Tensor = tokens.unflatten(-2, (num_kv_heads, -1)).transpose(-3, -4)
+    return heads.contiguous().flatten(-3, -2)
+
+
+def _by_token(heads: Tensor, length: int) -> Tensor:
+    """(..., Hkv, L * rep, D) -> (..., L, H, D)."""
+    tokens: Tensor = heads.unflatten(-2, (length, -1)).transpose(-3, -4)
+    return tokens.flatten(-3, -2)
 
 
 class _PackedAttention(torch.autograd.Function):
-    """softmax(Q Kᵀ) V over blocks; the backward recomputes the probabilities from the saved log-sum-exp.
+    """softmax(Q Kᵀ) V over blocks and prefixes; the backward recomputes the probabilities from the log-sum-exp.
 
-    Memory is linear in the number of tokens: scores exist for one Blocks at a time. The backward is that of
-    FlashAttention (Dao 2022, arXiv:2205.14135, algorithm 4): dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)).
+    Memory is linear in the number of tokens: scores exist for one product at a time. A token's keys lie in its own
+    sequence and in the prompt before it: each part is normalised alone, and joined by the parts' log-sum-exp. The
+    backward is that of FlashAttention (Dao 2022, arXiv:2205.14135, algorithm 4): dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: tuple[Blocks, ...], inverse: Tensor
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        blocks: tuple[Blocks, ...],
+        prefixes: tuple[Prefix, ...],
+        inverse: Tensor,
     ) -> Tensor:
-        outputs, log_sums = zip(*(_block_forward(query, key, value, block) for block in blocks), strict=True)
-        rows = torch.cat([block.ungather_queries(out) for block, out in zip(blocks, outputs, strict=True)])
-        out = rows.index_select(0, inverse).view_as(query)
-        ctx.save_for_backward(query, key, value, out, inverse, *log_sums)
-        ctx.blocks = blocks
+        parts = [_block_forward(query, key, value, block) for block in blocks]
+        out, log_sum = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
+        for prefix in prefixes:
+            _join_prefix(query, key, value, prefix, out, log_sum)
+        ctx.save_for_backward(query, key, value, out, log_sum, inverse)
+        ctx.blocks, ctx.prefixes = blocks, prefixes
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        query, key, value, out, inverse, *log_sums = ctx.saved_tensors
+        query, key, value, out, log_sum, inverse = ctx.saved_tensors
         grad = grads[0].contiguous()
         delta = (grad.float() * out.float()).sum(-1, keepdim=True).to(grad.dtype)
-        own: list[list[Tensor]] = [[], [], []]
-        prefix: list[tuple[Tensor, Tensor, Tensor]] = []
-        for block, log_sum in zip(ctx.blocks, log_sums, strict=True):
-            rows, on_prefix = _block_backward(query, key, value, grad, delta, block, log_sum)
-            for store, row in zip(own, rows, strict=True):
-                store.append(row)
-            prefix += on_prefix
-        grad_query, grad_key, grad_value = (
-            torch.cat(rows).index_select(0, inverse).view_as(like)
-            for rows, like in zip(own, (query, key, value), strict=True)
-        )
-        for index, on_key, on_value in prefix:
-            grad_key.index_put_((index,), on_key, accumulate=True)
-            grad_value.index_put_((index,), on_value, accumulate=True)
-        return grad_query, grad_key, grad_value, None, None
+        tensors = query, key, value, grad, delta, log_sum
+        parts = [_block_backward(*tensors, block) for block in ctx.blocks]
+        on_query, on_key, on_value = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
+        for prefix in ctx.prefixes:
+            _add_prefix_gradients(*tensors, prefix, on_query, on_key, on_value)
+        return on_query, on_key, on_value, None, None, None
 
 
 def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, blocks: tuple[Blocks, ...], inverse: Tensor, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    blocks: tuple[Blocks, ...],
+    prefixes: tuple[Prefix, ...],
+    inverse: Tensor,
+    scale: float,
 ) -> Tensor:
     """Differentiable attention of a packed row: (N, H, D), (N, Hkv, D), (N, Hkv, D) -> (N, H, D).
 
@@ -176,57 +183,82 @@ def packed_attention(
     """
     # under autocast normalised queries and keys come in fp32 beside values in bf16; the products take the values' dtype
     query, key = (query * scale).to(value.dtype), key.to(value.dtype)
-    out: Tensor = _PackedAttention.apply(query, key, value, blocks, inverse)  # type: ignore[no-untyped-call]
+    out: Tensor = _PackedAttention.apply(query, key, value, blocks, prefixes, inverse)  # type: ignore[no-untyped-call]
     return out
 
 
-def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> tuple[Tensor, Tensor]:
-    """Output (S, Hkv, G, rep, R, D) and log-sum-exp (S, Hkv, G, rep, R, 1)."""
-    q = block.queries(query, key.shape[1])
-    own = block.own_scores(q, block.own_keys(key))
-    highest = own.amax(-1, keepdim=True)
-    before = None
-    if block.prefix is not None:
-        before = block.prefix_scores(q, block.prefix_keys(key))
-        highest = torch.maximum(highest, before.amax(-1, keepdim=True))
-    weights = own.sub_(highest).exp_()
+def _attend(scores: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (..., n, m), overwritten, and values (..., m, D) -> output (..., n, D) and log-sum-exp (..., n, 1)."""
+    highest = scores.amax(-1, keepdim=True)
+    weights = scores.sub_(highest).exp_()
     total = weights.sum(-1, keepdim=True)
-    out = (weights.to(q.dtype).flatten(3, 4) @ block.own_keys(value)).view_as(q)
-    if before is not None:
-        weights = before.sub_(highest).exp_()
-        total += weights.sum(-1, keepdim=True)
-        out += (weights.to(q.dtype).flatten(2, 4) @ block.prefix_keys(value)).view_as(q)
-    return out.div_(total.to(q.dtype)), highest + total.log_()
+    return (weights.to(value.dtype) @ value).div_(total.to(value.dtype)), highest.add_(total.log_())
+
+
+def _gradients(
+    scores: Tensor, query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries (..., n, D), keys (..., m, D) and values (..., m, D); scores (..., n, m) are overwritten."""
+    p = scores.sub_(log_sum).exp_().to(query.dtype)
+    on_scores = (grad @ value.transpose(-1, -2)).sub_(delta).mul_(p)
+    return on_scores @ key, on_scores.transpose(-1, -2) @ query, p.transpose(-1, -2) @ grad
+
+
+def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> tuple[Tensor, Tensor]:
+    """Rows (S*R, H, D) of the output and (S*R, H, 1) of the log-sum-exp."""
+    heads, rep = key.shape[1], query.shape[1] // key.shape[1]
+    q, k, v = (_by_head(block.gather(tensor), heads) for tensor in (query, key, value))
+    parts = [
+        _attend(block.scores(q[:, :, start * rep : stop * rep], k[:, :, :stop], start), v[:, :, :stop])
+        for start, stop in block.tiles()
+    ]
+    length = block.tokens.shape[1]
+    out, log_sum = (_by_token(torch.cat(rows, 2), length).flatten(0, 1) for rows in zip(*parts, strict=True))
+    return out, log_sum
+
+
+def _join_prefix(query: Tensor, key: Tensor, value: Tensor, prefix: Prefix, out: Tensor, log_sum: Tensor) -> None:
+    """Add to the output (N, H, D) and the log-sum-exp (N, H, 1) what these tokens see of their prompt."""
+    q = _by_head(query[prefix.tokens], key.shape[1])
+    k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
+    own, log_own = out[prefix.tokens], log_sum[prefix.tokens]
+    before, log_before = (_by_token(rows, len(own)) for rows in _attend(prefix.scores(q, k), v))
+    total = torch.logaddexp(log_own, log_before)
+    own.mul_((log_own - total).exp_()).add_(before.mul_((log_before - total).exp_()))
+    log_own.copy_(total)
 
 
 def _block_backward(
-    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, block: Blocks, log_sum: Tensor
-) -> tuple[tuple[Tensor, Tensor, Tensor], list[tuple[Tensor, Tensor, Tensor]]]:
-    """Gradient rows for the block's own tokens (queries, keys, values) and (index, keys, values) for its prefixes."""
+    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor, block: Blocks
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradient rows of the block's queries (S*R, H, D), keys and values (S*R, Hkv, D)."""
+    heads, rep = key.shape[1], query.shape[1] // key.shape[1]
+    q, k, v, g, d = (_by_head(block.gather(tensor), heads) for tensor in (query, key, value, grad, delta))
+    log_sums = block.gather(log_sum)
+    if block.padding is not None:  # what stands at padding has probability 0, so it has no gradient and gives none
+        log_sums.masked_fill_(block.padding, torch.inf)
+    log_sums = _by_head(log_sums, heads)
+    on_query, on_key, on_value = [], torch.zeros_like(k), torch.zeros_like(v)
+    for start, stop in block.tiles():
+        q_, g_, d_, log_ = (tensor[:, :, start * rep : stop * rep] for tensor in (q, g, d, log_sums))
+        k_, v_ = k[:, :, :stop], v[:, :, :stop]
+        of_query, of_key, of_value = _gradients(block.scores(q_, k_, start), q_, k_, v_, g_, d_, log_)
+        on_query.append(of_query)
+        on_key[:, :, :stop] += of_key
+        on_value[:, :, :stop] += of_value
+    rows = (_by_token(tensor, block.tokens.shape[1]) for tensor in (torch.cat(on_query, 2), on_key, on_value))
+    return tuple(tensor.flatten(0, 1) for tensor in rows)  # type: ignore[return-value]
+
+
+def _add_prefix_gradients(
+    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor,
+    prefix: Prefix, on_query: Tensor, on_key: Tensor, on_value: Tensor,
+) -> None:  # fmt: skip
+    """Add the gradients of the part of the attention that goes to the prompt."""
     heads = key.shape[1]
-    q, g, d = block.queries(query, heads), block.gradients(grad, heads), block.gradients(delta, heads)
-    k, v = block.own_keys(key), block.own_keys(value)
-    p = block.own_scores(q, k).sub_(log_sum).exp_().to(q.dtype).flatten(3, 4)
-    q_rows, g_rows, d_rows = q.flatten(3, 4), g.flatten(3, 4), d.flatten(3, 4)
-    on_scores = (g_rows @ v.transpose(-1, -2)).sub_(d_rows).mul_(p)
-    on_query = (on_scores @ k).view_as(q)
-    on_key = on_scores.transpose(-1, -2) @ q_rows
-    on_value = p.transpose(-1, -2) @ g_rows
-    on_prefix = []
-    if block.prefix is not None:
-        k, v = block.prefix_keys(key), block.prefix_keys(value)
-        p = block.prefix_scores(q, k).sub_(log_sum).exp_().to(q.dtype).flatten(2, 4)
-        q_rows, g_rows, d_rows = q.flatten(2, 4), g.flatten(2, 4), d.flatten(2, 4)
-        on_scores = (g_rows @ v.transpose(-1, -2)).sub_(d_rows).mul_(p)
-        on_query += (on_scores @ k).view_as(q)
-        on_prefix = [_prefix_rows(block, on_scores.transpose(-1, -2) @ q_rows, p.transpose(-1, -2) @ g_rows)]
-    own_rows = (on_key.permute(0, 2, 3, 1, 4), on_value.permute(0, 2, 3, 1, 4))
-    flat_key, flat_value = (rows.reshape(block.tokens.numel(), -1) for rows in own_rows)
-    return (block.ungather_queries(on_query), flat_key, flat_value), on_prefix
-
-
-def _prefix_rows(block: Blocks, on_key: Tensor, on_value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Flatten prefix gradients (S, Hkv, P, D) to (S*P, Hkv, D); padded positions carry exact zeros."""
-    assert block.prefix is not None
-    rows = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (on_key, on_value))
-    return (block.prefix.flatten(), *rows)  # type: ignore[return-value]
+    q, g, d, log_sums = (_by_head(tensor[prefix.tokens], heads) for tensor in (query, grad, delta, log_sum))
+    k, v = (_by_head(tensor[prefix.prompt], heads) for tensor in (key, value))
+    of_query, of_key, of_value = _gradients(prefix.scores(q, k), q, k, v, g, d, log_sums)
+    on_query[prefix.tokens] += _by_token(of_query, len(query[prefix.tokens]))
+    on_key[prefix.prompt] += _by_token(of_key, len(key[prefix.prompt]))
+    on_value[prefix.prompt] += _by_token(of_value, len(value[prefix.prompt]))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from groupwise.errors import UnsupportedModelError
-from groupwise.models import packed
+from groupwise.models import attention, packed
 from groupwise.models.attention import packed_attention
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
@@ -120,6 +120,22 @@ def test_the_cut_into_blocks_does_not_change_the_result(
     assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
 
 
+@pytest.mark.parametrize("tile", [1, 3])
+def test_the_cut_into_tiles_does_not_change_the_result(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, monkeypatch: pytest.MonkeyPatch, tile: int
+) -> None:
+    monkeypatch.setattr(attention, "TILE", tile)
+    assert max(len(list(block.tiles())) for block in pack(ragged()).layout.blocks) > 2
+    assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
+
+
+def test_tiles_cover_every_row_once_and_are_few() -> None:
+    for length in (1, 47, 48, 49, 400, 5000):
+        tiles = list(attention.Blocks(torch.zeros(1, length, dtype=torch.long), None).tiles())
+        assert [row for start, stop in tiles for row in range(start, stop)] == list(range(length))
+        assert len(tiles) <= attention.MOST_TILES
+
+
 def test_no_token_is_computed_twice_or_padded(tiny_policy: Callable[..., Policy]) -> None:
     batch = pack(ragged())
     prompts = sum(prompt for prompt, _ in SHAPES)
@@ -146,12 +162,13 @@ def test_empty_prompts_and_completions_are_refused(sequences: Sequences) -> None
         pack([sequences])
 
 
-@pytest.mark.parametrize("max_scores", [1 << 20, 30])
+@pytest.mark.parametrize(("max_scores", "tile"), [(1 << 20, 48), (30, 48), (1 << 20, 2)])
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_attention_gradients_equal_finite_differences(
-    monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int
+    monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int, tile: int
 ) -> None:
     monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
+    monkeypatch.setattr(attention, "TILE", tile)
     layout = pack(ragged([(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])])).layout
     num_tokens, generator = len(layout.inverse), torch.Generator().manual_seed(0)
 
@@ -159,7 +176,7 @@ def test_attention_gradients_equal_finite_differences(
         return torch.randn(num_tokens, heads, 3, dtype=torch.float64, generator=generator).requires_grad_()
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return packed_attention(query, key, value, layout.blocks, layout.inverse, 0.7)
+        return packed_attention(query, key, value, layout.blocks, layout.prefixes, layout.inverse, 0.7)
 
     # the scores are fp32 by design, so the step is large and the tolerance that of fp32
     assert torch.autograd.gradcheck(
@@ -199,7 +216,7 @@ def test_attention_equals_a_plain_loop(kv_heads: int) -> None:
     query, key, value = (
         torch.randn(len(layout.inverse), heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads)
     )
-    ours = packed_attention(query, key, value, layout.blocks, layout.inverse, 0.5)
+    ours = packed_attention(query, key, value, layout.blocks, layout.prefixes, layout.inverse, 0.5)
     torch.testing.assert_close(
         ours, plain_attention(layout, sequences, query, key, value, 0.5), atol=TOLERANCE, rtol=TOLERANCE
     )
