@@ -26,6 +26,12 @@ from groupwise.training.optimizer import Optimizer
 from groupwise.types import Advantage, AdvantagedGroup, Completion, CriticView, FinishReason
 
 
+FEW = 1000
+"""One in so many tokens may pass the bound on the difference between sampler and trainer,"""
+FARTHEST = 10
+"""and by no more than so many times."""
+
+
 class CriticLoss(NamedTuple):
     """A critic that is trained together with the policy."""
 
@@ -339,13 +345,19 @@ class _Update:
 
 
 def _compare(logprobs: Tensor, sampling_logprobs: Tensor, policy: Policy, config: LossConfig) -> float:
-    """Largest difference between trainer and sampler on the same weights and tokens."""
+    """Largest difference between trainer and sampler on the same weights and tokens.
+
+    Rounding is some 1e-7 for most tokens in fp32, but at a few it grows by a hundred and more on its way through the
+    layers; a fault moves many. So few may pass the bound, and none by far.
+    """
     expected = math.inf if config.correction.bound != "none" else 1e-4 if policy.compute_dtype is torch.float32 else 0.5
     allowed = config.max_logprob_difference or expected
-    difference = (logprobs - sampling_logprobs).abs().max().item()
-    if not math.isfinite(difference) or difference > allowed:
+    differences = (logprobs - sampling_logprobs).abs()
+    largest, passing = differences.max().item(), int((differences > allowed).sum())
+    if not math.isfinite(largest) or largest > FARTHEST * allowed or passing > len(differences) // FEW:
         raise InvariantError(
-            f"sampler and trainer disagree about a token's log-probability by {difference:.3g} (allowed {allowed:g}): "
-            "the completions do not come from the policy that is trained (wrong temperature, other weights, or a fault)"
+            f"sampler and trainer disagree about a token's log-probability by {largest:.3g} (allowed {allowed:g}; "
+            f"{passing} of {len(differences)} tokens differ by more): the completions do not come from the policy that "
+            "is trained (wrong temperature, other weights, or a fault)"
         )
-    return difference
+    return largest

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.update import UpdateMetrics, make_micro_batches, update_policy
+from groupwise.training.update import UpdateMetrics, _compare, make_micro_batches, update_policy
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
 
 MAX_TOKENS = 10
@@ -451,8 +452,31 @@ def test_the_tolerance_can_be_stated(policy: Policy) -> None:
     groups = with_logprobs(make_groups(policy), 1, lambda logprobs: logprobs + np.float32(0.01))
     metrics, _ = run(policy, groups, max_logprob_difference=0.02)
     assert metrics.logprob_difference == pytest.approx(0.01, abs=1e-3)
-    with pytest.raises(InvariantError, match=r"allowed 0\.005"):
+    with pytest.raises(InvariantError, match=r"allowed 0\.005; (\d+) of \1 tokens differ by more"):
         run(policy, groups, max_logprob_difference=0.005)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "apart", "shift", "stops"),
+    [(2000, 2, 5e-4, False), (2000, 3, 5e-4, True), (2000, 1, 2e-3, True), (999, 1, 2e-4, True), (999, 0, 0.0, False)],
+)
+def test_one_token_in_a_thousand_may_differ_by_ten_times_as_much(
+    policy: Policy, tokens: int, apart: int, shift: float, stops: bool
+) -> None:
+    sampled = torch.full((tokens,), -1.0)
+    trained = sampled + 5e-5
+    trained[:apart] = sampled[:apart] + shift
+    expected = pytest.raises(InvariantError, match=f"{apart} of {tokens} tokens") if stops else nullcontext()
+    with expected:
+        assert _compare(trained, sampled, policy, LossConfig()) == pytest.approx(max(shift, 5e-5), rel=1e-2)
+
+
+def test_a_log_probability_that_is_no_number_stops_the_run(policy: Policy) -> None:
+    sampled = torch.full((2000,), -1.0)
+    trained = sampled.clone()
+    trained[7] = torch.nan
+    with pytest.raises(InvariantError, match="by nan"):
+        _compare(trained, sampled, policy, LossConfig())
 
 
 def test_updates_raise_the_likelihood_of_what_was_rewarded(policy: Policy, eager_logprobs: Any) -> None:
