@@ -25,7 +25,6 @@ from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.types import Advantage, AdvantagedGroup, Completion, CriticView, FinishReason
 
-
 FEW = 1000
 """One in so many tokens may pass the bound on the difference between sampler and trainer,"""
 FARTHEST = 10
