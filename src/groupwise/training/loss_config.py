@@ -66,9 +66,9 @@ class LossConfig(Section):
     """Most tokens in one forward and backward; changes memory and speed, never the result beyond rounding. 4096 suits
     a processor's caches; a GPU wants more."""
     max_logprob_difference: float = Field(0.0, ge=0)
-    """Training stops when log-probabilities of sampled tokens differ by more than this between sampler and trainer, but
-    for one in 1,000 tokens of a micro-batch, which may differ by ten times as much: there rounding grows on its way
-    through the layers. 0 means 1e-4 in fp32, 0.5 in bf16, and no bound where `correction` is on."""
+    """Training stops when a sampled token's log-probability differs by more than this between sampler and trainer;
+    0 means 0.5 in bf16, no bound where `correction` is on, and in fp32 1e-4, which one in 1,000 tokens of a micro-batch
+    may pass by up to ten times: there rounding grows on its way through the layers."""
 
     @field_validator("policy_loss", "aggregation", "kl_estimator")
     @classmethod

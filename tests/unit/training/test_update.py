@@ -471,6 +471,18 @@ def test_one_token_in_a_thousand_may_differ_by_ten_times_as_much(
         assert _compare(trained, sampled, policy, LossConfig()) == pytest.approx(max(shift, 5e-5), rel=1e-2)
 
 
+def test_a_stated_bound_and_that_of_bf16_hold_for_every_token(
+    policy: Policy, tiny_policy: Callable[..., Policy]
+) -> None:
+    sampled = torch.full((2000,), -1.0)
+    trained = sampled.clone()
+    trained[0] += 0.6
+    with pytest.raises(InvariantError, match=r"allowed 0\.5"):
+        _compare(trained, sampled, tiny_policy(compute_dtype="bfloat16"), LossConfig())
+    with pytest.raises(InvariantError, match=r"allowed 0\.4"):
+        _compare(trained, sampled, policy, LossConfig(max_logprob_difference=0.4))
+
+
 def test_a_log_probability_that_is_no_number_stops_the_run(policy: Policy) -> None:
     sampled = torch.full((2000,), -1.0)
     trained = sampled.clone()
