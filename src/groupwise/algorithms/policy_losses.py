@@ -67,7 +67,9 @@ def sequence_ratio(
     """
     owner = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     sums = logprobs.new_zeros(len(lengths)).index_add(0, owner, logprobs - old_logprobs)
-    return _clipped((sums / lengths).exp()[owner], advantages, bounds)
+    ratio = (sums / lengths).exp()
+    # not ratio[owner]: on several threads its backward adds in an order that is not the same in every run
+    return _clipped(ratio.index_select(0, owner), advantages, bounds)
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, bounds: Bounds) -> PolicyLoss:

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from groupwise.models import attention
+from groupwise.models.packed import Pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,15 @@ class Backbone:
         out = self.model.base_model(input_ids, position_ids=position_ids, layout=layout, use_cache=False)
         states: Tensor = out.last_hidden_state[0]
         return states
+
+    def hidden_at(self, packed: Pack, positions: Tensor) -> Tensor:
+        """(M, d) final hidden states at positions (M,) of a pack; a position may be asked for more than once.
+
+        Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
+        indexing adds with atomics from several threads: two runs would round differently.
+        """
+        states = self.hidden(packed.input_ids, packed.position_ids, packed.layout)
+        return torch.nn.functional.embedding(positions, states)
 
     def freeze(self) -> Self:
         """Its weights are never trained: a reference, a reward."""

@@ -48,7 +48,7 @@ class Policy(Backbone):
     def completion_states(self, packed: Pack) -> Tensor:
         """(M, d) hidden states that predict the completion tokens of a pack, with gradient."""
         with self.precision():
-            return self.hidden(packed.input_ids, packed.position_ids, packed.layout)[packed.head_positions]
+            return self.hidden_at(packed, packed.head_positions)
 
     def logprobs_of(self, states: Tensor, targets: Tensor, temperature: float = 1.0) -> TokenLogprobs:
         """Log-probability and entropy of the targets (M,) that the states predict."""

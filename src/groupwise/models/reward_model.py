@@ -43,8 +43,7 @@ class RewardModel(Backbone):
         packed = pack(longer, self.device)
         ends = np.cumsum([len(completion) for one in longer for completion in one.completions]) - 1
         with self.precision():
-            states = self.hidden(packed.input_ids, packed.position_ids, packed.layout)
-        return states[packed.head_positions[torch.from_numpy(ends).to(self.device)]]
+            return self.hidden_at(packed, packed.head_positions[torch.from_numpy(ends).to(self.device)])
 
 
 def load_reward_model(config: ModelConfig) -> RewardModel:
