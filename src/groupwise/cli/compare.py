@@ -1,7 +1,6 @@
 """`groupwise compare`: run every variant with every seed, each in a process of its own, and set them side by side."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from groupwise.cli.seeds import share_of_threads
 from groupwise.config import load
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.comparison import Comparison, Run, as_dict, as_markdown, read_run, rows
@@ -88,9 +88,7 @@ def _train(job: _Job, at_once: int) -> None:
     """One training in a process of its own, so that its memory can be measured; its output is kept beside its files."""
     command = [sys.executable, "-m", "groupwise", "train", str(job.recipe)]
     command += [word for override in job.overrides for word in ("--set", override)]
-    threads = max(1, (os.cpu_count() or 1) // at_once)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=share_of_threads(at_once), check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise GroupwiseError(f"{job.directory} failed: {said[-1] if said else 'no output'}")

@@ -69,6 +69,9 @@ def pipeline(
     seeds: Annotated[
         int, typer.Option(min=1, help="Run it with seeds 0, 1, ... in directories of their own, and compare.")
     ] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Seeds at one time, in a process each; the processor is shared out among them.")
+    ] = 1,
 ) -> None:
     """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
 
@@ -80,7 +83,7 @@ def pipeline(
 
         groupwise pipeline recipes/r1.toml --dry-run
 
-        groupwise pipeline recipes/r1.toml --seeds 3 --set pipeline.directory=runs/r1-seeds
+        groupwise pipeline recipes/r1.toml --seeds 4 --jobs 2 --set pipeline.directory=runs/r1-seeds
 
         groupwise pipeline recipes/r1.toml --from sft
     """
@@ -89,7 +92,7 @@ def pipeline(
     read_toml(recipe)  # a missing or malformed file answers before torch is loaded
     from groupwise.cli.pipeline import PipelineRequest, run
 
-    run(PipelineRequest(recipe, tuple(overrides or []), only, start, dry_run, seeds), console)
+    run(PipelineRequest(recipe, tuple(overrides or []), only, start, dry_run, seeds, jobs), console)
 
 
 @app.command("eval")

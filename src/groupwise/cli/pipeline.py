@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from groupwise.cli.seeds import run_at_once
 from groupwise.cli.train import train_with_display
 from groupwise.evaluation.pipeline_report import write_pipeline_report
 from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
@@ -37,6 +39,7 @@ class PipelineRequest:
     start: str | None
     dry_run: bool
     seeds: int
+    jobs: int
 
 
 def run(request: PipelineRequest, console: Console) -> None:
@@ -48,14 +51,36 @@ def run(request: PipelineRequest, console: Console) -> None:
         return
     folder = Path(recipe.pipeline.directory)
     directories = [folder / f"seed-{seed}" for seed in range(request.seeds)]
-    for seed, directory in enumerate(directories):
-        own = (f"pipeline.seed={seed}", f"pipeline.directory={json.dumps(str(directory))}")
-        console.print(f"seed {seed}: {directory}", style="bold")
-        recipe, stages = load_pipeline(request.file, (*request.overrides, *own))
-        if not _run_one(recipe, stages, request, console):
-            return
-    if not request.dry_run:
+    overrides = [
+        (*request.overrides, f"pipeline.seed={seed}", f"pipeline.directory={json.dumps(str(directory))}")
+        for seed, directory in enumerate(directories)
+    ]
+    finished = _at_once if request.jobs > 1 and not request.dry_run else _in_turn
+    if finished(overrides, request, console) and not request.dry_run:
         _show_seeds(folder, directories, console)
+
+
+def _in_turn(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console: Console) -> bool:
+    """Run one seed after the other; returns whether all came to their end."""
+    for seed, overrides in enumerate(seeds):
+        recipe, stages = load_pipeline(request.file, overrides)
+        console.print(f"seed {seed}: {recipe.pipeline.directory}", style="bold")
+        if not _run_one(recipe, stages, request, console):
+            return False
+    return True
+
+
+def _at_once(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console: Console) -> bool:
+    """Run `request.jobs` seeds at a time, in a process each; returns whether all came to their end."""
+    which = [(option, value) for option, value in (("--only", request.only), ("--from", request.start)) if value]
+    commands = {
+        f"seed {seed}": ["pipeline", str(request.file), *chain(*which), *chain(*(("--set", one) for one in overrides))]
+        for seed, overrides in enumerate(seeds)
+    }
+    finished = run_at_once(commands, request.jobs, console)
+    if not finished:
+        _say_stopped(request, console)
+    return finished
 
 
 def _run_one(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineRequest, console: Console) -> bool:
@@ -66,10 +91,14 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineR
     finished = _run(recipe, stages, request, console)
     page = write_pipeline_report(Path(recipe.pipeline.directory))
     if not finished:
-        again = "the same command without --from" if request.start else "the same command"
-        console.print(f"Stopped; {again} goes on there.")
+        _say_stopped(request, console)
     console.print(f"Report: {page} and {page.with_suffix('.md')}", soft_wrap=True)
     return finished
+
+
+def _say_stopped(request: PipelineRequest, console: Console) -> None:
+    again = "the same command without --from" if request.start else "the same command"
+    console.print(f"Stopped; {again} goes on there.")
 
 
 def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> None:
