@@ -28,14 +28,12 @@ def run_at_once(commands: Mapping[str, Sequence[str]], at_once: int, console: Co
     with ThreadPoolExecutor(at_once) as pool:
         waiting = [pool.submit(lanes.run, name, command) for name, command in commands.items()]
         try:
-            failures = [
-                f"{name}: {said}" for name, one in zip(commands, waiting, strict=True) if (said := one.result())
-            ]
+            said = dict(zip(commands, (one.result() for one in waiting), strict=True))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             lanes.interrupt()
             return False
-    if failures:
+    if failures := [f"{name}: {last.removeprefix('groupwise: ')}" for name, last in said.items() if last]:
         raise GroupwiseError("; ".join(failures))
     return True
 

@@ -1,0 +1,105 @@
+"""Several seeds of a pipeline, a process each: what they make, what they say, what an interrupt leaves."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from groupwise.cli.main import app
+from groupwise.cli.seeds import run_at_once, share_of_threads
+from groupwise.errors import GroupwiseError
+
+RECIPE = """
+[sampling]
+max_tokens = 16
+[tasks.reasoning]
+name = "arithmetic"
+num_problems = 40
+num_eval_problems = 8
+[evaluation]
+num_problems = 4
+num_samples = 2
+sampling = { max_tokens = 16 }
+[stages.zero]
+algorithm = "grpo"
+task = "reasoning"
+run = { num_steps = 2 }
+grpo = { prompts_per_step = 2, group_size = 4 }
+evaluation = { every = 2, num_problems = 2, num_samples = 2, test_problems = 0 }
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def command(recipe: Path, folder: Path, *more: str) -> list[str]:
+    return ["pipeline", str(recipe), "--seeds", "2", "--set", f"pipeline.directory={json.dumps(str(folder))}", *more]
+
+
+def test_seeds_at_one_time_make_what_seeds_in_turn_make(recipe: Path, tmp_path: Path) -> None:
+    in_turn = CliRunner().invoke(app, command(recipe, tmp_path / "turn"))  # on one thread, as all tests
+    together = ("--jobs", str(max(2, os.cpu_count() or 1)))  # one thread each
+    done = CliRunner().invoke(app, command(recipe, tmp_path / "once", *together))
+    assert (in_turn.exit_code, done.exit_code) == (0, 0), in_turn.output + done.output
+    for seed in (0, 1):
+        places = [tmp_path / folder / f"seed-{seed}" / "stages" / "zero" for folder in ("turn", "once")]
+        for name in ("facts.json", "run/ledger.jsonl"):
+            assert len({(place / name).read_bytes() for place in places}) == 1, name
+        assert f"seed {seed} │ [1/1] zero (grpo) runs: not run yet" in done.output
+    assert (tmp_path / "once" / "seeds.md").exists()
+
+
+def test_a_seed_that_fails_is_named_and_the_others_come_to_their_end(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    with pytest.raises(GroupwiseError, match=r"^seed 0: .*missing\.toml") as caught:
+        run_at_once(
+            {"seed 0": ["train", str(tmp_path / "missing.toml")], "seed 1": ["train", "--help"]},
+            1,
+            Console(file=shown),
+        )
+    assert "seed 1" not in str(caught.value)
+    assert "seed 1 │  Usage:" in shown.getvalue()
+
+
+def test_each_has_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert [share_of_threads(jobs)["OMP_NUM_THREADS"] for jobs in (1, 2, 3, 8, 9)] == ["8", "4", "2", "1", "1"]
+
+
+def test_an_interrupt_stops_every_seed_after_its_step_and_the_same_command_goes_on(
+    recipe: Path, tmp_path: Path
+) -> None:
+    recipe.write_text(RECIPE.replace("num_steps = 2", "num_steps = 2000"))
+    words = command(recipe, tmp_path / "runs", "--jobs", "2")
+    started = [sys.executable, "-m", "groupwise", *words]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        begun: set[str] = set()
+        for line in process.stdout:  # a step of both has been reported
+            if line[:1] == "s" and line.split("│")[-1].strip()[:1].isdigit():
+                begun.add(line[:6])
+            if begun == {"seed 0", "seed 1"}:
+                break
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+    assert process.returncode == 0
+    assert said.rstrip().endswith("Stopped; the same command goes on there."), said
+    steps = {seed: len(_ledger(tmp_path, seed)) for seed in (0, 1)}
+    assert all(0 < count < 2000 for count in steps.values())
+    assert CliRunner().invoke(app, [*words, "--dry-run"]).output.count("goes on") == 2
+
+
+def _ledger(folder: Path, seed: int) -> list[str]:
+    path = folder / "runs" / f"seed-{seed}" / "stages" / "zero" / "run" / "ledger.jsonl"
+    return path.read_text().splitlines()
