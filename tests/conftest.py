@@ -28,7 +28,13 @@ VOCABULARY = 263
 """Of the byte tokenizer: padding, end, 256 bytes, 5 tags."""
 
 
-def in_any_order(loss: Tensor) -> set[str]:
+@pytest.fixture(scope="session")
+def in_any_order() -> Callable[[Tensor], set[str]]:
+    """in_any_order(loss) -> names of the operations in its graph that may round differently from run to run."""
+    return _in_any_order
+
+
+def _in_any_order(loss: Tensor) -> set[str]:
     """Operations of a graph whose backward adds in an order that differs from run to run on several CPU threads.
 
     Indexing with a tensor (`x[places]`) adds to equal places with atomics: (a + b) + c or a + (b + c), by chance.
@@ -51,7 +57,7 @@ def same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def checked(loss: Tensor, *args: Any, **options: Any) -> None:
         if str(sys._getframe(1).f_globals.get("__name__")).startswith("groupwise."):
-            assert not in_any_order(loss), f"a gradient would round differently from run to run: {in_any_order(loss)}"
+            assert not (found := _in_any_order(loss)), f"a gradient would round differently from run to run: {found}"
         backward(loss, *args, **options)
 
     monkeypatch.setattr(torch.Tensor, "backward", checked)

@@ -68,6 +68,18 @@ FAULTS = (
         (Edit("models.attention:Blocks.scores", "triu_(1)", "triu_(2)"),),
     ),
     Fault(
+        0,
+        "Threads add a gradient in the order in which they come",
+        fails("unit/models/test_packed.py", "test_the_order_of_threads_cannot_change_a_gradient"),
+        (
+            Edit(
+                "models.backbone:Backbone.hidden_at",
+                "torch.nn.functional.embedding(positions, states)",
+                "states[positions]",
+            ),
+        ),
+    ),
+    Fault(
         16,
         "Every micro-batch has its own denominator",
         WEIGHTS,

@@ -129,6 +129,15 @@ def test_the_cut_into_tiles_does_not_change_the_result(
     assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
 
 
+def test_the_order_of_threads_cannot_change_a_gradient(tiny_policy: Callable[..., Policy], in_any_order: Any) -> None:
+    """The last token of a prompt predicts the first of every completion: their gradients meet there."""
+    policy, batch = tiny_policy(), pack(ragged())
+    assert len(torch.unique(batch.head_positions)) < len(batch.head_positions)
+    states = policy.completion_states(batch)
+    assert in_any_order(states.sum()) == set()
+    assert in_any_order(states[torch.tensor([0, 0])].sum()) == {"IndexBackward0"}  # it would be seen
+
+
 def test_tiles_cover_every_row_once_and_are_few() -> None:
     for length in (1, 47, 48, 49, 400, 5000):
         tiles = list(attention.Blocks(torch.zeros(1, length, dtype=torch.long), None).tiles())
