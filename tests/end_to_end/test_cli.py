@@ -26,6 +26,7 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.main import app, main
 from groupwise.cli.second import show_second
 from groupwise.rollout.held_out import HeldOutCheck, Rejected
+from groupwise.trainers.report import StepReport
 
 ROOT = Path(__file__).parents[2]
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
@@ -784,3 +785,12 @@ def test_runs_lists_the_others_when_one_is_broken(copy: Path) -> None:
     out = succeed("runs", copy.parent)
     assert "finished" in out
     assert "broken" in out
+
+
+def test_a_step_says_how_many_scores_lie_beyond_their_clip() -> None:
+    numbers = dict.fromkeys(StepReport._fields, 1)
+    parts = {"part/accuracy/mean": 0.5, "part/helpful/mean": 0.7, "part/harmless/mean": 0.2}
+    cuts = {"measure/cut/helpful/mean": 0.43, "measure/cut/harmless/mean": 0.0}
+    line = cli_train.step_line(StepReport(**{**numbers, "parts": parts | cuts}))
+    assert "helpful +0.700  43% of helpful beyond its clip" in line
+    assert "harmless beyond" not in line

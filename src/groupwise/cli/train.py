@@ -110,6 +110,8 @@ def _extras(report: StepReport) -> str:
     names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
     found = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
     found = [one for one in found if not one.endswith(("+0.000", "-0.000"))]
+    cuts = {name: report.parts.get(f"measure/cut/{name}/mean", 0) for name in sorted(names)}
+    found += [f"{share:.0%} of {name} beyond its clip" for name, share in cuts.items() if share]
     found += [f"{n:.0f} {name}" for name, n in report.parts.items() if name.startswith("disagreement/") and n]
     if report.refilled_groups:
         found.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")

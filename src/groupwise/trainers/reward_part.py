@@ -63,7 +63,8 @@ def _counts(config: RewardModelPartConfig, scored: ScoredGroup, verdict: Verdict
 
 
 def _earned(verdict: Verdict, name: str, score: float | None, config: RewardModelPartConfig) -> Verdict:
-    measures = {} if score is None else {name: score}
+    # scores at the bound are told apart no more: how many there are is shown
+    measures = {} if score is None else {name: score, f"cut/{name}": float(abs(score) > config.clip)}
     part = config.weight * (-config.clip if score is None else min(max(score, -config.clip), config.clip))
     return replace(verdict, parts={**verdict.parts, name: part}, measures={**verdict.measures, **measures})
 

@@ -102,11 +102,12 @@ def test_the_part_is_weight_times_the_clipped_score(policy: Policy, models: dict
         assert after.group is before.group
         for completion, verdict in list(zip(before.group.completions, after.verdicts, strict=True))[:-1]:
             expected = score(models["helpful"], before.group.prompt.text, completion.text)
-            assert verdict.measures == {"m": 0.5, "helpful": pytest.approx(expected, abs=1e-5)}
+            is_cut = float(abs(expected) > 8)
+            assert verdict.measures == {"m": 0.5, "helpful": pytest.approx(expected, abs=1e-5), "cut/helpful": is_cut}
             part = 0.5 * min(max(expected, -8.0), 8.0)
             assert verdict.parts == {"accuracy": 1.0, "helpful": pytest.approx(part, abs=1e-5)}
             assert verdict.reward == pytest.approx(1 + part, abs=1e-5)
-            clipped += abs(expected) > 8
+            clipped += is_cut
         assert after.verdicts[-1] is before.verdicts[-1]  # the verifier failed: still no reward
     assert 0 < clipped < 5
 
@@ -153,7 +154,8 @@ def test_two_models_each_see_and_earn_their_own(policy: Policy, models: dict[str
     for verdict, text, answer in zip(found.verdicts, TEXTS[:2], ["4", "five"], strict=False):
         helpful = score(models["helpful"], "2+2=\n", answer)
         harmless = score(models["harmless"], "2+2=\n<think>", text)
-        assert verdict.measures == pytest.approx({"m": 0.5, "helpful": helpful, "harmless": harmless}, abs=1e-5)
+        measures = {"m": 0.5, "helpful": helpful, "cut/helpful": 0, "harmless": harmless, "cut/harmless": 0}
+        assert verdict.measures == pytest.approx(measures, abs=1e-5)
         assert verdict.reward == pytest.approx(1 + helpful + 0.1 * harmless, abs=1e-5)
         assert list(verdict.parts) == ["accuracy", "helpful", "harmless"]
     assert list(turned.verdicts[0].parts) == ["accuracy", "harmless", "helpful"]
@@ -249,7 +251,8 @@ def test_a_step_trains_on_the_scores(
             expected = {name: score(models[name], prompt, completion.text) for name in weights if has_end}
             clipped = {name: min(max(expected.get(name, -5.0), -5.0), 5.0) for name in weights}
             rewards.append(sum(weights[name] * clipped[name] for name in weights))
-            assert verdict.measures == pytest.approx(expected, abs=1e-4)
+            cuts = {f"cut/{name}": float(abs(one) > 5) for name, one in expected.items()}
+            assert verdict.measures == pytest.approx(expected | cuts, abs=1e-4)
             assert verdict.reward == pytest.approx(rewards[-1], abs=1e-4)
         if kind is GrpoRecipe:
             assert found.advantages == pytest.approx(np.subtract(rewards, np.mean(rewards)), abs=1e-4)
