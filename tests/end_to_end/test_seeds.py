@@ -47,10 +47,17 @@ def command(recipe: Path, folder: Path, *more: str) -> list[str]:
     return ["pipeline", str(recipe), "--seeds", "2", "--set", f"pipeline.directory={json.dumps(str(folder))}", *more]
 
 
-def test_seeds_at_one_time_make_what_seeds_in_turn_make(recipe: Path, tmp_path: Path) -> None:
+def test_more_jobs_than_seeds_are_refused(recipe: Path, tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, command(recipe, tmp_path, "--jobs", "3"))
+    assert str(refused.exception) == "--jobs 3 with --seeds 2: allowed are at most as many jobs as seeds"
+
+
+def test_seeds_at_one_time_make_what_seeds_in_turn_make(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_turn = CliRunner().invoke(app, command(recipe, tmp_path / "turn"))  # on one thread, as all tests
-    together = ("--jobs", str(max(2, os.cpu_count() or 1)))  # one thread each
-    done = CliRunner().invoke(app, command(recipe, tmp_path / "once", *together))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)  # one thread each
+    done = CliRunner().invoke(app, command(recipe, tmp_path / "once", "--jobs", "2"))
     assert (in_turn.exit_code, done.exit_code) == (0, 0), in_turn.output + done.output
     for seed in (0, 1):
         places = [tmp_path / folder / f"seed-{seed}" / "stages" / "zero" for folder in ("turn", "once")]

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from groupwise.cli.seeds import run_at_once
 from groupwise.cli.train import train_with_display
+from groupwise.errors import ConfigError
 from groupwise.evaluation.pipeline_report import write_pipeline_report
 from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.models.policy import quiet_transformers
@@ -44,6 +45,10 @@ class PipelineRequest:
 
 def run(request: PipelineRequest, console: Console) -> None:
     """Run a pipeline with one seed or several, or say what would run."""
+    if request.jobs > request.seeds:
+        raise ConfigError(
+            f"--jobs {request.jobs} with --seeds {request.seeds}: at most as many jobs as seeds are allowed"
+        )
     quiet_transformers()
     recipe, stages = load_pipeline(request.file, request.overrides)
     if request.seeds == 1:
