@@ -49,7 +49,7 @@ def command(recipe: Path, folder: Path, *more: str) -> list[str]:
 
 def test_more_jobs_than_seeds_are_refused(recipe: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, command(recipe, tmp_path, "--jobs", "3"))
-    assert str(refused.exception) == "--jobs 3 with --seeds 2: allowed are at most as many jobs as seeds"
+    assert str(refused.exception) == "--jobs 3 with --seeds 2: at most as many jobs as seeds are allowed"
 
 
 def test_seeds_at_one_time_make_what_seeds_in_turn_make(
