@@ -255,6 +255,18 @@ def test_eval_of_a_run_takes_the_task_of_the_run_and_compares_with_another(train
     assert re.search(r"paired difference to base: [+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", out)
 
 
+def test_a_run_is_no_checkpoint_and_its_checkpoints_are_named(trained: Trained) -> None:
+    newest = trained.path / "checkpoints" / "step-000003"
+    for words in (
+        ("eval", trained.path),
+        ("eval", newest, "--against", trained.path),
+        ("sample", trained.path, "1 + 1"),
+    ):
+        sentence = refuse(*words)
+        assert f"{trained.path} is a run, not a checkpoint: name one of " in sentence
+        assert str(newest) in sentence
+
+
 def test_eval_takes_phrases_and_a_second_verifier() -> None:
     phrase = ("--set", 'behaviour.patterns.checks.en=["="]')
     result = json.loads(succeed("eval", "base", "--task", "arithmetic", "--second", "math", "--json", *phrase, *EVAL))

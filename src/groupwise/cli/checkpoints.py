@@ -37,12 +37,24 @@ class Context:
     behaviour: BehaviourConfig
 
 
+def refuse_run(path: str) -> None:
+    """A run has several checkpoints, and which one is meant makes a difference.
+
+    Raises:
+        ConfigError: the path is a run directory; names its checkpoints.
+    """
+    if found := sorted((Path(path) / "checkpoints").glob("*/config.json")):
+        names = ", ".join(str(config.parent) for config in found)
+        raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
+
+
 def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], overrides: Sequence[str] = ()) -> Context:
     """The run's own task, verifier and sampling, changed by what the command line says.
 
     Raises:
-        ConfigError: no task is named and the checkpoint lies in no run, or a name or value is unknown.
+        ConfigError: no task is named and the checkpoint lies in no run, it is a run, or a name or value is unknown.
     """
+    refuse_run(checkpoint)
     config = Path(checkpoint).resolve().parent.parent / "config.toml"
     run: dict[str, Any] = read_toml(config) if config.exists() else {}
     if task is not None and task not in TASKS:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.cli.checkpoints import Context, context_of
+from groupwise.cli.checkpoints import Context, context_of, refuse_run
 from groupwise.cli.second import show_second
 from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import Patterns, patterns_of
@@ -54,6 +54,8 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     context = context_of(request.checkpoint, request.task, request.sampling, request.overrides)
     patterns = patterns_of(context.behaviour)
     names = [request.checkpoint, *([request.against] if request.against else [])]
+    if request.against:
+        refuse_run(request.against)
     with open_second(request.second, context.task, context.verifier) as second:
         with console.status("sampling and verifying") if not as_json else nullcontext():
             evaluations = {name: _evaluate(name, request, context) for name in names}

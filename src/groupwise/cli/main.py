@@ -4,6 +4,7 @@ Heavy imports stand inside the commands, so that `--help` and mistakes in a reci
 """
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -419,7 +420,8 @@ def new_model(
 
 
 def main() -> None:
-    """Entry point: a mistake a user can mend is one sentence on stderr and exit code 2."""
+    """Entry point: a mistake a user can mend is one sentence on stderr and exit code 2; a warning is one sentence."""
+    warnings.formatwarning = lambda message, *_, **__: f"groupwise: {message}\n"
     try:
         app()
     except GroupwiseError as error:

@@ -1,7 +1,10 @@
 """A policy: a transformers causal language model, its tokenizer, and the packed forward that all stages share."""
 
 import logging
+import timeit
+import warnings
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -20,6 +23,8 @@ from groupwise.models.packed import Pack, Sequences, pack
 
 SHIPPED = "base"
 """The model path that means the base model inside the package."""
+SLOW = 1.5
+"""A processor that takes so many times as long for a product in bf16 as in fp32 has no instructions for it."""
 
 
 class ModelConfig(Section):
@@ -30,7 +35,8 @@ class ModelConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32."""
+    """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32.
+    `bfloat16` is for GPUs and for processors with instructions for it; where it is slower, a warning says so."""
     num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch. Sums may round differently with another number."""
 
@@ -133,10 +139,31 @@ def to_device(model: PreTrainedModel, config: ModelConfig) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
     device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and config.compute_dtype == "bfloat16":
+        _warn_if_slow(bfloat16_cost())
     _refuse_unsupported(model)
     model.set_attn_implementation(attention.NAME)
     model.to(device)  # type: ignore[arg-type]
     model.eval()
+
+
+def _warn_if_slow(times: float) -> None:
+    if times > SLOW:
+        warnings.warn(
+            f"compute_dtype = bfloat16: on this processor a matrix product takes {times:.1f} times as long as in "
+            "float32; model.compute_dtype = float32 is faster here",
+            stacklevel=2,
+        )
+
+
+@cache
+def bfloat16_cost() -> float:
+    """How many times as long as in fp32 a matrix product takes in bf16 on this processor; the best of three of each."""
+    seconds = []
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = torch.ones(256, 256, dtype=dtype)
+        seconds.append(min(timeit.repeat(partial(torch.mm, matrix, matrix), repeat=3, number=1)))
+    return seconds[1] / seconds[0]
 
 
 def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:

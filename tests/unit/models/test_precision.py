@@ -1,0 +1,33 @@
+"""A precision that this processor is slow at is said, and only then."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from groupwise.models import policy as module
+from groupwise.models.policy import Policy, bfloat16_cost
+
+
+def test_a_processor_that_is_slow_at_bfloat16_is_named(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "bfloat16_cost", lambda: 15.04)
+    with pytest.warns(
+        UserWarning, match=r"bfloat16: .* 15\.0 times as long .* model\.compute_dtype = float32 is faster"
+    ):
+        tiny_policy(compute_dtype="bfloat16")
+
+
+@pytest.mark.parametrize(("dtype", "cost"), [("bfloat16", 0.5), ("bfloat16", 1.4), ("float32", 15.0)])
+def test_nothing_is_said_where_it_is_fast_or_not_asked_for(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, dtype: str, cost: float
+) -> None:
+    monkeypatch.setattr(module, "bfloat16_cost", lambda: cost)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tiny_policy(compute_dtype=dtype)
+
+
+def test_the_cost_is_a_ratio_of_times() -> None:
+    assert 0.01 < bfloat16_cost() < 1000
