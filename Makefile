@@ -37,7 +37,7 @@ demo: venv ## teach the shipped base model arithmetic (about two minutes), evalu
 	$(BIN)/groupwise train recipes/arithmetic.toml --restart
 	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
 
-r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report
+r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 minutes)
 	$(BIN)/groupwise pipeline recipes/r1.toml
 
 bench: venv ## time one GRPO step against TRL (installs it)
