@@ -15,8 +15,9 @@ venv: .venv/installed ## create .venv with the pinned versions; again only when 
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	touch $@
 
+# not reordered: the modules that take longest stand in the first folders, so no process is left alone with one at the end
 test: venv ## the fast tests and the examples in docstrings (CPU, no network)
-	$(BIN)/python -m pytest -n auto --dist loadscope --doctest-modules tests src
+	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules tests src
 
 lint: venv ## lint, format and types, all without changing a file
 	$(BIN)/ruff check .
