@@ -421,7 +421,7 @@ def new_model(
 
 def main() -> None:
     """Entry point: a mistake a user can mend is one sentence on stderr and exit code 2; a warning is one sentence."""
-    warnings.formatwarning = lambda message, *_, **__: f"groupwise: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # also those of libraries
     try:
         app()
     except GroupwiseError as error:
