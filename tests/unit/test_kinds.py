@@ -83,7 +83,7 @@ def test_a_file_is_looked_for_beside_the_recipe(tmp_path: Path, own: Path, monke
 @pytest.mark.parametrize(
     ("tables", "says"),
     [
-        ({"shape": {"kind": "circl"}}, "shape = {'kind': 'circl'}: there is no shape 'circl'; did you mean 'circle'?"),
+        ({"shape": {"kind": "circl"}}, "shape: there is no shape 'circl'; did you mean 'circle'?"),
         (
             {"shape": {"kind": "circle", "side": 1}},
             "shape.side: a setting without effect: square reads it, circle does",
