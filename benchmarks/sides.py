@@ -61,7 +61,7 @@ class Ours:
             loss=LossConfig(aggregation="constant"),
             optimizer=OptimizerConfig(lr=LR, betas=BETAS, max_grad_norm=1.0),
         )
-        self.optimizer = Optimizer(self.policy.model, self.recipe.optimizer, num_steps=1000)
+        self.optimizer = Optimizer(self.policy.trainable(), self.recipe.optimizer, num_steps=1000)
 
     def step(self, step: int) -> StepTime:
         """Run and time one step; raises when it did not do what was planned."""

@@ -35,23 +35,23 @@ FAULTS = (
         OTHER_WEIGHTS,
         (
             Edit(
-                "models.checkpoint:save_checkpoint",
-                "policy.model.save_pretrained(directory)",
-                "policy.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
-                "for name, weight in policy.model.state_dict().items()})",
+                "models.backbone:Backbone.save",
+                "self.model.save_pretrained(directory)",
+                "self.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
+                "for name, weight in self.model.state_dict().items()})",
             ),
         ),
     ),
     Fault(
         5,
         "A checkpoint lacks some of the weights",
-        stops("models.policy:damaged", "are missing or of another shape", ModelError, resume),
+        stops("models.loading:damaged", "are missing or of another shape", ModelError, resume),
         (
             Edit(
-                "models.checkpoint:save_checkpoint",
-                "policy.model.save_pretrained(directory)",
-                "policy.model.save_pretrained(directory, state_dict={name: weight "
-                "for name, weight in policy.model.state_dict().items() if 'mlp' not in name})",
+                "models.backbone:Backbone.save",
+                "self.model.save_pretrained(directory)",
+                "self.model.save_pretrained(directory, state_dict={name: weight "
+                "for name, weight in self.model.state_dict().items() if 'mlp' not in name})",
             ),
         ),
     ),

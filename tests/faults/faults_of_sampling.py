@@ -1,7 +1,5 @@
 """Faults between the prompt and the completion."""
 
-import copy
-import dataclasses
 from typing import Any
 
 import pytest
@@ -22,7 +20,7 @@ def stale_sampler(lab: Lab, patch: pytest.MonkeyPatch) -> None:
 
     def collect(policy: Any, *arguments: Any, **options: Any) -> Any:
         if not kept:
-            kept.append(dataclasses.replace(policy, model=copy.deepcopy(policy.model)))
+            kept.append(policy.copy())
         return real(kept[0], *arguments, **options)
 
     patch.setattr(grpo, "collect", collect)
@@ -45,7 +43,7 @@ FAULTS = (
         1,
         "The trainer scores at temperature 1 what was drawn at another",
         DISAGREE,
-        (Edit("training.update:_Update.backward", "packed.targets, self.temperature", "packed.targets, 1.0"),),
+        (Edit("training.update:_Update.backward", "micro.packed, self.temperature", "micro.packed, 1.0"),),
     ),
     Fault(
         2,

@@ -9,7 +9,9 @@ LOSSES = "unit/training/test_losses_through_the_model.py"
 OPTIMIZER = "unit/training/test_optimizer.py"
 WEIGHTS = stops("training.invariants:check_weights", "the weights of an update's tokens sum to")
 FORWARD = stops(
-    "models.policy:_check_forward", "the packed forward differs from transformers' eager forward", UnsupportedModelError
+    "models.checks:compare_with_eager",
+    "the packed forward differs from transformers' eager forward",
+    UnsupportedModelError,
 )
 SLOW_LOOPS = fails(
     "unit/training/test_update.py",
@@ -73,9 +75,9 @@ FAULTS = (
         fails("unit/models/test_packed.py", "test_the_order_of_threads_cannot_change_a_gradient"),
         (
             Edit(
-                "models.backbone:Backbone.hidden_at",
-                "torch.nn.functional.embedding(positions, states)",
-                "states[positions]",
+                "models.backbone:states_at",
+                "nn.functional.embedding(positions, out.last_hidden_state[0])",
+                "out.last_hidden_state[0][positions]",
             ),
         ),
     ),

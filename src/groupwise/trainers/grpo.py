@@ -126,7 +126,7 @@ def grpo_step(
 def grpo_learner(recipe: GrpoRecipe, policy: Policy) -> Learner:
     """The optimizer and the step of a GRPO run."""
     reference, reward_models = load_reference(recipe), load_reward_models(recipe.reward_models, recipe.model)
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
 
     def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
         return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare, reward_models)

@@ -146,7 +146,7 @@ def with_critic(
     groups = [one.group for one in scored]
     values = per_token(
         groups,
-        lambda packed: critic.values(packed, policy.completion_states(packed)),
+        lambda packed: critic.values(packed, policy.completion_states(packed) if critic.shares_backbone else None),
         recipe.loss.tokens_per_micro_batch,
         policy.device,
     )
@@ -195,7 +195,9 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy) -> Learner:
     """The optimizer, the step and the critic of a PPO run."""
     reference, reward_models = load_reference(recipe), load_reward_models(recipe.reward_models, recipe.model)
     critic = Critic(policy, load_policy(recipe.model) if recipe.critic.backbone == "own" else None)
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps, critic, recipe.critic.lr)
+    optimizer = Optimizer(
+        policy.trainable(), recipe.optimizer, recipe.run.num_steps, critic.trainable(), recipe.critic.lr
+    )
 
     def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
         return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe, reward_models)
