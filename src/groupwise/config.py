@@ -1,8 +1,9 @@
 """Recipes: TOML files read into frozen pydantic models, strictly.
 
 The models themselves stand beside the component that reads them (a task's dials in the task, the optimizer's in
-`training`); this file only knows how to read, override, check and write them. An unknown key is an error that names
-the nearest known one; a wrong value is an error that names the key, the value and what is allowed.
+`training`); this file only knows how to read, compose, override, check and write them. An unknown key is an error that
+names the nearest known one; a wrong value is an error that names the key, the value and what is allowed; a value that
+no part of this recipe reads is an error too.
 """
 
 import difflib
@@ -10,13 +11,34 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
+
+EXTENDS = "extends"
+"""Key of a recipe: the recipes that it builds on."""
+FOLDER = "folder"
+"""Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIf:
+    """Marks a field that is read under a condition only: another value than its default is an error elsewhere.
+
+    class Loss(Section):
+        kl_coef: float = 0.0
+        kl_estimator: Annotated[str, ReadIf(lambda loss: loss.kl_coef > 0, "kl_coef > 0")] = "k3"
+    """
+
+    holds: Callable[[Any], bool]
+    """Whether the section reads the field."""
+    when: str
+    """The condition in words, for the error and the reference of all keys."""
 
 
 class Section(BaseModel):
@@ -24,13 +46,23 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
 
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        """No key is set that nothing reads."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            for mark in field.metadata:
+                if isinstance(mark, ReadIf) and value != field.get_default() and not mark.holds(self):
+                    raise ValueError(f"{name} = {value!r} has no effect here: it is read only with {mark.when}")
+        return self
+
 
 SectionT = TypeVar("SectionT", bound=Section)
 
 
 def load(model: type[SectionT], path: Path, overrides: Sequence[str] = ()) -> SectionT:
-    """Read a recipe file, apply `a.b=c` overrides and check the result."""
-    return parse(model, read_toml(path), overrides, source=str(path))
+    """Read a recipe file with what it extends, apply `a.b=c` overrides and check the result."""
+    return parse(model, read_recipe(path), overrides, source=str(path), folder=path.parent)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -43,21 +75,64 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 
+def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The file's tables over those of the recipes it `extends`, which stand relative to it; later ones count more.
+
+    Raises:
+        ConfigError: a file cannot be read, or a recipe extends itself.
+    """
+    chain = (*above, path.resolve())
+    if path.resolve() in above:
+        raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
+    own = read_toml(path)
+    names = own.pop(EXTENDS, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
+    found: dict[str, Any] = {}
+    for name in names:
+        found = merged(found, read_recipe(path.parent / name, chain))
+    return merged(found, own)
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables, the second over the first; a table of another `kind` replaces the one below it as a whole."""
+    found = dict(below)
+    for key, value in above.items():
+        mine = found.get(key)
+        if isinstance(mine, Mapping) and isinstance(value, Mapping):
+            same = value.get("kind", mine.get("kind")) == mine.get("kind", value.get("kind"))
+            found[key] = merged(mine, value) if same else value
+        else:
+            found[key] = value
+    return found
+
+
 def parse(
-    model: type[SectionT], data: Mapping[str, Any], overrides: Sequence[str] = (), source: str = "recipe"
+    model: type[SectionT],
+    data: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    source: str = "recipe",
+    folder: Path | None = None,
 ) -> SectionT:
     """Check nested dictionaries against a model.
+
+    Args:
+        model: what they must be.
+        data: the tables of a recipe.
+        overrides: `a.b=c` each, over the tables.
+        source: what an error calls the recipe.
+        folder: where the recipe stands; files that it names are looked for there first.
 
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
-    merged = json.loads(json.dumps(data, default=str))
+    tables = json.loads(json.dumps(data, default=str))
     for override in overrides:
-        _apply_override(merged, override)
+        _apply_override(tables, override)
     try:
-        return model.model_validate(merged)
+        return model.model_validate(tables, context={FOLDER: folder})
     except ValidationError as error:
-        faults = "\n".join(f"  {_explain(fault, model)}" for fault in error.errors())
+        faults = "\n".join(f"  {_explain(fault, model, tables)}" for fault in error.errors())
         raise ConfigError(f"{source} cannot be used:\n{faults}") from None
 
 
@@ -81,54 +156,92 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _explain(fault: Any, model: type[BaseModel]) -> str:
+def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any]) -> str:
     path = [str(part) for part in fault["loc"]]
-    dotted = ".".join(_without_tags(model, path))
+    dotted = ".".join(_walk(model, tables, path)[0])
     if fault["type"] != "extra_forbidden":
         found = "" if isinstance(fault["input"], Mapping) else f" = {fault['input']!r}"
         return f"{dotted or 'recipe'}{found}: {fault['msg'].removeprefix('Value error, ')}"
-    known = _keys_at(model, path[:-1])
+    elsewhere = _other_kinds(model, tables, path)
+    if elsewhere:
+        return f"{dotted}: {elsewhere}"
+    known = sorted({name for section in _walk(model, tables, path[:-1])[1] for name in section.model_fields})
     nearest = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
-    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(sorted(known))}"
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(known)}"
     return f"{dotted}: unknown key; {hint}"
 
 
-def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """Field names of the section at a path of an error location."""
-    return sorted({name for section in _walk(model, path)[1] for name in section.model_fields})
+def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str]) -> str:
+    """What is said of a key that this section does not read and one of another kind does; empty where none does."""
+    *above, key = path
+    if not above:
+        return ""
+    for section in _walk(model, tables, above[:-1])[1]:
+        field = section.model_fields.get(above[-1])
+        for kinds in field.metadata if field else ():
+            if isinstance(kinds, _ChosenByKind) and (readers := kinds.kinds_with(key)):
+                kind = kinds.kind_of(_value_at(tables, above))
+                reads = "reads" if len(readers) == 1 else "read"
+                return f"a setting without effect: {', '.join(readers)} {reads} it, {kind} does not"
+    return ""
 
 
-def _without_tags(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """An error's location as the user writes it."""
-    return _walk(model, path)[0]
+@typing.runtime_checkable
+class _ChosenByKind(typing.Protocol):
+    """Mark of a field whose section is read by the class of its kind (`kinds.Kinds`)."""
+
+    def kind_of(self, value: Any) -> str | None: ...
+
+    def settings(self, kind: str) -> type[BaseModel]: ...
+
+    def kinds_with(self, key: str) -> list[str]: ...
 
 
-def _walk(model: type[BaseModel], path: Sequence[str]) -> tuple[list[str], list[type[BaseModel]]]:
+def _value_at(tables: Any, path: Sequence[str]) -> Any:
+    for part in path:
+        tables = tables.get(part) if isinstance(tables, Mapping) else None
+    return tables
+
+
+def _walk(model: type[BaseModel], tables: Any, path: Sequence[str]) -> tuple[list[str], list[type[BaseModel]]]:
     """The keys of an error's location, and the sections at its end.
 
     The location also holds the names that chose members of unions; they are no keys. In a table of sections, such as
     `parts.NAME`, the user's own name is a key, whatever it is.
     """
     kept: list[str] = []
-    models, is_own_name = [model], False
+    models, inner = [model], list[Any]()
     for part in path:
-        is_union = len(models) > 1 and not is_own_name
-        chosen = [m for m in models if _tag_matches(m, part)] if is_union else []
-        if not chosen:
-            kept.append(part)
-        known = [] if chosen or is_own_name else [m for m in models if part in m.model_fields]
-        fields = [m.model_fields[part] for m in known]
-        models = [sub for field in fields for sub in _models_in(field.annotation)] if fields else chosen or models
-        is_own_name = any(typing.get_origin(field.annotation) is dict for field in fields)
+        chosen = [m for m in models if _tag_matches(m, part)] if len(models) > 1 and not inner else []
+        if chosen:
+            models = chosen
+            continue
+        kept.append(part)
+        value = _value_at(tables, kept)
+        if inner:  # a name of the user's own
+            models, inner = [sub for one in inner for sub in _models_in(one, (), value)], []
+            continue
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        inner = [typing.get_args(f.annotation)[1] for f in fields if typing.get_origin(f.annotation) is dict]
+        models = [sub for f in fields for sub in _models_in(f.annotation, f.metadata, value)] if fields else models
     return kept, models
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def _models_in(annotation: Any, metadata: Sequence[Any], value: Any) -> Iterator[type[BaseModel]]:
+    """The sections that a field of this type may hold, given what it holds."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation, *metadata = typing.get_args(annotation)
+    if chosen := next((mark for mark in metadata if isinstance(mark, _ChosenByKind)), None):
+        try:
+            yield chosen.settings(str(chosen.kind_of(value)))
+            return
+        except ConfigError:
+            pass  # an unknown kind is a fault of its own
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, dict):
-        return [found for argument in typing.get_args(annotation) for found in _models_in(argument)]
-    return []
+        yield annotation
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType, dict):
+        for argument in typing.get_args(annotation):
+            yield from _models_in(argument, (), value)
 
 
 def _tag_matches(model: type[BaseModel], tag: str) -> bool:

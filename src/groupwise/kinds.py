@@ -1,0 +1,253 @@
+"""Parts of a recipe that are chosen by name: `kind = "math"`, or somebody's own Python.
+
+    [verifier]
+    kind = "math"                     # built in
+    kind = "rewards.py:reward"        # a file of the user's; beside the recipe, or in the working directory
+    kind = "my_package.rewards:exact" # an importable module
+    kind = "exact"                    # a name that an installed package registers (entry point)
+
+An implementation owns its settings: it is a `KindSection` itself (a formula with dials), or a class whose attribute
+`Config` is one. `Annotated[Base, KINDS]` makes a recipe's field of them: the section is read by the class of its kind,
+so a key that another kind reads is refused by name.
+"""
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, SerializationInfo, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
+
+from groupwise.config import FOLDER, Section
+from groupwise.errors import ConfigError, GroupwiseError
+
+
+class KindSection(Section):
+    """A section that is chosen by its kind."""
+
+    kind: str
+    """Which one: a built-in name, `file.py:name`, `package.module:name`, or a name of an installed package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody's own Python stands: `file.py:name`."""
+
+    file: Path
+    name: str
+
+    @classmethod
+    def of(cls, kind: str) -> "Place | None":
+        """The place that a kind names; None where it names none."""
+        file, separator, name = kind.rpartition(":")
+        return cls(Path(file), name) if separator and file.endswith(".py") else None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.name}"
+
+    def definition(self) -> ast.stmt | None:
+        """The statement that makes the name, read without running the file; None where that cannot be seen.
+
+        Raises:
+            ConfigError: the file is not there or is no Python.
+        """
+        for statement in reversed(_parsed(self.file).body):
+            if self.name in _names(statement):
+                return statement
+        return None
+
+    def load(self) -> Any:
+        """The object, after running the file in this process.
+
+        Raises:
+            ConfigError: the file cannot be run, or has no such name; says which it has.
+        """
+        _parsed(self.file)  # says what is wrong with it before it runs
+        module = _run(self.file.resolve())
+        if not hasattr(module, self.name):
+            raise ConfigError(f"{self.file} has no {self.name!r}; {_offered(module, self.name)}")
+        return getattr(module, self.name)
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {file} (it is looked for beside the recipe, then here)") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{file} is no readable Python: {error}") from None
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in statement.names}
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+@cache
+def _run(file: Path) -> ModuleType:
+    name = f"groupwise_user_{file.stem}_{abs(hash(file)):x}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None, file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except GroupwiseError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _offered(module: ModuleType, name: str) -> str:
+    own = [
+        n for n, x in vars(module).items() if not n.startswith("_") and getattr(x, "__module__", "") == module.__name__
+    ]
+    nearest = difflib.get_close_matches(name, own, n=1)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(own) or 'nothing of its own'}"
+
+
+class Kinds:
+    """The implementations of one part by name. Nothing is imported before it is chosen."""
+
+    def __init__(
+        self,
+        what: str,
+        table: Mapping[str, str],
+        default: str | None = None,
+        adopt: Callable[[Place], Any] | None = None,
+    ) -> None:
+        """Name the part.
+
+        Args:
+            what: the part in words, as in `there is no verifier 'x'`; its entry points are in `groupwise.<what>`.
+            table: `package.module:name` of every built-in implementation.
+            default: the kind of a section that names none; None: it must name one.
+            adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
+                it is.
+        """
+        self.what, self.table, self.default = what, dict(table), default
+        self._adopt = adopt or Place.load
+        self.group = "groupwise." + what.replace(" ", "_")
+
+    def find(self, kind: str) -> Any:
+        """The implementation of a kind.
+
+        Raises:
+            ConfigError: there is none; names the nearest, or what is wrong with the user's file.
+        """
+        if kind in self.table:
+            return _imported(self.table[kind])
+        if place := Place.of(kind):
+            return self._checked(kind, self._adopt(place))
+        if registered := {point.name: point for point in entry_points(group=self.group)}.get(kind):
+            return self._checked(kind, registered.load())
+        if ":" in kind:
+            try:
+                return self._checked(kind, _imported(kind))
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(f"the {self.what} {kind!r} cannot be imported: {error}") from None
+        raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
+
+    def _checked(self, kind: str, found: Any) -> Any:
+        if not (isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))):
+            raise ConfigError(
+                f"{kind} is no {self.what}: allowed is a class that is a KindSection or has one as its attribute Config"
+            )
+        return found
+
+    def _known(self, kind: str) -> str:
+        nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
+
+    def settings(self, kind: str) -> type[KindSection]:
+        """The class of a kind's settings."""
+        found = self.find(kind)
+        settings: type[KindSection] = found if issubclass(found, KindSection) else found.Config
+        return settings
+
+    def kind_of(self, value: Any) -> str | None:
+        """The kind that a section of a recipe names, written as a table or as the name alone."""
+        kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", value)
+        return kind if isinstance(kind, str) else None
+
+    def kinds_with(self, key: str) -> list[str]:
+        """Built-in kinds that read a key."""
+        return [kind for kind in self.table if key in self.settings(kind).model_fields]
+
+    def read(self, value: Any, folder: Path | None = None) -> KindSection:
+        """A section from a table, or from the name of a kind alone.
+
+        Raises:
+            ConfigError: there is no such kind.
+            ValidationError: a value cannot be used.
+        """
+        if isinstance(value, KindSection):
+            return value
+        kind = self.kind_of(value)
+        if kind is None or not isinstance(value, Mapping | str):
+            raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
+        kind = beside(kind, folder)
+        table = {**(value if isinstance(value, Mapping) else {}), "kind": kind}
+        return self.settings(kind).model_validate(table, context={FOLDER: folder})
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: Any, info: ValidationInfo) -> KindSection:
+            try:
+                return self.read(value, (info.context or {}).get(FOLDER))
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+
+        def dump(section: KindSection, info: SerializationInfo) -> dict[str, Any]:
+            return section.model_dump(mode=info.mode, exclude_none=info.exclude_none)
+
+        return core_schema.with_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(dump, info_arg=True)
+        )
+
+
+@cache
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def beside(path: str, folder: Path | None) -> str:
+    """A relative path of a recipe: the file beside the recipe where there is one, else as in the working directory.
+
+    `path` may be `file.py:name`, of which the file counts.
+
+    Raises:
+        ConfigError: both are there and differ.
+    """
+    place = Place.of(path)
+    file = place.file if place else Path(path)
+    if folder is None or file.is_absolute() or (place is None and ":" in path):
+        return path
+    near = folder / file
+    if not near.exists() or near.resolve() == file.resolve():
+        return path
+    if file.exists():
+        raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
+    return f"{near}:{place.name}" if place else str(near)
+
+
+def source_file(implementation: Any) -> Path | None:
+    """The file in which an implementation is written."""
+    found = inspect.getsourcefile(implementation)
+    return Path(found) if found else None
