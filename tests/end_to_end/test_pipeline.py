@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from groupwise.cli.main import app
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
 

@@ -21,7 +21,8 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, run_rl

@@ -18,7 +18,8 @@ from tokenizers.processors import TemplateProcessing
 from groupwise.config import parse
 from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import run_rl

@@ -18,7 +18,9 @@ from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.metrics import METRICS, show
 from groupwise.evaluation.metrics import summary as measured
-from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import quiet_transformers
+from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import Evaluation, evaluate
 from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second

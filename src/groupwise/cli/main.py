@@ -405,7 +405,8 @@ def new_model(
     """
     from groupwise.config import parse
     from groupwise.models.checkpoint import save_checkpoint
-    from groupwise.models.policy import NewModel, new_policy, quiet_transformers
+    from groupwise.models.loading import quiet_transformers
+    from groupwise.models.new_model import NewModel, new_policy
     from groupwise.models.tokenizers import byte_tokenizer
     from groupwise.runs.atomic import refuse_to_replace
 
@@ -415,8 +416,8 @@ def new_model(
     more = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
     policy = new_policy(parse(NewModel, {**shape, **more}, source="new-model"), byte_tokenizer())
     save_checkpoint(directory, policy)
-    count = sum(parameter.numel() for parameter in policy.model.parameters())
-    console.print(f"{directory}: {architecture} with {count:,} random parameters and a byte tokenizer")
+    kind = f"{architecture} with {policy.num_parameters:,} random parameters"
+    console.print(f"{directory}: {kind} and a byte tokenizer")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from groupwise.config import dump_toml
 from groupwise.errors import CheckpointError, GroupwiseError
-from groupwise.models.policy import resolve
+from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
 from groupwise.pipeline.cost import timed
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash

@@ -16,7 +16,7 @@ from pydantic import Field
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.backbone import Backbone
-from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint, weight_fingerprint
+from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.critic import Critic
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
@@ -120,7 +120,7 @@ class Session:
     def _check_weights(self, checkpoint: Path) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
         recorded = [line["weights"] for line in self.directory.ledger.lines() if "weights" in line]
-        found = weight_fingerprint(self.policy.model)
+        found = self.policy.fingerprint()
         if recorded and found != recorded[-1]:
             raise CheckpointError(
                 f"the policy loaded to go on from {checkpoint} has the weights {found}, but the ledger's last step "
