@@ -144,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_completion(i, one, text)",
-                "_completion(i, Sampled(policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
-                "one.finish_reason), text)",
+                "Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)",
+                "Completion(i, policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
+                "one.finish_reason, text)",
             ),
         ),
     ),
