@@ -24,6 +24,8 @@ EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
 FOLDER = "folder"
 """Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
+SHIPPED = Path(__file__).parent / "recipes"
+"""Recipes that come with the package: published algorithms, to be extended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The file's tables over those of the recipes it `extends`, which stand relative to it; later ones count more.
+    """The file's tables over those of the recipes it `extends`, beside it or shipped; later ones count more.
 
     Raises:
         ConfigError: a file cannot be read, or a recipe extends itself.
@@ -90,8 +92,14 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
     found: dict[str, Any] = {}
     for name in names:
-        found = merged(found, read_recipe(path.parent / name, chain))
+        found = merged(found, read_recipe(recipe_file(name, path.parent), chain))
     return merged(found, own)
+
+
+def recipe_file(name: str, folder: Path) -> Path:
+    """The recipe of that name in a folder, else the one that is shipped, such as `algorithms/dapo.toml`."""
+    near, shipped = folder / name, SHIPPED / name
+    return shipped if shipped.exists() and not near.exists() else near
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
