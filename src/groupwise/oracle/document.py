@@ -119,8 +119,8 @@ _FORMULAS_NOTE = (
     "`groupwise oracle` and what it measured."
 )
 _PUBLISHED_NOTE = (
-    "Each is a recipe to extend, `recipes/algorithms/*.toml`; what is not named keeps its default. KL terms are no part "
-    "of the measured figures. World: {}."
+    "Each is a recipe to extend, `recipes/algorithms/*.toml`; what is not named keeps its default. KL terms are no "
+    "part of the measured figures. World: {}."
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
@@ -61,7 +62,7 @@ def groups_of(policy: Policy, rewards: Sequence[Sequence[float]] = REWARDS) -> l
     for problem, earned in zip(problems, rewards, strict=True):
         [group] = collect(policy, Template(), [problem], len(earned), sampling, seed=0, purpose="train", step=0)
         verdicts = tuple(Verdict(Outcome.WRONG, {"r": r}, "") for r in earned)
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
+        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
         made.append(AdvantagedGroup(ScoredGroup(group, verdicts), advantages))
     return made
 
@@ -115,9 +116,8 @@ def test_two_updates_have_the_gradients_of_the_papers_loops(
 ) -> None:
     groups = groups_of(policy)
     epochs = 1 if name == "reinforce" else 2
-    _, recorder = run(
-        policy, groups, policy_loss=name, clip_low=LOW, clip_high=HIGH, epochs=epochs, tokens_per_micro_batch=budget
-    )
+    dials = {"clip_low": LOW, "clip_high": HIGH} if name in ("sequence_ratio", "clipped_weight") else {}
+    _, recorder = run(policy, groups, policy={"kind": name, **dials}, epochs=epochs, tokens_per_micro_batch=budget)
     assert len(recorder.gradients) == epochs
     rows = rows_of(groups)
     for number, (weights, found) in enumerate(zip(recorder.models, recorder.gradients, strict=True)):
@@ -227,7 +227,9 @@ def test_correction_weights_every_token_with_trainer_over_sampler(
 ) -> None:
     groups = foreign(groups_of(policy))
     correction = {"bound": bound, "level": level, "cap": 1.2}
-    metrics, recorder = run(policy, groups, correction=correction, epochs=2, clip_low=LOW, clip_high=HIGH)
+    metrics, recorder = run(
+        policy, groups, correction=correction, epochs=2, policy={"clip_low": LOW, "clip_high": HIGH}
+    )
     rows = rows_of(groups)
     pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
     _, before, _ = eager_logprobs(dataclasses.replace(policy, model=recorder.models[0]), pairs)
