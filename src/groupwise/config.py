@@ -11,6 +11,7 @@ import json
 import tomllib
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
+from groupwise.upgrade import upgraded
 
 EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
@@ -62,7 +64,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 def load(model: type[SectionT], path: Path, overrides: Sequence[str] = ()) -> SectionT:
     """Read a recipe file with what it extends, apply `a.b=c` overrides and check the result."""
-    return parse(model, read_recipe(path), overrides, source=str(path), folder=path.parent)
+    return parse(model, read_recipe(path, overrides), source=str(path), folder=path.parent)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -75,23 +77,56 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 
-def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The file's tables over those of the recipes it `extends`, which stand relative to it; later ones count more.
+def read_recorded(path: Path) -> dict[str, Any]:
+    """The tables of a resolved recipe that a run directory keeps, in today's keys whichever version wrote them."""
+    return upgraded(read_toml(path))[0]
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The file's tables with what it extends, in today's keys, and `a.b=c` overrides over them.
 
     Raises:
-        ConfigError: a file cannot be read, or a recipe extends itself.
+        ConfigError: a file cannot be read, a recipe extends itself, or an override is none.
     """
+    return overridden(_extended(path, ()), overrides)
+
+
+def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """The file's tables over those of the recipes it `extends`, which stand relative to it; later ones count more."""
     chain = (*above, path.resolve())
     if path.resolve() in above:
         raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
-    own = read_toml(path)
+    own, said = upgraded(read_toml(path))
+    _tell(said, f" (in {path})")
     names = own.pop(EXTENDS, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
     found: dict[str, Any] = {}
     for name in names:
-        found = merged(found, read_recipe(path.parent / name, chain))
+        found = merged(found, _extended(path.parent / name, chain))
     return merged(found, own)
+
+
+def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The tables, those given as they are, with `a.b=c` overrides over them; one may name a key of an earlier version.
+
+    Raises:
+        ConfigError: an override is none.
+    """
+    found: dict[str, Any] = json.loads(json.dumps(tables, default=str))
+    for override in overrides:
+        alone: dict[str, Any] = {}
+        _apply_override(alone, override)
+        _apply_override(found, override)
+        if said := upgraded(alone)[1]:
+            found = upgraded(found, newest=True)[0]
+            _tell(said, f" (in --set {override})")
+    return found
+
+
+def _tell(said: Sequence[str], where: str) -> None:
+    for sentence in said:
+        warnings.warn(f"{sentence}{where}", stacklevel=2)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,9 +161,7 @@ def parse(
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
-    tables = json.loads(json.dumps(data, default=str))
-    for override in overrides:
-        _apply_override(tables, override)
+    tables = overridden(data, overrides)
     try:
         return model.model_validate(tables, context={FOLDER: folder})
     except ValidationError as error:
