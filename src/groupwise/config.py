@@ -11,6 +11,7 @@ import json
 import tomllib
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
+from groupwise.upgrade import upgraded
 
 EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
@@ -64,7 +66,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 def load(model: type[SectionT], path: Path, overrides: Sequence[str] = ()) -> SectionT:
     """Read a recipe file with what it extends, apply `a.b=c` overrides and check the result."""
-    return parse(model, read_recipe(path), overrides, source=str(path), folder=path.parent)
+    return parse(model, read_recipe(path, overrides), source=str(path), folder=path.parent)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -77,22 +79,36 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 
-def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The file's tables over those of the recipes it `extends`, beside it or shipped; later ones count more.
+def read_recorded(path: Path) -> dict[str, Any]:
+    """The tables of a resolved recipe that a run directory keeps, in today's keys whichever version wrote them."""
+    return upgraded(read_toml(path))[0]
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> dict[str, Any]:
+    """The file's tables with what it extends, in today's keys; other recipes over them, then `a.b=c` overrides.
 
     Raises:
-        ConfigError: a file cannot be read, or a recipe extends itself.
+        ConfigError: a file cannot be read, a recipe extends itself, or an override is none.
     """
+    found = _extended(path, ())
+    for name in over:
+        found = merged(found, _extended(recipe_file(name, Path()), ()))
+    return overridden(found, overrides)
+
+
+def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """The file's tables over those of the recipes it `extends`, beside it or shipped; later ones count more."""
     chain = (*above, path.resolve())
     if path.resolve() in above:
         raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
-    own = read_toml(path)
+    own, said = upgraded(read_toml(path))
+    _tell(said, f" (in {path})")
     names = own.pop(EXTENDS, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
     found: dict[str, Any] = {}
     for name in names:
-        found = merged(found, read_recipe(recipe_file(name, path.parent), chain))
+        found = merged(found, _extended(recipe_file(name, path.parent), chain))
     return merged(found, own)
 
 
@@ -100,6 +116,29 @@ def recipe_file(name: str, folder: Path) -> Path:
     """The recipe of that name in a folder, else the one that is shipped, such as `algorithms/dapo.toml`."""
     near, shipped = folder / name, SHIPPED / name
     return shipped if shipped.exists() and not near.exists() else near
+
+
+def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The tables, those given as they are, with `a.b=c` overrides over them; one may name a key of an earlier version.
+
+    Raises:
+        ConfigError: an override is none.
+    """
+    found: dict[str, Any] = json.loads(json.dumps(tables, default=str))
+    for override in overrides:
+        alone: dict[str, Any] = {}
+        _apply_override(alone, override)
+        _apply_override(found, override)
+        today, said = upgraded(alone)
+        if today != alone:
+            found = upgraded(found, newest=True)[0]
+            _tell(said, f" (in --set {override})")
+    return found
+
+
+def _tell(said: Sequence[str], where: str) -> None:
+    for sentence in said:
+        warnings.warn(f"{sentence}{where}", stacklevel=2)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,9 +173,7 @@ def parse(
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
-    tables = json.loads(json.dumps(data, default=str))
-    for override in overrides:
-        _apply_override(tables, override)
+    tables = overridden(data, overrides)
     try:
         return model.model_validate(tables, context={FOLDER: folder})
     except ValidationError as error:

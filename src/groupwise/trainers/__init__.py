@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import merged, parse, read_recipe, recipe_file
+from groupwise.config import parse, read_recipe
 from groupwise.errors import ConfigError
 from groupwise.trainers.distill import DistillRecipe, train_distill
 from groupwise.trainers.dpo import DpoRecipe, train_dpo
@@ -19,7 +19,6 @@ from groupwise.trainers.reward_model import RewardModelRecipe, train_reward_mode
 from groupwise.trainers.rl import MakeLearner, RlRecipe, train_rl
 from groupwise.trainers.sft import SftRecipe, train_sft
 from groupwise.training.session import Session
-from groupwise.upgrade import upgraded
 
 Recipe = GrpoRecipe | PpoRecipe | SftRecipe | RewardModelRecipe | DpoRecipe | DistillRecipe
 
@@ -57,11 +56,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] =
     Raises:
         ConfigError: a file, a key or a value cannot be used.
     """
-    data = read_recipe(path)
-    for name in over:
-        data = merged(data, read_recipe(recipe_file(name, Path())))
-    data, _ = upgraded(data)
+    data = read_recipe(path, overrides, over)
     algorithm = data.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in RECIPES:
         raise ConfigError(f"{path}: algorithm = {algorithm!r}; allowed are {', '.join(RECIPES)}")
-    return parse(RECIPES[algorithm], data, overrides, source=str(path), folder=path.parent)
+    return parse(RECIPES[algorithm], data, source=str(path), folder=path.parent)
