@@ -77,6 +77,7 @@ def run(
     policy: Policy,
     groups: Sequence[AdvantagedGroup],
     change: float = 0.05,
+    /,
     critic: CriticLoss | None = None,
     **config: Any,
 ) -> tuple[UpdateMetrics, Recorder]:

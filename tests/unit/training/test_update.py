@@ -85,6 +85,7 @@ def make_groups(
 def run(
     policy: Policy,
     groups: Sequence[AdvantagedGroup],
+    /,
     *,
     change: float = 0.0,
     reference: Policy | None = None,
