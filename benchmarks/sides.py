@@ -55,7 +55,7 @@ class Ours:
         self.recipe = GrpoRecipe(
             run=RunConfig(directory="unused", num_steps=1000),
             task=ArithmeticConfig(name="arithmetic", template=Template(prompt="{question}")),
-            grpo=GrpoConfig(prompts_per_step=shape.num_prompts, group_size=shape.group_size, advantage="group_mean"),
+            grpo=GrpoConfig(prompts_per_step=shape.num_prompts, group_size=shape.group_size),
             sampling=SamplingConfig(temperature=1.0, max_tokens=shape.max_tokens),
             loss=LossConfig(aggregation="constant"),
             optimizer=OptimizerConfig(lr=LR, betas=BETAS, max_grad_norm=1.0),

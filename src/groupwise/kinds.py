@@ -130,6 +130,7 @@ class Kinds:
         table: Mapping[str, str],
         default: str | None = None,
         adopt: Callable[[Place], Any] | None = None,
+        base: type[KindSection] | None = None,
     ) -> None:
         """Name the part.
 
@@ -139,8 +140,9 @@ class Kinds:
             default: the kind of a section that names none; None: it must name one.
             adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
                 it is.
+            base: the class that every implementation builds on, where it is its own settings.
         """
-        self.what, self.table, self.default = what, dict(table), default
+        self.what, self.table, self.default, self._base = what, dict(table), default, base
         self._adopt = adopt or Place.load
         self.group = "groupwise." + what.replace(" ", "_")
 
@@ -164,6 +166,10 @@ class Kinds:
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
     def _checked(self, kind: str, found: Any) -> Any:
+        if self._base is not None:
+            if isinstance(found, type) and issubclass(found, self._base):
+                return found
+            raise ConfigError(f"{kind} is no {self.what}: allowed is a class that builds on {self._base.__name__}")
         if not (isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))):
             raise ConfigError(
                 f"{kind} is no {self.what}: allowed is a class that is a KindSection or has one as its attribute Config"
@@ -175,9 +181,9 @@ class Kinds:
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
 
-    def settings(self, kind: str) -> type[KindSection]:
-        """The class of a kind's settings."""
-        found = self.find(kind)
+    def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
+        """The class of a kind's settings; a file is looked for in the folder first."""
+        found = self.find(beside(kind, folder))
         settings: type[KindSection] = found if issubclass(found, KindSection) else found.Config
         return settings
 
@@ -202,9 +208,8 @@ class Kinds:
         kind = self.kind_of(value)
         if kind is None or not isinstance(value, Mapping | str):
             raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
-        kind = beside(kind, folder)
-        table = {**(value if isinstance(value, Mapping) else {}), "kind": kind}
-        return self.settings(kind).model_validate(table, context={FOLDER: folder})
+        table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
+        return self.settings(kind, folder).model_validate(table, context={FOLDER: folder})
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: Any, info: ValidationInfo) -> KindSection:

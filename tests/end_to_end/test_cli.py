@@ -526,7 +526,7 @@ def test_help_answers_at_once() -> None:
         ("algorithm=ppo", ["algorithm = 'ppo'", "grpo"]),
         ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown'", "'mixture'"]),
         ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
-        ("grpo.advantage=best", ["grpo.advantage = 'best'", "group_mean, group_normalised"]),
+        ("advantage.kind=best", ["there is no advantage 'best'", "group_mean, group_normalised"]),
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),

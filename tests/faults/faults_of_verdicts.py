@@ -111,6 +111,6 @@ FAULTS = (
         0,
         "The advantage has the wrong sign",
         ORDER,
-        (Edit("algorithms:group_mean", "rewards - rewards.mean()", "rewards.mean() - rewards"),),
+        (Edit("algorithms:GroupMean", "rewards - rewards.mean()", "rewards.mean() - rewards"),),
     ),
 )

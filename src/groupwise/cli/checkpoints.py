@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import Section, parse, read_toml
+from groupwise.config import Section, parse, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TASKS, TaskOptions, make_task
@@ -56,7 +56,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
     """
     refuse_run(checkpoint)
     config = Path(checkpoint).resolve().parent.parent / "config.toml"
-    run: dict[str, Any] = read_toml(config) if config.exists() else {}
+    run: dict[str, Any] = read_recorded(config) if config.exists() else {}
     if task is not None and task not in TASKS:
         raise ConfigError(f"there is no task {task!r}; known are {', '.join(TASKS)}")
     if task is None and "task" not in run:

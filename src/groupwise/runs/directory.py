@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_toml
+from groupwise.config import read_recorded, read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
@@ -171,7 +171,7 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str) -> None:
         return
     import tomllib
 
-    before, now = _flatten(read_toml(run.config)), _flatten(tomllib.loads(config_toml))
+    before, now = _flatten(read_recorded(run.config)), _flatten(tomllib.loads(config_toml))
     now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
