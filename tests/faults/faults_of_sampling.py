@@ -175,9 +175,9 @@ FAULTS = (
         DRAWS,
         (
             Edit(
-                "rollout",
-                "key(seed, purpose, step, problem_id, sample)",
-                "key(seed, purpose, step, problem_id)",
+                "randomness",
+                "key(self.seed, self.name, self.step, problem_id, sample)",
+                "key(self.seed, self.name, self.step, problem_id)",
             ),
         ),
     ),
