@@ -130,6 +130,7 @@ class Kinds:
         table: Mapping[str, str],
         default: str | None = None,
         adopt: Callable[[Place], Any] | None = None,
+        base: type[KindSection] | None = None,
     ) -> None:
         """Name the part.
 
@@ -139,8 +140,9 @@ class Kinds:
             default: the kind of a section that names none; None: it must name one.
             adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
                 it is.
+            base: the class that every implementation builds on, where it is its own settings.
         """
-        self.what, self.table, self.default = what, dict(table), default
+        self.what, self.table, self.default, self._base = what, dict(table), default, base
         self._adopt = adopt or Place.load
         self.group = "groupwise." + what.replace(" ", "_")
 
@@ -164,6 +166,10 @@ class Kinds:
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
     def _checked(self, kind: str, found: Any) -> Any:
+        if self._base is not None:
+            if isinstance(found, type) and issubclass(found, self._base):
+                return found
+            raise ConfigError(f"{kind} is no {self.what}: allowed is a class that builds on {self._base.__name__}")
         if not (isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))):
             raise ConfigError(
                 f"{kind} is no {self.what}: allowed is a class that is a KindSection or has one as its attribute Config"

@@ -37,7 +37,7 @@ def run_sample(
     groups = collect(
         policy, context.task.template, [problem], num_samples, context.sampling, seed=seed, purpose="sample", step=0
     )
-    with make_verifier(context.task.verifier, context.verifier) as verifier:
+    with make_verifier(context.verifier) as verifier:
         scored = score(groups, verifier, context.sampling.max_tokens)[0]
     judged = known is not None or reference is not None
     for completion, verdict in zip(scored.group.completions, scored.verdicts, strict=True):

@@ -31,7 +31,7 @@ def evaluate_model(
         progress(done, len(recipe.tasks))
         task = make_task(options)
         problems = split_problems(task, "test", config.num_problems)
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
             evaluation = evaluate(
                 policy, task.template, problems, verifier, config.sampling or recipe.sampling,
                 num_samples=config.num_samples, seed=recipe.pipeline.seed, purpose="test",

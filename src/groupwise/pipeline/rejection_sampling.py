@@ -99,7 +99,7 @@ class RejectionSampling(Stage):
         task = make_task(settings.task)
         policy = load_policy(settings.model.model_copy(update={"path": settings.path}))
         problems = split_problems(task, "train", None)[-settings.num_problems :]
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
             rows = collect_rows(
                 policy, task.template, problems, verifier, settings.sampling, work.directory.samples,
                 num_samples=settings.num_samples, seed=settings.seed, purpose="rejection",

@@ -115,7 +115,7 @@ def _repeat_steps(
     if start is not None:
         restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, learner.critic)
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
-    with make_verifier(make_task(recipe.task).verifier, recipe.verifier) as verifier:
+    with make_verifier(recipe.verifier) as verifier:
         for step in range(start or 0, end):
             on_step(step)
             if step not in weights:
