@@ -45,7 +45,7 @@ device = "cpu"
 num_threads = 1
 
 [task]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 40
 num_eval_problems = 8
 
@@ -444,7 +444,7 @@ def test_export_writes_a_plain_model_with_its_provenance(trained: Trained, tmp_p
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (newest / "model.safetensors").read_bytes()
     assert not (tmp_path / "model" / "optimizer.safetensors").exists()
     (entry,) = json.loads((tmp_path / "model" / "provenance.json").read_text())
-    assert entry["recipe"]["task"]["name"] == "arithmetic"
+    assert entry["recipe"]["task"]["kind"] == "arithmetic"
     assert "tokens" in succeed("sample", tmp_path / "model", "What is 23 × 17?", "-n", 1, "--task", "arithmetic")
 
 
@@ -524,7 +524,7 @@ def test_help_answers_at_once() -> None:
         ("run.seed.deep=3", ["run.seed: ", "integer"]),
         ("algorithm.deep=3", ["--set 'algorithm.deep=3': algorithm is a value, not a section"]),
         ("algorithm=ppo", ["algorithm = 'ppo'", "grpo"]),
-        ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown'", "'mixture'"]),
+        ("task.kind=sums", ["no task 'sums'", "arithmetic, code, coq_statements", "mixture"]),
         ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
         ("advantage.kind=best", ["there is no advantage 'best'", "group_mean, group_normalised"]),
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from groupwise.errors import VerifierError
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Verdict
-from groupwise.verifiers.base import Request, Verifier, VerifierConfig
+from groupwise.verifiers.base import Request, Verifier, VerifierConfig, WorkersConfig
 from groupwise.verifiers.workers import START_S, Reply, WorkerPool
 
 PAID = 0.5
@@ -25,6 +25,8 @@ class RewardFunction(Verifier):
     Raises:
         VerifierError: the file or the function cannot be had.
     """
+
+    Config = WorkersConfig
 
     def __init__(self, place: str, config: VerifierConfig | None = None, template: Template | None = None) -> None:
         super().__init__(config)
@@ -43,7 +45,7 @@ class RewardFunction(Verifier):
 
     def _ask(self, request: Request) -> Reply:
         texts = [self._template.render(request.problem), request.text, request.problem.reference]
-        reply = self._pool.call({**self._target, "arguments": texts}, self.config.timeout_s)
+        reply = self._pool.call({**self._target, "arguments": texts}, self.verdict_s)
         if reply.status != "ok":  # perhaps a new process: its imports are no part of the next deadline
             self._load()
         return reply

@@ -37,7 +37,7 @@ def run_sample(
         )
     problem = known or Problem(id="asked", question=question, reference=reference or "0")
     policy = load_policy(ModelConfig(path=checkpoint))
-    with make_verifier(context.task.verifier, context.verifier) as verifier:
+    with make_verifier(context.verifier) as verifier:
         actors, draws = Actors.of(policy, context.task.template, verifier), Draws(seed, Purpose.SAMPLE)
         scored = sample_and_score(actors, [problem], num_samples, context.sampling, draws)[0]
     judged = known is not None or reference is not None

@@ -135,7 +135,7 @@ class ColdStart(Stage):
         policy = load_policy(settings.model.at(source.path))
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
             for language, some in _by_language(problems).items():
                 shown = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [one for one in shown if one.language == language])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from groupwise.types import StepReward, Verdict
+from groupwise.types import Problem, StepReward, Verdict
 from groupwise.verifiers.base import Request, Verifier, VerifierConfig
 
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
@@ -36,6 +36,10 @@ class StepVerifier(Verifier):
         """One verdict per request, in the same order."""
         verdicts = self._main.verify_many(requests)
         return [_with_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What the wrapped verifier says."""
+        return self._main.explain(problem, text, verdict)
 
     def start(self) -> None:
         """Start the wrapped verifier."""

@@ -10,7 +10,7 @@ import pytest
 from groupwise.audit.reward_function import RewardFunction, is_place
 from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import VerifierConfig
+from groupwise.verifiers.base import WorkersConfig
 
 SOURCE = """
 import os, sys, time
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def function(folder: Path) -> Iterator[RewardFunction]:
-    with RewardFunction(f"{folder}/mine.py:reward", VerifierConfig(timeout_s=2.0)) as function:
+    with RewardFunction(f"{folder}/mine.py:reward", WorkersConfig(kind="x", timeout_s=2.0)) as function:
         yield function
 
 

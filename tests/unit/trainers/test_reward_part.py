@@ -222,7 +222,7 @@ def recipe(kind: Any, paths: dict[str, str], *overrides: str) -> Any:
     values = {
         "run": {"directory": "unused", "num_steps": 3},
         "model": {"path": paths["policy"], "device": "cpu"},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         "sampling": {"max_tokens": 12},
         "reward_models": {
             "helpful": {"path": paths["helpful"], "weight": 2.0},
