@@ -100,12 +100,14 @@ class Group:
 
 
 class Outcome(StrEnum):
-    """What a verifier found. Only the first three become reward; the others say that the verifier failed."""
+    """What a verifier found. Only the first three become reward; the last two say that the verifier failed."""
 
     CORRECT = "correct"
     WRONG = "wrong"
     UNPARSABLE = "unparsable"
     """No answer could be read from the completion; counted as wrong."""
+    NONE = "none"
+    """The verifier has no verdict on this completion, by choice: it is counted, and no part of the loss."""
     TIMEOUT = "timeout"
     """The verifier (not the program under test) ran into its deadline."""
     CRASHED = "crashed"
@@ -113,8 +115,13 @@ class Outcome(StrEnum):
 
     @property
     def judged(self) -> bool:
-        """Whether the outcome says something about the completion (and not about the verifier)."""
-        return self not in (Outcome.TIMEOUT, Outcome.CRASHED)
+        """Whether the outcome says something about the completion; only then is there a reward."""
+        return self in (Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSABLE)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the verifier failed."""
+        return self in (Outcome.TIMEOUT, Outcome.CRASHED)
 
 
 class StepReward(NamedTuple):
@@ -143,7 +150,7 @@ class Verdict:
 
     @property
     def reward(self) -> float | None:
-        """Sum of the parts; None when the verifier failed, which is not a zero."""
+        """Sum of the parts; None where the completion was not judged, which is not a zero."""
         return sum(self.parts.values()) if self.outcome.judged else None
 
 

@@ -15,16 +15,17 @@ from groupwise.audit.judge import Canary, Limits, judge_cases
 from groupwise.audit.opinion import differs_for, opinion_for
 from groupwise.audit.page import page
 from groupwise.audit.references import REFERENCES, reference_problems
-from groupwise.audit.reward_function import RewardFunction, is_place
 from groupwise.audit.summary import Summary, as_json
 from groupwise.audit.terminal import print_audit
 from groupwise.cli.audit_report import style_sheet, write_report
 from groupwise.config import Section, dump_toml, parse
 from groupwise.errors import ConfigError
+from groupwise.kinds import Place
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers.python import PythonConfig, PythonVerifier, adopt
 
 GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
@@ -54,7 +55,7 @@ class AuditRequest:
     @property
     def judges_like(self) -> str:
         """The verifier whose tasks and second opinion fit: a reward function is attacked as the mathematical one is."""
-        return "math" if is_place(self.verifier) else self.verifier
+        return "math" if ":" in self.verifier else self.verifier
 
 
 class _Settings(Section):
@@ -71,10 +72,11 @@ def run_audit(request: AuditRequest, console: Console) -> bool:
     settings = _settings(request)
     task = make_task(settings.task) if settings.task else None
     config = settings.verifier
-    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, _verifier(request, task, config) as verifier:
+    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, _verifier(request, config) as verifier:
         canary = Canary(Path(folder))
         cases = _cases(request, task, config, canary)
-        limits = Limits(config.timeout_s + GRACE_S, timeout_is_hang=isinstance(verifier, RewardFunction))
+        verifier.check([case.problem for case in cases], task.template if task else Template())
+        limits = Limits(config.timeout_s + GRACE_S, timeout_is_hang=isinstance(verifier, PythonVerifier))
         opinion = opinion_for(task.verifier if task and request.task else request.judges_like, config.extraction)
         with nullcontext() if request.as_json else console.status(f"judging {len(cases)} completions"):
             results = list(judge_cases(verifier, cases, limits, canary, opinion))
@@ -96,9 +98,9 @@ def _settings(request: AuditRequest) -> _Settings:
     return parse(_Settings, {"task": {"name": name}} if name else {}, request.overrides, source="the audit")
 
 
-def _verifier(request: AuditRequest, task: Task | None, config: VerifierConfig) -> Verifier:
-    if is_place(request.verifier):
-        return RewardFunction(request.verifier, config, task.template if task else None)
+def _verifier(request: AuditRequest, config: VerifierConfig) -> Verifier:
+    if place := Place.of(request.verifier):
+        return adopt(place)(PythonConfig(kind=request.verifier, timeout_s=config.timeout_s))
     return make_verifier(request.verifier, config)
 
 

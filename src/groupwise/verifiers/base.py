@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -32,6 +32,21 @@ class Request(NamedTuple):
     """True when it ran into that limit."""
     prefill: str = ""
     """The beginning of `text` that the prompt had already written."""
+
+
+class Asks(Protocol):
+    """What makes a prompt of a problem: a task's template."""
+
+    @property
+    def chat(self) -> bool:
+        """Whether prompts are messages."""
+
+    @property
+    def system(self) -> str:
+        """The system message."""
+
+    def render(self, problem: Problem) -> str:
+        """The prompt, or the user's message."""
 
 
 class VerifierConfig(Section):
@@ -104,6 +119,14 @@ class Verifier(ABC):
     def __init__(self, config: VerifierConfig | None = None) -> None:
         self.config = config if config is not None else VerifierConfig()
 
+    accepts_references: ClassVar[bool] = True
+    """Whether a reference answer in the template's ideal form must be judged correct."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "the verifier"
+
     @property
     def repeatable(self) -> bool:
         """Whether the same completion always gets the same verdict; not where a model judges or a program is timed."""
@@ -116,6 +139,14 @@ class Verifier(ABC):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """The verdict on one completion (prefill included)."""
         return self.verify_many([Request(problem, completion)])[0]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Refuse, before any model is loaded, problems that it could not judge.
+
+        Raises:
+            ConfigError: says what is missing.
+        """
+        return  # most verifiers need nothing but what their tasks give them
 
     def start(self) -> None:
         """Have ready what the first verdict would wait for."""
