@@ -194,7 +194,7 @@ class CriticView:
 
 @dataclass(frozen=True, slots=True)
 class AdvantagedGroup:
-    """A scored group and one advantage per completion; None where the verifier failed: no part of the loss."""
+    """A scored group and one advantage per completion; None where it was not judged: no part of the loss."""
 
     scored: ScoredGroup
     advantages: tuple[Advantage | None, ...]

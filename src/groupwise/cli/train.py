@@ -113,6 +113,8 @@ def _extras(report: StepReport) -> str:
     cuts = {name: report.parts.get(f"measure/cut/{name}/mean", 0) for name in sorted(names)}
     found += [f"{share:.0%} of {name} beyond its clip" for name, share in cuts.items() if share]
     found += [f"{n:.0f} {name}" for name, n in report.parts.items() if name.startswith("disagreement/") and n]
+    if report.no_verdict:
+        found.append(f"{report.no_verdict} without verdict")
     if report.refilled_groups:
         found.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")
     if report.explained_variance is not None:

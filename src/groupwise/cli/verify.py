@@ -37,7 +37,7 @@ def run_verify(
         print(json.dumps(_as_json(verdict, steps), indent=1))
     else:
         _print(verdict, steps, problem, completion, console)
-    return verdict.outcome.judged
+    return not verdict.outcome.failed
 
 
 def read_completion(text: str | None, file: Path | None) -> str:
@@ -87,7 +87,8 @@ def _print(verdict: Verdict, steps: Sequence[str], problem: Problem, completion:
     for number, step in enumerate(steps, start=1):
         told.append(f"\n  {number}. ", style="dim").append(step)
     told.append(f"\n{verdict.outcome}", style=STYLES.get(verdict.outcome, "bold magenta"))
-    told.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else 'no reward: the verifier failed'}")
+    unpaid = "no reward: the verifier failed" if verdict.outcome.failed else "no reward: the verifier has no verdict"
+    told.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else unpaid}")
     if verdict.answer is not None:
         told.append(f"  answer {clipped(verdict.answer)}")
     console.print(told, soft_wrap=True)

@@ -97,6 +97,8 @@ class StepReport(NamedTuple):
     """Share of completions that ran into the token limit."""
     verdict_errors: int
     """Completions that the verifier failed on."""
+    no_verdict: int
+    """Completions on which it has no verdict, by choice."""
     grad_norm: float
     lr: float
     clipped: float
@@ -177,7 +179,8 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         length_wrong=float(np.mean(wrong)) if wrong else None,
         length=float(np.mean(lengths)),
         truncated=float(np.mean([completion.finish_reason is FinishReason.LENGTH for completion, _ in rows])),
-        verdict_errors=len(rows) - len(judged),
+        verdict_errors=sum(verdict.outcome.failed for _, verdict in rows),
+        no_verdict=sum(verdict.outcome is Outcome.NONE for _, verdict in rows),
         grad_norm=result.update.grad_norm,
         lr=lr,
         clipped=result.update.clipped,
@@ -201,12 +204,12 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
 
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
-    """A group's facts, compact: one letter per outcome, one hash for all tokens."""
+    """A group's facts, compact: one letter per outcome (`!` where the verifier failed), one hash for all tokens."""
     return {
         "problem": group.scored.group.prompt.problem.id,
         "tokens": hash_tokens([group.scored]),
         "outcomes": "".join(
-            verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
+            "!" if verdict.outcome.failed else verdict.outcome.value[0] for verdict in group.scored.verdicts
         ),
         "rewards": list(group.scored.rewards),
         "advantages": [_fact(advantage) for advantage in group.advantages],

@@ -1,7 +1,7 @@
 """Runs in the worker process: a function of the user's own, on one completion or on a list of them.
 
 A request names the `place`; without `arguments` the function is only loaded and its signature told. The answer holds
-`found`, one entry per completion, or `fault` and `allowed`: what the function did, and what it may do, as ends of a sentence.
+`found`, one entry per completion, or `fault` and `allowed`: what the function did, and what it may do.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _function(place: Place) -> Callable[..., Any]:
-    found = place.load()
-    function = found() if isinstance(found, type) else found
+    found: Any = place.load()
+    function: Callable[..., Any] = found() if isinstance(found, type) else found
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigError(f"{place} is {type(found).__name__}; a function is needed, defined with `def`")
     return function

@@ -2,10 +2,10 @@
 
     def reward(completion, reference, **fields) -> float | dict[str, float] | Verdict | None: ...
 
-Arguments are given by name: `completion` (with the prompt's prefill before it), `reference`, `question`, `prompt`, `id`,
-`difficulty`, `language`, and every field of the problem's data, which comes first where names are equal. A dict is the
-reward's parts; None is no verdict. A function with an argument `completions` is called as TRL calls it: with the lists
-of a problem's completions, prompts and columns, for a list of `float | None`.
+Arguments are given by name: `completion` (with the prompt's prefill before it), `reference`, `question`, `prompt`,
+`id`, `difficulty`, `language`, and every field of the problem's data, which comes first where names are equal. A dict
+is the reward's parts; None is no verdict. A function with an argument `completions` is called as TRL calls it: with the
+lists of a problem's completions, prompts and columns, for a list of `float | None`.
 
 The function runs in processes of its own whose deadline is kept here; this one never imports it. The file is trusted as
 any program that the user runs.
@@ -205,7 +205,9 @@ class PythonVerifier(Verifier):
                               "steps": tuple(StepReward(*step) for step in found["steps"])})  # fmt: skip
         parts = found["parts"]
         outcome = Outcome.CORRECT if sum(parts.values()) > self.config.correct_above else Outcome.WRONG
-        values = ", ".join(f"{value:g}" if list(parts) == ["reward"] else f"{n} {value:g}" for n, value in parts.items())
+        values = ", ".join(
+            f"{value:g}" if list(parts) == ["reward"] else f"{n} {value:g}" for n, value in parts.items()
+        )
         return Verdict(outcome, parts, f"{self.place} returned {values}")
 
     def close(self) -> None:

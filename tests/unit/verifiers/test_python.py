@@ -180,7 +180,10 @@ def test_arguments_are_given_by_name(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("mine.py:misspelt", r"needs the argument 'referense', which is no field of problem p \(did you mean 'reference'"),
+        (
+            "mine.py:misspelt",
+            r"needs the argument 'referense', which is no field of problem p \(did you mean 'reference'",
+        ),
         ("mine.py:misspelt", r"has completion, reference, question, prompt, id, difficulty, language, terms"),
         ("mine.py:by_position", "its argument 'completion' can be given by position only"),
         ("mine.py:later", "a function is needed, defined with `def`"),
