@@ -1,6 +1,6 @@
 """Recipes and run directories of earlier versions: their keys, read as today's.
 
-Each entry of `MOVES` is a key that stands elsewhere today. A run directory's `config.toml` names every value, so a value
+Each entry of `MOVES` is a key that stands elsewhere today. A run directory's `config.toml` names every value, so one
 that the chosen kind does not read today, and that is the default it had then, is left out.
 """
 
