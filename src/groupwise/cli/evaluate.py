@@ -86,11 +86,12 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
 
 
 def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
-    policy = load_policy(ModelConfig(path=path))
     problems = context.task.problems(request.split)[: request.num_problems]  # type: ignore[arg-type]
     if not problems:
         raise ConfigError(f"task {context.task.name} has no {request.split} problems")
     with make_verifier(context.task.verifier, context.verifier) as verifier:
+        verifier.check(problems, context.task.template)
+        policy = load_policy(ModelConfig(path=path))
         actors = Actors.of(policy, context.task.template, verifier)
         draws = Draws(request.seed, Purpose(request.split))
         return evaluate(actors, problems, request.num_samples, context.sampling, draws)
