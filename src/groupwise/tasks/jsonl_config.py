@@ -31,7 +31,7 @@ class JsonlConfig(TaskConfig):
     data_dir: str = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: str | None = None
-    """File of problems to train on, `.jsonl` or `.json` (a list)."""
+    """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
     test_path: str | None = None
     """File of problems to test on."""
     hub: str | None = None
@@ -45,7 +45,7 @@ class JsonlConfig(TaskConfig):
     question_field: str | tuple[str, ...] | None = None
     """Field of the question; several are joined with a space. Without a preset: `question`."""
     answer_field: str | None = None
-    """Field of the reference answer. Without a preset: `answer`."""
+    """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
     r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""
