@@ -137,7 +137,7 @@ class Jsonl(Task):
         field = self.config.answer_field or source.answer_field
         if field not in record.fields:
             raise DataError(
-                f"{record.where} has no field {field!r}; its fields are {', '.join(record.fields)}: set answer_field to "
-                "that of the reference answer, or to '' where the verifier needs none"
+                f"{record.where} has no field {field!r}; its fields are {', '.join(record.fields)}: set answer_field "
+                "to that of the reference answer, or to '' where the verifier needs none"
             )
         return answer_of(record, field, self.config.answer_pattern or source.answer_pattern)
