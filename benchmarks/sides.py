@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from groupwise.rollout.collect import sample_keys
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PrinterCallback, TrainerCallback
 from workload import Shape, StepPlan, Workload
@@ -17,7 +18,6 @@ from workload import Shape, StepPlan, Workload
 from groupwise.models.policy import make_policy
 from groupwise.randomness import uniforms
 from groupwise.rollout import engine
-from groupwise.rollout.collect import sample_keys
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
@@ -55,7 +55,7 @@ class Ours:
         self.before = _copy(self.policy.model)
         self.recipe = GrpoRecipe(
             run=RunConfig(directory="unused", num_steps=1000),
-            task=ArithmeticConfig(name="arithmetic", template=Template(prompt="{question}")),
+            task=ArithmeticConfig(kind="arithmetic", template=Template(prompt="{question}")),
             grpo=GrpoConfig(prompts_per_step=shape.num_prompts, group_size=shape.group_size, advantage="group_mean"),
             sampling=SamplingConfig(temperature=1.0, max_tokens=shape.max_tokens),
             loss=LossConfig(aggregation="constant"),

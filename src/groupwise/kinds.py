@@ -131,9 +131,13 @@ def _run_file(file: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None, file
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    if str(file.parent) not in sys.path:  # it may import its neighbours; last, so that no library is hidden by one
+    sys.path.insert(0, str(file.parent))  # its neighbours come first while it is imported
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(file.parent))
+    if str(file.parent) not in sys.path:  # and last ever after, so that none of them hides a library of ours
         sys.path.append(str(file.parent))
-    spec.loader.exec_module(module)
     return module
 
 
@@ -154,6 +158,7 @@ class Kinds:
         table: Mapping[str, str],
         default: str | None = None,
         adopt: Callable[[Place], Any] | None = None,
+        base: type[KindSection] | None = None,
     ) -> None:
         """Name the part.
 
@@ -163,8 +168,9 @@ class Kinds:
             default: the kind of a section that names none; None: it must name one.
             adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
                 it is.
+            base: the class that every implementation builds on, where it is its own settings.
         """
-        self.what, self.table, self.default = what, dict(table), default
+        self.what, self.table, self.default, self._base = what, dict(table), default, base
         self._adopt = adopt or Place.load
         self.group = "groupwise." + what.replace(" ", "_")
 
@@ -185,6 +191,10 @@ class Kinds:
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
     def _checked(self, kind: str, found: Any) -> Any:
+        if self._base is not None:
+            if isinstance(found, type) and issubclass(found, self._base):
+                return found
+            raise ConfigError(f"{kind} is no {self.what}: allowed is a class that builds on {self._base.__name__}")
         if not (isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))):
             raise ConfigError(
                 f"{kind} is no {self.what}: allowed is a class that is a KindSection or has one as its attribute Config"

@@ -33,11 +33,11 @@ class Problem:
     language: str = "en"
     """Language of the question (ISO 639-1)."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What the verifier needs beside the reference answer, for example the numbers of a countdown.
-
-    Any problem may have here: `open_ended` (True where no rule can judge an answer, so that only reward models and
-    style say what it is worth) and, in a mixture, `verifier` (the name of the one that judges).
-    """
+    """What the verifier needs beside the reference answer, for example the numbers of a countdown."""
+    open_ended: bool = False
+    """True where no rule can judge an answer, so that only reward models and style say what it is worth."""
+    verifier: str = ""
+    """The kind of the verifier that judges it, in a mixture, whose problems have different ones; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

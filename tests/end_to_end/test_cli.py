@@ -45,7 +45,7 @@ device = "cpu"
 num_threads = 1
 
 [task]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 40
 num_eval_problems = 8
 

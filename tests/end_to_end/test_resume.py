@@ -77,7 +77,7 @@ def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
         "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(model), "device": "cpu", "num_threads": 1},
         "task": {
-            "name": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
+            "kind": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
             "num_eval_problems": 3,
         },
         "verifier": {"extraction": "last_number"},

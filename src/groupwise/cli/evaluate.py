@@ -21,11 +21,11 @@ from groupwise.evaluation.metrics import summary as measured
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import Evaluation, evaluate
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS
-from groupwise.verifiers import Verifier, make_verifier
+from groupwise.verifiers import Verifier, make_verifier, verifier_config
 
 TOLD = ("pass_at_1", "length", "truncated")
 """Metrics that the evaluation states under other names."""
@@ -58,7 +58,8 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     names = [request.checkpoint, *([request.against] if request.against else [])]
     if request.against:
         refuse_run(request.against)
-    with open_second(request.second, context.task, context.verifier) as second:
+    again = verifier_config(second_section(request.second, context.verifier.model_dump())) if request.second else None
+    with open_second(again, context.task, context.verifier) as second:
         with console.status("sampling and verifying") if not as_json else nullcontext():
             evaluations = {name: _evaluate(name, request, context) for name in names}
         checks = _second_looks(request, context, evaluations, second)
@@ -89,7 +90,7 @@ def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
     problems = context.task.problems(request.split)[: request.num_problems]  # type: ignore[arg-type]
     if not problems:
         raise ConfigError(f"task {context.task.name} has no {request.split} problems")
-    with make_verifier(context.task.verifier, context.verifier) as verifier:
+    with make_verifier(context.verifier) as verifier:
         verifier.check(problems, context.task.template)
         policy = load_policy(ModelConfig(path=path))
         actors = Actors.of(policy, context.task.template, verifier)

@@ -34,7 +34,7 @@ def run_sample(
             f"for example {context.task.problems('test')[0].question!r}"
         )
     problem = known or Problem(id="asked", question=question, reference=reference or "0")
-    with make_verifier(context.task.verifier, context.verifier) as verifier:
+    with make_verifier(context.verifier) as verifier:
         verifier.check([problem], context.task.template)
         policy = load_policy(ModelConfig(path=checkpoint))
         actors, draws = Actors.of(policy, context.task.template, verifier), Draws(seed, Purpose.SAMPLE)

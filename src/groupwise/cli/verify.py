@@ -4,16 +4,16 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.audit.explanation import clipped, explain
 from groupwise.config import Section, parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import VerifierConfig, make_verifier
+from groupwise.verifiers import VERIFIERS, VerifierConfig, make_verifier
+from groupwise.verifiers.extraction import clipped
 
 STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPARSABLE: "bold yellow"}
 
@@ -21,7 +21,7 @@ STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPA
 class _Settings(Section):
     """What can be set."""
 
-    verifier: VerifierConfig = VerifierConfig()
+    verifier: Annotated[VerifierConfig, VERIFIERS]
     """How the completion is judged."""
 
 
@@ -29,10 +29,10 @@ def run_verify(
     verifier: str, completion: str, problem: Problem, overrides: Sequence[str], console: Console, as_json: bool
 ) -> bool:
     """Judge one completion and explain; False when the verifier itself failed."""
-    config = parse(_Settings, {}, overrides, source="verify").verifier
-    with make_verifier(verifier, config) as judge:
+    config = parse(_Settings, {"verifier": {"kind": verifier}}, overrides, source="verify").verifier
+    with make_verifier(config) as judge:
         verdict = judge.verify(problem, completion)
-    (steps,) = explain(verifier, [(problem, completion, verdict)], config)
+        steps = judge.explain(problem, completion, verdict)
     if as_json:
         print(json.dumps(_as_json(verdict, steps), indent=1))
     else:

@@ -133,7 +133,7 @@ class ColdStart(Stage):
         source = settings.sources[name]
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
             policy = load_policy(settings.model.model_copy(update={"path": source.path}))
             for language, some in _by_language(problems).items():

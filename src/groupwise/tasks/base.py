@@ -8,21 +8,27 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from groupwise.config import Section
 from groupwise.errors import ConfigError, VerifierError
+from groupwise.kinds import Kinds, KindSection
 from groupwise.randomness import key
 from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
+from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
 
 Verify = Callable[[Problem, str], Verdict]
 
 
-class Template(Section):
-    """How a problem becomes a prompt, and what an ideal answer looks like."""
+class Template(KindSection):
+    """How a problem becomes a prompt, and what an ideal answer looks like.
 
+    One of your own is a subclass with another `render` or `gold_answer`: `task.template = "my_file.py:MyTemplate"`.
+    """
+
+    kind: str = "text"
+    """`text`: the texts below with their places filled in."""
     prompt: str = "{question}\n"
     """What the model reads; `{question}` is replaced. With `chat` this is the user's message."""
     system: str = ""
@@ -61,11 +67,17 @@ class Template(Section):
         return self.gold.format(reference=problem.reference)
 
 
-class TaskConfig(Section):
+TEMPLATES = Kinds("template", {"text": f"{__name__}:Template"}, default="text", base=Template)
+"""The templates by name."""
+
+
+class TaskConfig(KindSection):
     """Fields common to the configurations of all tasks; each task adds its own dials."""
 
-    template: Template = Template()
+    template: Annotated[Template, TEMPLATES] = Template()
     """How a problem becomes a prompt."""
+    verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
+    """Judges its completions wherever the recipe's own `verifier` names no kind; None: the task's own verifier."""
 
 
 def split_of(content: str) -> Split:
@@ -78,15 +90,28 @@ def split_of(content: str) -> Split:
 
 
 class Task(ABC):
-    """A source of problems. Subclasses set `name` and `verifier` and implement `problems`."""
+    """A source of problems. Subclasses implement `problems`; their settings are their `Config`."""
 
     name: ClassVar[str]
+    """What messages call it; the class's own name where nothing else is said."""
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
     verifier: ClassVar[str] = "math"
+    """Kind of the verifier that judges its completions where nobody names another."""
     answers_any_question: ClassVar[bool] = True
     """Whether a reference answer is all that the verifier needs, so that a question of one's own can be judged."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__
+
+    @property
+    def verifier_config(self) -> VerifierConfig:
+        """The settings of its verifier, where a recipe names no other."""
+        return self.config.verifier or verifier_config(self.verifier)
 
     @property
     def template(self) -> Template:
@@ -154,6 +179,7 @@ Candidate = tuple[str, Problem]
 class GeneratedTask(Task):
     """A task that generates problems without end (or all there are); subclasses implement `candidates`."""
 
+    Config = GeneratedConfig
     config: GeneratedConfig
 
     def __init__(self, config: GeneratedConfig) -> None:

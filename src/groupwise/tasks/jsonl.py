@@ -30,6 +30,7 @@ class Jsonl(Task):
     """Problems from files or from the hub."""
 
     name: ClassVar[str] = "jsonl"
+    Config = JsonlConfig
     config: JsonlConfig
 
     def __init__(self, config: JsonlConfig) -> None:

@@ -1,11 +1,11 @@
 """The dials of the jsonl task and its default template."""
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.tasks.base import TaskConfig, Template
+from groupwise.tasks.base import TEMPLATES, TaskConfig, Template
 from groupwise.tasks.jsonl_records import BOXED
 
 REASONING = Template(
@@ -21,9 +21,7 @@ REASONING = Template(
 class JsonlConfig(TaskConfig):
     """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
 
-    name: Literal["jsonl"] = "jsonl"
-    """Says that the section is this task's."""
-    template: Template = REASONING
+    template: Annotated[Template, TEMPLATES] = REASONING
     """How a problem becomes a prompt."""
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
     """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any

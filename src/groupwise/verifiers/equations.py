@@ -51,6 +51,10 @@ class StepVerifier(Verifier):
         """Check with the wrapped verifier."""
         self._main.check(problems, template)
 
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What the wrapped verifier says."""
+        return self._main.explain(problem, text, verdict)
+
     def start(self) -> None:
         """Start the wrapped verifier."""
         self._main.start()

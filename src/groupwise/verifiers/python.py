@@ -17,31 +17,35 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.errors import ConfigError
 from groupwise.kinds import Place, written_in
 from groupwise.types import Outcome, Problem, StepReward, Verdict
-from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
+from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig
+from groupwise.verifiers.composition import refuse_settings
 from groupwise.verifiers.workers import START_S, Reply, WorkerPool
 
 OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "language")
 """Arguments that every problem has."""
 
 
-class PythonConfig(VerifierConfig):
+class PythonConfig(WorkersConfig):
     """What is done with the values of a function of the user's own."""
 
-    kind: str
-    """`file.py:name` or `package.module:name`."""
     correct_above: float = Field(default=0.5, allow_inf_nan=False)
     """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""
     repeatable: bool = True
     """Whether the same completion always gets the same value. `false` switches off the second look at a few of them."""
     memory_gb: float = Field(default=16.0, gt=0, allow_inf_nan=False)
     """Address space of one worker process in GiB; the function may import large libraries."""
+
+    @model_validator(mode="after")
+    def _pays_itself(self) -> Self:
+        refuse_settings(self, ("correct_reward", "format_reward"), "verifier", f"{self.kind} says itself what it pays")
+        return self
 
 
 def adopt(place: Place) -> type[Verifier]:

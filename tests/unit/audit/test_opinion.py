@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from groupwise.audit.explanation import clipped, explain
 
 from groupwise.audit.cases import Case
-from groupwise.audit.explanation import clipped, explain
 from groupwise.audit.opinion import differs_for, opinion_for
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import VerifierConfig

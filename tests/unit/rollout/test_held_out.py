@@ -29,7 +29,7 @@ def group(name: str, texts: Sequence[str], **data: Any) -> Group:
 
 
 def trained(groups: Sequence[Group], extraction: Any) -> list[ScoredGroup]:
-    with NumberVerifier(VerifierConfig(extraction=extraction)) as verifier:
+    with NumberVerifier(NumberVerifier.Config(kind="number", extraction=extraction)) as verifier:
         return score(groups, verifier, 64)
 
 
@@ -120,7 +120,7 @@ def test_different_seeds_take_different_samples() -> None:
 
 # ---------------------------------------------------------------------------------------------------------- opening it
 
-TASK = Arithmetic(ArithmeticConfig(name="arithmetic", num_problems=4, num_eval_problems=4))
+TASK = Arithmetic(ArithmeticConfig(kind="arithmetic", num_problems=4, num_eval_problems=4))
 
 
 def test_without_a_name_there_is_none() -> None:

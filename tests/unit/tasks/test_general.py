@@ -24,8 +24,8 @@ from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import VerifierConfig, make_verifier
 from groupwise.verifiers.style.format import is_tagged
 
-TASK = General(GeneralConfig(num_problems=1500, num_eval_problems=100))
-STORIES = WordProblems(WordProblemsConfig(num_problems=600, num_eval_problems=1))
+TASK = General(GeneralConfig(kind="general", num_problems=1500, num_eval_problems=100))
+STORIES = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=600, num_eval_problems=1))
 MIX = GeneralMix(summaries=HandWeights())
 HANDS = tuple(HandWeights.model_fields)
 
@@ -77,7 +77,7 @@ def test_problems_say_what_they_are() -> None:
 
 
 def test_languages_are_a_dial() -> None:
-    task = General(GeneralConfig(languages=("zh",), num_problems=20, num_eval_problems=2))
+    task = General(GeneralConfig(kind="general", languages=("zh",), num_problems=20, num_eval_problems=2))
     assert {problem.language for problem in task.problems("train")} == {"zh"}
 
 
@@ -90,7 +90,7 @@ def test_every_question_has_the_advice_that_it_asks_for() -> None:
 
 
 def test_the_default_size_can_be_had() -> None:
-    assert len(make_task(GeneralConfig()).problems("train")) == 5000
+    assert len(make_task(GeneralConfig(kind="general")).problems("train")) == 5000
 
 
 def test_the_gold_answer_passes() -> None:
@@ -197,7 +197,7 @@ def test_english_answers_are_english_to_the_detector() -> None:
 
 
 def test_reasoning_is_worked_out_and_right() -> None:
-    task = make_task(ArithmeticConfig(num_problems=50, num_eval_problems=1))
+    task = make_task(ArithmeticConfig(kind="arithmetic", num_problems=50, num_eval_problems=1))
     with make_verifier("number") as verifier:
         for problem in (*task.problems("train"), *STORIES.problems("train")[:50]):
             text = reasoning_document(Draw("test", problem.id), problem, MIX)

@@ -21,7 +21,7 @@ def test_a_recipe_section_makes_its_task(name: str) -> None:
 
 def test_an_unknown_dial_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'num_problems'"):
-        parse(Recipe, {"task": {"name": "arithmetic", "num_problem": 20}})
+        parse(Recipe, {"task": {"kind": "arithmetic", "num_problem": 20}})
 
 
 def test_every_task_is_an_option() -> None:

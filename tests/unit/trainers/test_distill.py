@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from groupwise.rollout.collect import encode_prompt
 from torch import Tensor
 
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison, divergence_of
@@ -16,7 +17,6 @@ from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import ModelConfig, Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
-from groupwise.rollout.collect import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
 from groupwise.trainers.distill import (
@@ -36,7 +36,7 @@ SEQUENCES = [
 ]
 NUM_TOKENS = 17
 BUDGETS = pytest.mark.parametrize("budget", [1, 12, 100_000])
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 12, "num_eval_problems": 2}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 12, "num_eval_problems": 2}
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from groupwise.rollout.collect import collect
 
 from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.config import parse
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.models.policy import Policy
-from groupwise.rollout.collect import collect
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.steps import step_ends
 from groupwise.tasks.base import Template
@@ -104,7 +104,7 @@ def test_the_divergence_becomes_a_reward_part(
     assert with_kl_part(before, reference, LossConfig(kl_coef=0.3), 1.0) == before  # a term of the loss, no reward
 
 
-BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
 
 
 @pytest.mark.parametrize(

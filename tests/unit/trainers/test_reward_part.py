@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from groupwise.rollout.collect import encode_prompt
 
 from groupwise.config import dump_toml, load, parse
 from groupwise.errors import ConfigError, ModelError
@@ -16,7 +17,6 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import ModelConfig, Policy, load_policy
 from groupwise.models.reward_model import RewardModel, start_reward_model
-from groupwise.rollout.collect import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
 from groupwise.trainers.ppo import PpoRecipe, ppo_learner
@@ -221,7 +221,7 @@ def recipe(kind: Any, paths: dict[str, str], *overrides: str) -> Any:
     values = {
         "run": {"directory": "unused", "num_steps": 3},
         "model": {"path": paths["policy"], "device": "cpu"},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         "sampling": {"max_tokens": 12},
         "reward_models": {
             "helpful": {"path": paths["helpful"], "weight": 2.0},

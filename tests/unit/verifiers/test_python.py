@@ -12,9 +12,8 @@ from groupwise.errors import ConfigError, InvariantError
 from groupwise.kinds import Place
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, StepReward
-from groupwise.verifiers import Request, VerifierConfig, score, spot_check
-from groupwise.verifiers.composition import ComposedVerifier
-from groupwise.verifiers.python import PythonConfig, PythonVerifier, adopt
+from groupwise.verifiers import Request, Verifier, make_verifier, score, spot_check
+from groupwise.verifiers.python import PythonVerifier, adopt
 
 SOURCE = """
 import os, sys, time
@@ -89,18 +88,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def verifier(folder: Path, place: str, template: Template = TEMPLATE, **dials: object) -> PythonVerifier:
-    kind = f"{folder}/{place}"
-    at = Place.of(kind)
-    assert at is not None
-    made = adopt(at)(PythonConfig.model_validate({"kind": kind, "timeout_s": 2.0, **dials}))
-    assert isinstance(made, PythonVerifier)
+def verifier(folder: Path, place: str, template: Template = TEMPLATE, **dials: object) -> Verifier:
+    made = make_verifier({"kind": f"{folder}/{place}", "timeout_s": 2.0, **dials})
     made.check([PROBLEM], template)
     return made
 
 
 @pytest.fixture(scope="module")
-def function(folder: Path) -> Iterator[PythonVerifier]:
+def function(folder: Path) -> Iterator[Verifier]:
     with verifier(folder, "mine.py:reward") as function:
         yield function
 
@@ -118,9 +113,7 @@ def function(folder: Path) -> Iterator[PythonVerifier]:
         ("fork", Outcome.CORRECT, {"reward": 1.0}),
     ],
 )
-def test_values_become_parts(
-    function: PythonVerifier, completion: str, outcome: Outcome, parts: dict[str, float]
-) -> None:
+def test_values_become_parts(function: Verifier, completion: str, outcome: Outcome, parts: dict[str, float]) -> None:
     verdict = function.verify(PROBLEM, completion)
     assert (verdict.outcome, verdict.parts) == (outcome, parts), verdict.evidence
     assert verdict.reward == (sum(parts.values()) if parts else None)
@@ -142,7 +135,7 @@ def test_values_become_parts(
     ],
 )
 def test_faults_are_named_with_the_completion_and_are_no_zero(
-    function: PythonVerifier, completion: str, evidence: str
+    function: Verifier, completion: str, evidence: str
 ) -> None:
     verdict = function.verify(PROBLEM, completion)
     assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
@@ -150,13 +143,13 @@ def test_faults_are_named_with_the_completion_and_are_no_zero(
     assert function.verify(PROBLEM, "3").reward == 1.0
 
 
-def test_a_verdict_comes_back_whole(function: PythonVerifier) -> None:
+def test_a_verdict_comes_back_whole(function: Verifier) -> None:
     verdict = function.verify(PROBLEM, "verdict")
     assert (verdict.outcome, verdict.parts, verdict.evidence) == (Outcome.UNPARSABLE, {"form": 0.5}, "no box")
     assert (verdict.answer, verdict.measures, verdict.steps) == ("7", {"words": 3.0}, (StepReward(2, 0.5),))
 
 
-def test_a_hang_is_killed_in_time(function: PythonVerifier) -> None:
+def test_a_hang_is_killed_in_time(function: Verifier) -> None:
     began = time.monotonic()
     verdict = function.verify(PROBLEM, "sleep")
     assert (verdict.outcome, verdict.reward) == (Outcome.TIMEOUT, None)
@@ -165,7 +158,7 @@ def test_a_hang_is_killed_in_time(function: PythonVerifier) -> None:
     assert function.verify(PROBLEM, "3").outcome is Outcome.CORRECT
 
 
-def test_what_it_forked_ends_with_it(function: PythonVerifier, folder: Path) -> None:
+def test_what_it_forked_ends_with_it(function: Verifier, folder: Path) -> None:
     assert function.verify(PROBLEM, "orphan").outcome in (Outcome.TIMEOUT, Outcome.CRASHED)
     assert function.verify(PROBLEM, "3").reward == 1.0
     state = Path("/proc") / (folder / "orphan").read_text() / "stat"
@@ -221,6 +214,7 @@ def test_a_module_is_named_as_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_sources_are_the_file_and_its_neighbours(folder: Path) -> None:
     with verifier(folder, "mine.py:reward") as function:
+        assert isinstance(function, PythonVerifier)
         assert function.sources() == (folder / "mine.py", folder / "helper.py")
 
 
@@ -272,12 +266,27 @@ def test_one_that_does_not_repeat_itself_is_named(folder: Path, repeatable: bool
 
 
 def test_its_parts_stand_beside_those_of_the_recipe(folder: Path) -> None:
-    config = VerifierConfig.model_validate(
-        {"parts": {"loops": {"kind": "repetition", "weight": 1.0}, "form": {"kind": "format", "weight": 1.0}}}
-    )
-    with ComposedVerifier(verifier(folder, "mine.py:reward"), config, {}) as composed:
+    parts = {"loops": {"kind": "repetition", "weight": 1.0}, "form": {"kind": "format", "weight": 1.0}}
+    with verifier(folder, "mine.py:reward", parts=parts) as composed:
         assert composed.verify(PROBLEM, "3").parts == {"reward": 1.0, "loops": 0.0, "form": 0.0}
         twice = composed.verify(PROBLEM, "parts")
         assert composed.verify(PROBLEM, "none").outcome is Outcome.NONE
     assert twice.outcome is Outcome.CRASHED
     assert "pays a part 'form', which is one of verifier.parts too" in twice.evidence
+
+
+def test_it_gives_a_second_opinion_and_none_is_none(folder: Path) -> None:
+    part = {"kind": f"{folder}/mine.py:reward", "weight": 2.0}
+    config = {"kind": "math", "parts": {"mine": part}}
+    with make_verifier(config) as composed:
+        composed.check([PROBLEM], TEMPLATE)
+        assert composed.verify(PROBLEM, "3").parts["mine"] == 2.0
+        assert "mine" not in composed.verify(PROBLEM, "none").parts
+        assert composed.verify(PROBLEM, "raise").outcome is Outcome.CRASHED
+
+
+def test_what_it_pays_is_its_own_affair(folder: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"verifier\.correct_reward = 2.0 has no effect here: .*mine.py:reward says itself"
+    ):
+        verifier(folder, "mine.py:reward", correct_reward=2.0)

@@ -67,7 +67,12 @@ def test_published_answers_pass_the_verifier_in_both_of_their_spellings() -> Non
 @needs_data
 def test_the_task_loads_files() -> None:
     paths = [str(DATA / "3ppl_train.jsonl"), str(DATA / "4ppl_train.jsonl")]
-    task = KnightsKnaves(parse(KnightsKnavesConfig, {"paths": paths, "num_problems": 1000, "num_eval_problems": 30}))
+    task = KnightsKnaves(
+        parse(
+            KnightsKnavesConfig,
+            {"kind": "knights_knaves", "paths": paths, "num_problems": 1000, "num_eval_problems": 30},
+        )
+    )
     task.validate(make_verifier("knights_knaves").verify)
     assert task.problems("train")[0].question.startswith("A very special island")
 
