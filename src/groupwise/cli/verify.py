@@ -11,6 +11,7 @@ from rich.text import Text
 
 from groupwise.config import Section, parse
 from groupwise.errors import ConfigError, DataError
+from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import VERIFIERS, VerifierConfig, make_verifier
 from groupwise.verifiers.extraction import clipped
@@ -31,6 +32,7 @@ def run_verify(
     """Judge one completion and explain; False when the verifier itself failed."""
     config = parse(_Settings, {"verifier": {"kind": verifier}}, overrides, source="verify").verifier
     with make_verifier(config) as judge:
+        judge.check([problem], Template())
         verdict = judge.verify(problem, completion)
         steps = judge.explain(problem, completion, verdict)
     if as_json:

@@ -3,8 +3,10 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from groupwise.config import FOLDER
+from groupwise.kinds import beside
 from groupwise.tasks.base import TEMPLATES, TaskConfig, Template
 from groupwise.tasks.jsonl_records import BOXED
 
@@ -61,6 +63,11 @@ class JsonlConfig(TaskConfig):
     repeated_questions: int | None = Field(default=None, ge=0)
     """How many questions of the training data are known to stand in the test data too. They are left out of training;
     any other number is an error. Without a preset: 0."""
+
+    @field_validator("path", "test_path")
+    @classmethod
+    def _beside_the_recipe(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return path and beside(path, (info.context or {}).get(FOLDER))
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

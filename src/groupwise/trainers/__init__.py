@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import parse, read_toml
+from groupwise.config import parse, read_recipe
 from groupwise.errors import ConfigError
 from groupwise.trainers.distill import DistillRecipe, train_distill
 from groupwise.trainers.dpo import DpoRecipe, train_dpo
@@ -56,8 +56,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: the file, a key or a value cannot be used.
     """
-    data = read_toml(path)
+    data = read_recipe(path)
     algorithm = data.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in RECIPES:
         raise ConfigError(f"{path}: algorithm = {algorithm!r}; allowed are {', '.join(RECIPES)}")
-    return parse(RECIPES[algorithm], data, overrides, source=str(path))
+    return parse(RECIPES[algorithm], data, overrides, source=str(path), folder=path.parent)

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from groupwise.rollout.collect import collect
 
 from groupwise.errors import ModelError
 from groupwise.models.policy import ModelConfig, NewModel, Policy, load_policy, new_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.pipeline.collect import CLOSED, collect_rows, reflected
-from groupwise.rollout.collect import collect
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import read_rollouts, write_rollouts

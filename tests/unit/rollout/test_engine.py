@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from groupwise.rollout.collect import collect, sample_keys
 
 from groupwise.errors import ConfigError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
-from groupwise.rollout.collect import collect, sample_keys
 from groupwise.rollout.engine import PREFILL_TOKENS, Request, Sampled, generate
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.base import Template

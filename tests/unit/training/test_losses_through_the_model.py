@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from groupwise.rollout.collect import collect
 from torch import Tensor
 
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
-from groupwise.rollout.collect import collect
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.loss_config import LossConfig
