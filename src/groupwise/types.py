@@ -173,7 +173,7 @@ class Verdict:
 
     @property
     def reward(self) -> float | None:
-        """Sum of the parts; None when the verifier failed, which is not a zero."""
+        """Sum of the parts; None where the completion was not judged, which is not a zero."""
         return sum(self.parts.values()) if self.outcome.judged else None
 
 

@@ -89,11 +89,12 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
 
 
 def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
-    policy = load_policy(ModelConfig(path=path))
     problems = context.task.problems(request.split)[: request.num_problems]  # type: ignore[arg-type]
     if not problems:
         raise ConfigError(f"task {context.task.name} has no {request.split} problems")
     with make_verifier(context.verifier) as verifier:
+        verifier.check(problems, context.task.template)
+        policy = load_policy(ModelConfig(path=path))
         actors = Actors.of(policy, context.task.template, verifier)
         draws = Draws(request.seed, Purpose(request.split))
         return evaluate(actors, problems, request.num_samples, context.sampling, draws)
@@ -123,6 +124,7 @@ def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dic
         "mean_length": evaluation.mean_length,
         "truncated": evaluation.truncated,
         "verdict_errors": evaluation.verdict_errors,
+        **({"no_verdict": evaluation.no_verdict} if evaluation.no_verdict else {}),
         "behaviour": {key: _as_dict(each) for key, each in found.items() if key in METRICS and key not in TOLD},
         "by_difficulty": {label: _as_dict(estimate) for label, estimate in evaluation.by_difficulty().items()},
     }
@@ -155,7 +157,7 @@ def _table(result: dict[str, Any]) -> Table:
             for name in sorted({name for one in summaries for name in one[key]}, key=list(METRICS).index):
                 table.add_row(METRICS[name].name, *(_shown(name, one[key].get(name)) for one in summaries))
         elif key != "second":  # it has a line of its own
-            table.add_row(key.replace("_", " "), *(_cell(one[key]) for one in summaries))
+            table.add_row(key.replace("_", " "), *(_cell(one.get(key)) for one in summaries))
     return table
 
 

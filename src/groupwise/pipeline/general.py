@@ -176,7 +176,7 @@ def _approved(
         requests = [Request(problem, candidates[i].completion) for problem, i in zip(asked, places, strict=True)]
         verdicts = verifier.verify_many(requests)
         most = verifier.config.max_failure_share * len(verdicts)
-    failed = [verdict for verdict in verdicts if not verdict.outcome.judged]
+    failed = [verdict for verdict in verdicts if verdict.outcome.failed]
     if len(failed) > most:
         raise VerifierError(
             f"the judge of general data failed on {len(failed)} of {len(verdicts)} answers; allowed are {most:g}; for "

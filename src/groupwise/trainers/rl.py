@@ -213,9 +213,10 @@ def train_rl(
         make_verifier(recipe.verifier) as verifier,
         open_second(recipe.evaluation.second_verifier, task, recipe.verifier) as second,
     ):
-        task.validate(verifier.verify)
-        quick_audit(task, verifier)
         problems = split_problems(task, "train", None)
+        verifier.check([*problems, *split_problems(task, "dev", None)], task.template)
+        task.validate(verifier.verify, must_accept=verifier.accepts_references)
+        quick_audit(task, verifier)
         check_problems(recipe.reward_models, problems)
         if recipe.batch.prompts_per_step > len(problems):
             raise ConfigError(
