@@ -145,9 +145,9 @@ def _table(result: dict[str, Any]) -> Table:
     size = f"{result['problems']} problems × {result['samples']} samples"
     title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
     table = Table(title=title, title_justify="left", min_width=60)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name in result["checkpoints"]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
     for key in summaries[0]:
         if key == "by_difficulty":
