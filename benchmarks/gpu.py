@@ -46,7 +46,8 @@ from groupwise.models.policy import Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.randomness import key
 from groupwise.rollout.cuda_graphs import release
-from groupwise.rollout.engine import Request, generate
+from groupwise.rollout.engine import Request
+from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
 
 FULL = {
