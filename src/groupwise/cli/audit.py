@@ -15,7 +15,6 @@ from groupwise.audit.judge import Canary, Limits, judge_cases
 from groupwise.audit.opinion import differs_for, opinion_for
 from groupwise.audit.page import page
 from groupwise.audit.references import REFERENCES, reference_problems
-from groupwise.audit.reward_function import RewardFunction, is_place
 from groupwise.audit.summary import Summary, as_json
 from groupwise.audit.terminal import print_audit
 from groupwise.cli.audit_report import style_sheet, write_report
@@ -24,8 +23,9 @@ from groupwise.errors import ConfigError
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
-from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, extraction_of, make_verifier
+from groupwise.verifiers import VERIFIERS, VerifierConfig, extraction_of, make_verifier
 from groupwise.verifiers.base import Extraction
+from groupwise.verifiers.python import PythonVerifier
 
 GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
@@ -55,7 +55,7 @@ class AuditRequest:
     @property
     def judges_like(self) -> str:
         """The verifier whose tasks and second opinion fit: a reward function is attacked as the mathematical one is."""
-        return "math" if is_place(self.verifier) else self.verifier
+        return "math" if ":" in self.verifier else self.verifier
 
 
 class _Settings(Section):
@@ -72,10 +72,11 @@ def run_audit(request: AuditRequest, console: Console) -> bool:
     settings = _settings(request)
     task = make_task(settings.task) if settings.task else None
     extraction = extraction_of(settings.verifier)
-    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, _verifier(request, task, settings) as verifier:
+    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, make_verifier(settings.verifier) as verifier:
         canary = Canary(Path(folder))
         cases = _cases(request, task, extraction, canary)
-        limits = Limits(verifier.verdict_s + GRACE_S, timeout_is_hang=isinstance(verifier, RewardFunction))
+        verifier.check([case.problem for case in cases], task.template if task else Template())
+        limits = Limits(verifier.verdict_s + GRACE_S, timeout_is_hang=isinstance(verifier, PythonVerifier))
         opinion = opinion_for(task.verifier if task and request.task else request.judges_like, extraction)
         with nullcontext() if request.as_json else console.status(f"judging {len(cases)} completions"):
             results = list(judge_cases(verifier, cases, limits, canary, opinion))
@@ -98,16 +99,10 @@ def _settings(request: AuditRequest) -> _Settings:
     made = [name for name, task in tasks.items() if task.verifier == like and issubclass(task, GeneratedTask)]
     fitting = made[0] if made else OWN_PROBLEMS.get(like)
     name = request.task or (None if request.cases or request.references else fitting)
-    tables: dict[str, Any] = {"verifier": {"kind": "math" if is_place(request.verifier) else request.verifier}}
+    tables: dict[str, Any] = {"verifier": {"kind": request.verifier}}
     if name:
         tables["task"] = {"kind": name}
     return parse(_Settings, tables, request.overrides, source="the audit")
-
-
-def _verifier(request: AuditRequest, task: Task | None, settings: _Settings) -> Verifier:
-    if is_place(request.verifier):
-        return RewardFunction(request.verifier, settings.verifier, task.template if task else None)
-    return make_verifier(settings.verifier)
 
 
 def _cases(request: AuditRequest, task: Task | None, extraction: Extraction, canary: Canary) -> list[Case]:

@@ -18,9 +18,13 @@ from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.metrics import METRICS, show
 from groupwise.evaluation.metrics import summary as measured
-from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import quiet_transformers
+from groupwise.models.policy import load_policy
+from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import Evaluation, evaluate
 from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS
 from groupwise.verifiers import Verifier, make_verifier, verifier_config
@@ -85,15 +89,15 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
 
 
 def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
-    policy = load_policy(ModelConfig(path=path))
     problems = context.task.problems(request.split)[: request.num_problems]  # type: ignore[arg-type]
     if not problems:
         raise ConfigError(f"task {context.task.name} has no {request.split} problems")
     with make_verifier(context.verifier) as verifier:
-        return evaluate(
-            policy, context.task.template, problems, verifier, context.sampling,
-            num_samples=request.num_samples, seed=request.seed, purpose=request.split,
-        )  # fmt: skip
+        verifier.check(problems, context.task.template)
+        policy = load_policy(ModelConfig(path=path))
+        actors = Actors.of(policy, context.task.template, verifier)
+        draws = Draws(request.seed, Purpose(request.split))
+        return evaluate(actors, problems, request.num_samples, context.sampling, draws)
 
 
 def _second_looks(
@@ -109,7 +113,8 @@ def _second_looks(
 
 def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dict[str, Any]:
     """All figures of an evaluation, as JSON values; intervals are 95 %."""
-    rows = [{**row, "num_tokens": len(row["token_ids"])} for row in rollout_rows(evaluation.scored)]
+    lengths = [one.num_tokens for scored in evaluation.scored for one in scored.group.completions]
+    rows = [{**row, "num_tokens": n} for row, n in zip(rollout_rows(evaluation.scored), lengths, strict=True)]
     found = measured(rows, patterns)
     powers = [2**i for i in range(1, num_samples.bit_length()) if 2**i <= num_samples]
     return {
@@ -119,6 +124,7 @@ def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dic
         "mean_length": evaluation.mean_length,
         "truncated": evaluation.truncated,
         "verdict_errors": evaluation.verdict_errors,
+        **({"no_verdict": evaluation.no_verdict} if evaluation.no_verdict else {}),
         "behaviour": {key: _as_dict(each) for key, each in found.items() if key in METRICS and key not in TOLD},
         "by_difficulty": {label: _as_dict(estimate) for label, estimate in evaluation.by_difficulty().items()},
     }
@@ -139,9 +145,9 @@ def _table(result: dict[str, Any]) -> Table:
     size = f"{result['problems']} problems × {result['samples']} samples"
     title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
     table = Table(title=title, title_justify="left", min_width=60)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name in result["checkpoints"]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
     for key in summaries[0]:
         if key == "by_difficulty":
@@ -151,7 +157,7 @@ def _table(result: dict[str, Any]) -> Table:
             for name in sorted({name for one in summaries for name in one[key]}, key=list(METRICS).index):
                 table.add_row(METRICS[name].name, *(_shown(name, one[key].get(name)) for one in summaries))
         elif key != "second":  # it has a line of its own
-            table.add_row(key.replace("_", " "), *(_cell(one[key]) for one in summaries))
+            table.add_row(key.replace("_", " "), *(_cell(one.get(key)) for one in summaries))
     return table
 
 

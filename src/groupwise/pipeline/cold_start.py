@@ -6,6 +6,7 @@ after the answer, as several hands would write it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,14 +15,16 @@ from pydantic import Field, model_validator
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.evaluation.run_data import Row
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Makes, Stage, Workplace
 from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
 from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.recipe import Name, display_name, resolved
-from groupwise.randomness import Draw
+from groupwise.randomness import Draw, Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Task, Template
@@ -129,17 +132,19 @@ class ColdStart(Stage):
 
     def _sample(self, name: str, settings: ColdStartSettings, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
-        policy = load_policy(settings.model.model_copy(update={"path": source.path}))
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
         with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
+            policy = load_policy(settings.model.at(source.path))
             for language, some in _by_language(problems).items():
                 shown = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [one for one in shown if one.language == language])
+                actors = replace(Actors.of(policy, template, verifier), reflection=source.reflection)
+                draws = Draws(settings.seed, Purpose.COLD_START, detail=f"{name} {language}")
                 rows += collect_rows(
-                    policy, template, some, verifier, source.sampling or settings.sampling, work.directory.samples,
-                    num_samples=source.num_samples, seed=settings.seed, purpose=f"cold start {name} {language}",
-                    reflection=source.reflection, progress=partial(work.progress, f"{name}, {language}"),
+                    actors, some, source.num_samples, source.sampling or settings.sampling, draws,
+                    work.directory.samples, partial(work.progress, f"{name}, {language}"),
                 )  # fmt: skip
         return rows
 
@@ -186,7 +191,7 @@ def _finished(
         "difficulty": problem.difficulty,
         "language": problem.language,
         "sample": row["sample"],
-        "num_tokens": row["num_tokens"],
+        "num_tokens": row["num_read"],
         "verdict": row["evidence"],
         "behaviours": sorted(row_behaviours(row)),
         "edits": edits,

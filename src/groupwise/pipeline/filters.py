@@ -47,14 +47,15 @@ def reason(row: Row, filters: Filters) -> str | None:
     shown = row_behaviours(row)
     paragraphs = row["text"].split("\n\n")
     faults = {
-        "verifier failed": not Outcome(row["outcome"]).judged,
+        "verifier failed": Outcome(row["outcome"]).failed,
+        "no verdict": row["outcome"] == Outcome.NONE,
         "not correct": filters.correct and row["outcome"] != Outcome.CORRECT,
         "tags": filters.tags and not MEASURES["format"](row),
         "cut off": filters.tags and row["finish_reason"] == FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in shown,
         "loop": not filters.loops and Behaviour.LOOPS in shown,
-        "too short": row["num_tokens"] < filters.min_tokens,
-        "too long": bool(filters.max_tokens) and row["num_tokens"] > filters.max_tokens,
+        "too short": row["num_read"] < filters.min_tokens,
+        "too long": bool(filters.max_tokens) and row["num_read"] > filters.max_tokens,
         "long paragraph": bool(filters.max_paragraph) and max(map(len, paragraphs)) > filters.max_paragraph,
         "no such behaviour": bool(filters.shows) and not shown.intersection(filters.shows),
     }

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.evaluation.run_data import Row
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Makes, Stage, Workplace
 from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import read_rows, write_rows
@@ -22,7 +23,8 @@ from groupwise.pipeline.filters import Filters, balanced, counts, keep
 from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.general import GeneralData, general_rows
 from groupwise.pipeline.recipe import display_name, resolved
-from groupwise.randomness import permutation
+from groupwise.randomness import Draws, Purpose, permutation
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.trainers.rl import split_problems
@@ -97,13 +99,14 @@ class RejectionSampling(Stage):
 
     def _sample(self, settings: RejectionSettings, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)
-        policy = load_policy(settings.model.model_copy(update={"path": settings.path}))
         problems = split_problems(task, "train", None)[-settings.num_problems :]
         with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
+            policy = load_policy(settings.model.at(settings.path))
+            actors = Actors.of(policy, task.template, verifier)
             rows = collect_rows(
-                policy, task.template, problems, verifier, settings.sampling, work.directory.samples,
-                num_samples=settings.num_samples, seed=settings.seed, purpose="rejection",
-                progress=partial(work.progress, "problems sampled"),
+                actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),
+                work.directory.samples, partial(work.progress, "problems sampled"),
             )  # fmt: skip
         return rows, {problem.id: problem for problem in problems}
 
@@ -120,7 +123,7 @@ def _row(row: Row, prompt: str, model: str) -> dict[str, Any]:
         "difficulty": row["difficulty"],
         "language": row["language"],
         "sample": row["sample"],
-        "num_tokens": row["num_tokens"],
+        "num_tokens": row["num_read"],
         "verdict": row["evidence"],
     }
 

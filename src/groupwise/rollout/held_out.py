@@ -116,7 +116,7 @@ def look_again(
         verifier=name,
         judged=len(judged),
         rejected=len(rejected),
-        failed=len(found) - len(judged),
+        failed=sum(verdict.outcome.failed for _, _, verdict in found),
         share=share,
         alarm=share.low > alarm,
         example=rejected[0] if rejected else None,

@@ -4,6 +4,7 @@ A task knows problems, not answers' forms: `verifier` names the verifier that ju
 takes that verifier as a callable and proves that every reference answer it tries passes through the rendered template.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -128,21 +129,38 @@ class Task(ABC):
                     return problem
         raise KeyError(f"task {self.name} has no problem {problem_id!r}")
 
-    def validate(self, verify: Verify, num_problems: int = 32, split: Split = "train") -> None:
+    def validate(
+        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
+    ) -> None:
         """Prove that reference answers pass their verifier through the rendered template.
+
+        Where the verifier need not accept them (`must_accept`), because it measures something else, it must only judge
+        them, and problems without a reference are left out; that it does not accept them is a warning.
 
         Raises:
             VerifierError: names the problem, the reference answer and what the verifier said.
         """
         problems = self.problems(split)
-        for problem in problems[:: max(1, len(problems) // num_problems)][:num_problems]:
+        tried, rejected = problems[:: max(1, len(problems) // num_problems)][:num_problems], list[str]()
+        for problem in tried:
+            if not (must_accept or problem.reference):
+                continue
             answer = self.template.gold_answer(problem)
             verdict = verify(problem, answer)
-            if verdict.outcome is not Outcome.CORRECT:
+            if verdict.outcome is Outcome.CORRECT:
+                continue
+            if must_accept or verdict.outcome.failed:
                 raise VerifierError(
                     f"the verifier '{self.verifier}' rejects the reference answer of {problem.id}: {answer!r} is "
                     f"{verdict.outcome} ({verdict.evidence}); mend the template or the reference before training"
                 )
+            rejected.append(f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})")
+        if rejected:
+            warnings.warn(
+                f"{len(rejected)} of {len(tried)} reference answers are not judged correct, for example that of "
+                f"{rejected[0]}; this is right only where the reward is about something else",
+                stacklevel=2,
+            )
 
 
 class GeneratedConfig(TaskConfig):

@@ -3,8 +3,10 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from groupwise.config import FOLDER
+from groupwise.kinds import beside
 from groupwise.tasks.base import TEMPLATES, TaskConfig, Template
 from groupwise.tasks.jsonl_records import BOXED
 
@@ -29,7 +31,7 @@ class JsonlConfig(TaskConfig):
     data_dir: str = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: str | None = None
-    """File of problems to train on, `.jsonl` or `.json` (a list)."""
+    """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
     test_path: str | None = None
     """File of problems to test on."""
     hub: str | None = None
@@ -43,7 +45,7 @@ class JsonlConfig(TaskConfig):
     question_field: str | tuple[str, ...] | None = None
     """Field of the question; several are joined with a space. Without a preset: `question`."""
     answer_field: str | None = None
-    """Field of the reference answer. Without a preset: `answer`."""
+    """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
     r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""
@@ -61,6 +63,11 @@ class JsonlConfig(TaskConfig):
     repeated_questions: int | None = Field(default=None, ge=0)
     """How many questions of the training data are known to stand in the test data too. They are left out of training;
     any other number is an error. Without a preset: 0."""
+
+    @field_validator("path", "test_path")
+    @classmethod
+    def _beside_the_recipe(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return path and beside(path, (info.context or {}).get(FOLDER))
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

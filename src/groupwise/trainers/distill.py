@@ -13,26 +13,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-import torch
 from pydantic import Field, field_validator, model_validator
 
-from groupwise.algorithms.distillation import DIVERGENCES, Comparison, Outputs, total_divergence
+from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import Section
 from groupwise.errors import ConfigError, DataError, ModelError
-from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Pack, Sequences, pack
-from groupwise.models.policy import ModelConfig, Policy, load_policy
-from groupwise.rollout.collect import collect
+from groupwise.models.policy import Policy, load_policy
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import drawn
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
+from groupwise.training.forward import sequences_of
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import RunConfig, Session
 from groupwise.types import Group
+from groupwise.verifiers.unjudged import Unjudged
 
 
 class SampledData(Section):
@@ -181,9 +183,9 @@ def train_distill(
     draw_batch = batches(recipe)
     session = Session(recipe, recipe.run, restart)
     teacher = load_policy(recipe.teacher).freeze()
-    student = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+    student = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
-    optimizer = Optimizer(student.model, recipe.optimizer, recipe.run.num_steps)
+    optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)
     session.attach(student, optimizer)
     for step in session.steps():
         began = time.perf_counter()
@@ -204,7 +206,7 @@ def _record(session: Session, report: DistillStep, batch: Batch) -> None:
     for name, count in (("tokens", report.num_tokens), ("sampled_tokens", report.sampled_tokens or 0)):
         session.facts[name] = session.facts.get(name, 0) + count
     facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
-    session.record({**facts, "weights": weight_fingerprint(session.policy.model)}, report._asdict())
+    session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
@@ -247,7 +249,7 @@ def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
 
 def shared_vocabulary(student: Policy, teacher: Policy) -> int:
     """Rows that both heads have. Models of one family pad the same vocabulary to different sizes."""
-    return min(len(student.head[0]), len(teacher.head[0]))
+    return min(student.vocabulary, teacher.vocabulary)
 
 
 def batches(recipe: DistillRecipe) -> DrawBatch:
@@ -283,23 +285,21 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
         chosen = [problems[i] for i in problem_order(len(problems), size, seed, step)[:size]]
-        groups = collect(
-            student if data.source == "student" else teacher, task.template, chosen, data.group_size, data.sampling,
-            seed=seed, purpose="distill", step=step,
-        )  # fmt: skip
-        return _batch(groups)
+        actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
+        scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
+        return _batch([one.group for one in scored])
 
     return draw_batch
 
 
 def _batch(groups: Sequence[Group]) -> Batch:
-    sequences = [Sequences(g.prompt.token_ids, [one.token_ids for one in g.completions]) for g in groups]
+    sequences = [sequences_of(group) for group in groups]
     tokens = json.dumps([ids.tolist() for one in sequences for ids in one.completions])  # type: ignore[union-attr]
     facts = {
         "problems": [group.prompt.problem.id for group in groups],
         "tokens": hashlib.sha256(tokens.encode()).hexdigest()[:16],
     }
-    return Batch(sequences, sum(_num_completion_tokens(one) for one in sequences), facts)
+    return Batch(sequences, sum(one.num_predicted for one in sequences), facts)
 
 
 class Gradient(NamedTuple):
@@ -320,28 +320,18 @@ def distill_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    ordered = sorted(sequences, key=_num_tokens)
-    num_tokens = sum(map(_num_completion_tokens, ordered))
-    vocabulary = shared_vocabulary(student, teacher)
+    ordered = sorted(sequences, key=lambda one: one.num_read)
+    num_tokens = sum(one.num_predicted for one in ordered)
     total, agreements = 0.0, 0
-    for chunk in micro_batches([_num_tokens(one) for one in ordered], config.tokens_per_micro_batch):
+    for chunk in micro_batches([one.num_read for one in ordered], config.tokens_per_micro_batch):
         packed = pack([ordered[i] for i in chunk], student.device)
         _check_readable(student, teacher, packed)
-        with torch.no_grad():
-            theirs = _outputs(teacher, packed, vocabulary)
-        compared = total_divergence(_outputs(student, packed, vocabulary), theirs, config.comparison)
+        compared = student.divergence(packed, teacher, config.comparison)
         loss = compared.divergence / num_tokens
         loss.backward()
         total += loss.item()
         agreements += int(compared.agreements.item())
     return Gradient(total, agreements / num_tokens, num_tokens)
-
-
-def _outputs(policy: Policy, packed: Pack, vocabulary: int) -> Outputs:
-    weight, bias = policy.head
-    dtype = policy.compute_dtype
-    bias = None if bias is None else bias[:vocabulary].to(dtype)
-    return Outputs(policy.completion_states(packed).to(dtype), weight[:vocabulary].to(dtype), bias)
 
 
 def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
@@ -357,11 +347,3 @@ def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
             f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed are "
             f"tokens below {shared_vocabulary(student, teacher)}"
         )
-
-
-def _num_tokens(sequences: Sequences) -> int:
-    return len(sequences.prompt) + _num_completion_tokens(sequences)
-
-
-def _num_completion_tokens(sequences: Sequences) -> int:
-    return sum(map(len, sequences.completions))

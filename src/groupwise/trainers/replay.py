@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
-from groupwise.models.checkpoint import load_trainer_state, weight_fingerprint
+from groupwise.models.checkpoint import load_trainer_state
 from groupwise.models.policy import Policy, load_policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
@@ -20,6 +21,7 @@ from groupwise.trainers.rl import RlRecipe
 from groupwise.training.session import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
+from groupwise.verifiers.unjudged import Unjudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,13 @@ def replay(
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
-    policy = load_policy(recipe.model.model_copy(update={"path": path}))
+    policy = load_policy(recipe.model.at(path))
     problems = _Problems(run, recipe)
     _repeat_steps(run, recipe, policy, problems, start, step, on_step)
     chosen = next(found for found in problems.rounds(step) if problem_id in [problem.id for problem in found])
-    groups = collect(
-        policy, recipe.task.template, chosen, recipe.batch.group_size, recipe.sampling,
-        seed=recipe.run.seed, purpose="train", step=step,
-    )  # fmt: skip
-    group = next(group for group in groups if group.prompt.problem.id == problem_id)
+    actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
+    scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
+    group = next(one.group for one in scored if one.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     tokens = completion.token_ids.tolist()
     pairs = zip(completion.sampling_logprobs.tolist(), recorded["sampling_logprobs"], strict=False)
@@ -111,18 +111,21 @@ def _repeat_steps(
     run: RunDirectory, recipe: RlRecipe, policy: Policy, problems: _Problems, start: int | None, end: int,
     on_step: Callable[[int], None],
 ) -> None:  # fmt: skip
-    learner = LEARNERS[recipe.algorithm](recipe, policy)
-    if start is not None:
-        restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, learner.critic)
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
     with make_verifier(recipe.verifier) as verifier:
+        verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
+        learner = LEARNERS[recipe.algorithm](recipe, policy, verifier)
+        if start is not None:
+            critic = learner.critic_loss and learner.critic_loss.critic
+            restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, critic)
+        learner.publish()
         for step in range(start or 0, end):
             on_step(step)
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             first, *refills = problems.rounds(step)
-            learner.step(step, first, [problem for found in refills for problem in found], verifier)
-            if weight_fingerprint(policy.model) != weights[step]:
+            learner.step(step, first, [problem for found in refills for problem in found])
+            if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "
                     "thread count or library rounds differently (environment.json says what the run stood on)"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
@@ -33,6 +33,21 @@ class Request(NamedTuple):
     """True when it ran into that limit."""
     prefill: str = ""
     """The beginning of `text` that the prompt had already written."""
+
+
+class Asks(Protocol):
+    """What makes a prompt of a problem: a task's template."""
+
+    @property
+    def chat(self) -> bool:
+        """Whether prompts are messages."""
+
+    @property
+    def system(self) -> str:
+        """The system message."""
+
+    def render(self, problem: Problem) -> str:
+        """The prompt, or the user's message."""
 
 
 class VerifierConfig(KindSection):
@@ -154,6 +169,14 @@ class Verifier(ABC):
         """Seconds within which it owes a verdict."""
         return self.config.timeout_s if isinstance(self.config, WorkersConfig) else 5.0
 
+    accepts_references: ClassVar[bool] = True
+    """Whether a reference answer in the template's ideal form must be judged correct."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "the verifier"
+
     @property
     def repeatable(self) -> bool:
         """Whether the same completion always gets the same verdict; not where a model judges or a program is timed."""
@@ -166,6 +189,14 @@ class Verifier(ABC):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """The verdict on one completion (prefill included)."""
         return self.verify_many([Request(problem, completion)])[0]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Refuse, before any model is loaded, problems that it could not judge.
+
+        Raises:
+            ConfigError: says what is missing.
+        """
+        return  # most verifiers need nothing but what their tasks give them
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """How its verdict on a text came about, one sentence per step."""

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Request, Verifier, VerifierConfig
+from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
 from groupwise.verifiers.parts import Part, Parts, StylePart, format_part
 from groupwise.verifiers.table import VERIFIERS
 
@@ -77,18 +77,33 @@ class ComposedVerifier(Verifier):
         self._format = format_part(config.parts)
 
     @property
+    def accepts_references(self) -> bool:  # type: ignore[override]
+        """Whether the first verifier does."""
+        return self._main.accepts_references
+
+    @property
+    def name(self) -> str:
+        """The first verifier's."""
+        return self._main.name
+
+    @property
     def repeatable(self) -> bool:
         """Whether all verifiers are repeatable."""
         return all(verifier.repeatable for verifier in (self._main, *self._others.values()))
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
-        first = self._main.verify_many(requests)
+        first = [self._told_apart(verdict) for verdict in self._main.verify_many(requests)]
         said = [verdict.outcome for verdict in first]
         verdicts = self._ask(requests, first, said, decide=True)
         verdicts = [self._styled(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
         verdicts = self._ask(requests, verdicts, said, decide=False)
         return [self._capped(verdict) for verdict in verdicts]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Check with every verifier."""
+        for verifier in (self._main, *self._others.values()):
+            verifier.check(problems, template)
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What the first verifier says."""
@@ -117,6 +132,13 @@ class ComposedVerifier(Verifier):
             heard = [self._heard(name, part, verdict, said[i], by_place.get(i)) for i, verdict in enumerate(heard)]
         return heard
 
+    def _told_apart(self, verdict: Verdict) -> Verdict:
+        """A verifier of the user's may earn a part that the recipe has too: neither may take the other's place."""
+        twice = [name for name, value in verdict.parts.items() if value and name in self.config.parts]
+        if not twice:
+            return verdict
+        return Verdict(Outcome.CRASHED, {}, f"{self.name} pays a part {twice[0]!r}, which is one of verifier.parts too")
+
     def _second(self, decide: bool) -> Iterator[tuple[str, VerifierPart]]:
         for name, part in self.config.parts.items():
             if isinstance(part, VerifierPart) and (part.combine != "add") == decide:
@@ -130,6 +152,8 @@ class ComposedVerifier(Verifier):
             return verdict
         if opinion is None:
             return _with(verdict, parts={name: 0.0})
+        if opinion.outcome is Outcome.NONE:
+            return verdict
         measures = {f"{name}/{key}": value for key, value in opinion.measures.items()}
         if opinion.reward is None:
             return Verdict(opinion.outcome, {}, f"{name}: {opinion.evidence}", measures=measures)

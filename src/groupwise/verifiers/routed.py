@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from groupwise.config import FOLDER
 from groupwise.errors import ConfigError
 from groupwise.types import Problem, Verdict
-from groupwise.verifiers.base import Request, Verifier, VerifierConfig
+from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
 from groupwise.verifiers.composition import refuse_settings
 from groupwise.verifiers.table import VERIFIERS, with_shared
 
@@ -62,6 +62,11 @@ class RoutedVerifier(Verifier):
         self._verifiers: dict[str, Verifier] = {}
 
     @property
+    def accepts_references(self) -> bool:  # type: ignore[override]
+        """Whether all verifiers that were needed so far do."""
+        return all(verifier.accepts_references for verifier in self._verifiers.values())
+
+    @property
     def repeatable(self) -> bool:
         """Whether all verifiers that were needed so far are repeatable."""
         return all(verifier.repeatable for verifier in self._verifiers.values())
@@ -85,6 +90,12 @@ class RoutedVerifier(Verifier):
             verdicts = self._verifier(requests[those[0]].problem).verify_many([requests[place] for place in those])
             found.update(zip(those, verdicts, strict=True))
         return [found[place] for place in range(len(requests))]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Check the problems of every verifier with it."""
+        for kind in dict.fromkeys(problem.verifier for problem in problems):
+            those = [problem for problem in problems if problem.verifier == kind]
+            self._verifier(those[0]).check(those, template)
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What the problem's verifier says."""

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, beside
+from groupwise.kinds import Kinds, Place, beside
 
 _HERE = "groupwise.verifiers"
+
+
+def _own(place: Place) -> type:
+    """What a user's file has, judging by their function or as a class of their own."""
+    from groupwise.verifiers.python import adopt  # not before: it is a verifier, and stands on this table
+
+    return adopt(place)
+
 
 VERIFIERS = Kinds(
     "verifier",
@@ -31,6 +39,7 @@ VERIFIERS = Kinds(
         "answered": f"{_HERE}.answered:AnsweredVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },
+    adopt=_own,
 )
 """Where each stands."""
 

@@ -2,6 +2,8 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.config import parse
@@ -78,7 +80,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None
 def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no problem file"):
         Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "none.jsonl"))).problems("train")
-    with pytest.raises(ConfigError, match=r"'.csv'; .jsonl and .json are allowed"):
+    with pytest.raises(ConfigError, match=r"'.csv'; .jsonl, .json and .parquet are allowed"):
         Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "a.csv"))).problems("train")
     path = write(tmp_path / "a.jsonl", *rows(2))
     with pytest.raises(DataError, match=r"line 1: field 'answer' has nothing that matches answer_pattern '#### "):
@@ -142,3 +144,48 @@ def test_presets_read_their_files(preset: str, counts: tuple[int, int, int]) -> 
         else:
             with pytest.raises(DataError, match=f"{preset} has no {split} split; it has: test"):
                 task.problems(split)
+
+
+def test_all_fields_are_data(tmp_path: Path) -> None:
+    line = json.dumps({"question": "q", "answer": "1", "terms": [1, {"a": None}], "level": 3})
+    (problem,) = Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "a.jsonl", line), dev_fraction=0)).problems(
+        "train"
+    )
+    assert problem.data == {"question": "q", "answer": "1", "terms": [1, {"a": None}], "level": 3}
+
+
+def test_problems_without_references(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", json.dumps({"question": "Tell a joke.", "topic": "cats"}))
+    with pytest.raises(DataError, match=r"no field 'answer'; its fields are question, topic: set answer_field"):
+        Jsonl(JsonlConfig(kind="jsonl", path=path, dev_fraction=0)).problems("train")
+    (problem,) = Jsonl(JsonlConfig(kind="jsonl", path=path, dev_fraction=0, answer_field="")).problems("train")
+    assert problem.reference == ""
+
+
+def test_parquet_and_saved_data_sets_are_read_like_lines(tmp_path: Path) -> None:
+    records = [json.loads(line) for line in rows(3)]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    saved = tmp_path / "saved" / "train"
+    saved.mkdir(parents=True)
+    for number, part in enumerate((records[:2], records[2:])):
+        table = pa.Table.from_pylist(part)
+        with pa.ipc.new_stream(saved / f"data-{number}.arrow", table.schema) as stream:
+            stream.write_table(table)
+    files = [{"filename": "data-0.arrow"}, {"filename": "data-1.arrow"}]
+    (saved / "state.json").write_text(json.dumps({"_data_files": files}))
+    for path in (tmp_path / "a.parquet", saved):
+        problems = Jsonl(JsonlConfig(kind="jsonl", path=str(path), dev_fraction=0)).problems("train")
+        assert [problem.data for problem in problems] == records
+    with pytest.raises(ConfigError, match="holds the splits train; name one"):
+        Jsonl(JsonlConfig(kind="jsonl", path=str(saved.parent))).problems("train")
+    (tmp_path / "bad.parquet").write_text("no")
+    with pytest.raises(DataError, match=r"bad\.parquet cannot be read"):
+        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "bad.parquet"))).problems("train")
+
+
+def test_the_library_saves_what_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    records = [json.loads(line) for line in rows(3)]
+    datasets.Dataset.from_list(records).save_to_disk(str(tmp_path / "saved"))
+    problems = Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "saved"), dev_fraction=0)).problems("train")
+    assert [problem.data for problem in problems] == records

@@ -85,7 +85,7 @@ def part(**dials: Any) -> dict[str, Any]:
          r"verifier\.parts\.weight\.zzz: unknown key; known keys: gate, kind, ngram, weight"),
         (part(kind="language"), r"verifier\.parts\.one\.weight: Field required"),
         (part(kind="language", weight=-1), r"verifier\.parts\.one\.weight = -1"),
-        (part(kind="speed", weight=1), r"verifier\.parts\.one: there is no reward part 'speed'; .*cosine_length, format"),
+        (part(kind="speed", weight=1), r"verifier\.parts\.one: there is no reward part 'speed'; .*cosine_length"),
         (part(weight=1), r"verifier\.parts\.one: kind is missing"),
         ({"parts": {"Part One": {"kind": "format", "weight": 1}}}, r"'Part One'"),
         (part(kind="cosine_length", weight=1, wrong_long=0.5), r"parts\.one\.wrong_long = 0\.5.*equal to 0"),

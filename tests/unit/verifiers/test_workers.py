@@ -128,7 +128,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
         textwrap.dedent(r"""
         import threading
         from groupwise.types import Problem
-        
+
         print("imported")
         def work():
             print(MathVerifier().verify(Problem("p", "q", "x+1"), r"\boxed{1+x}").outcome)

@@ -115,7 +115,9 @@ class Minif2f(StatementTask):
                 ),
             )
 
-    def validate(self, verify: Verify, num_problems: int = 32, split: Split = "train") -> None:
+    def validate(
+        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
+    ) -> None:
         """Prove that the verifier judges two theorems of our own rightly under the file's first header, and no more.
 
         The file has no reference proofs, so that its statements can be proved, or even compile, is not checked; a
