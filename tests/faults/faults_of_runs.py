@@ -31,7 +31,7 @@ FAULTS = (
         OTHER_WEIGHTS,
         (
             Edit(
-                "models:save_checkpoint",
+                "models",
                 "self.model.save_pretrained(directory)",
                 "self.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
                 "for name, weight in self.model.state_dict().items()})",
@@ -44,7 +44,7 @@ FAULTS = (
         stops("models", "are missing or of another shape", ModelError, resume),
         (
             Edit(
-                "models:save_checkpoint",
+                "models",
                 "self.model.save_pretrained(directory)",
                 "self.model.save_pretrained(directory, state_dict={name: weight "
                 "for name, weight in self.model.state_dict().items() if 'mlp' not in name})",

@@ -7,7 +7,8 @@ from lab import Fault, Lab, fails, stops
 from planting import Edit
 
 from groupwise.errors import ConfigError, ModelError
-from groupwise.trainers import grpo
+from groupwise.models.policy import Policy
+from groupwise.rollout import engine, sample_and_score
 
 DISAGREE = stops("training", "sampler and trainer disagree about a token's log-probability")
 STOP_TOKENS = stops("rollout", "has stop tokens at")
@@ -16,14 +17,14 @@ DRAWS = stops("rollout", "their draws are not independent")
 
 def stale_sampler(lab: Lab, patch: pytest.MonkeyPatch) -> None:
     """Sample from a copy of the weights that is never renewed."""
-    real, kept = grpo.collect, []
+    real = engine.make_engine
 
-    def collect(policy: Any, *arguments: Any, **options: Any) -> Any:
-        if not kept:
-            kept.append(policy.copy())
-        return real(kept[0], *arguments, **options)
+    def stale(config: Any, policy: Policy) -> Any:
+        made = real(config, policy.copy())
+        made.publish = lambda policy, version: None
+        return made
 
-    patch.setattr(grpo, "collect", collect)
+    patch.setattr(sample_and_score, "make_engine", stale)
 
 
 FAULTS = (
@@ -143,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_completion(i, one, text)",
-                "_completion(i, Sampled(policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
-                "one.finish_reason), text)",
+                "Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)",
+                "Completion(i, policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
+                "one.finish_reason, text)",
             ),
         ),
     ),
@@ -174,9 +175,9 @@ FAULTS = (
         DRAWS,
         (
             Edit(
-                "rollout",
-                "key(seed, purpose, step, problem_id, sample)",
-                "key(seed, purpose, step, problem_id)",
+                "randomness",
+                "key(self.seed, self.name, self.step, problem_id, sample)",
+                "key(self.seed, self.name, self.step, problem_id)",
             ),
         ),
     ),

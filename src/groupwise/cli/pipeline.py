@@ -128,7 +128,7 @@ def _run(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineReque
 def _plan_table(planned: Sequence[Planned]) -> Table:
     table = Table(title="what would run, and why", title_justify="left")
     for name in ("stage", "does", "makes", "from", "", "because"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for one in planned:
         stage = one.stage
         table.add_row(

@@ -222,7 +222,7 @@ def recipe(kind: Any, paths: dict[str, str], *overrides: str) -> Any:
     values = {
         "run": {"directory": "unused", "num_steps": 3},
         "model": {"path": paths["policy"], "device": "cpu"},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         "sampling": {"max_tokens": 12},
         "reward_models": {
             "helpful": {"path": paths["helpful"], "weight": 2.0},
@@ -300,12 +300,12 @@ def test_behind_the_gate_no_correct_answer_earns_less_than_a_wrong_one(paths: di
 
 
 def test_advantages_that_cannot_use_a_score_are_refused(paths: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"advantage = 'process' reads the rewards of steps alone"):
-        recipe(GrpoRecipe, paths, "grpo.advantage=process")
+    with pytest.raises(ConfigError, match=r"advantage\.kind = 'process' reads the rewards of steps alone"):
+        recipe(GrpoRecipe, paths, "advantage=process")
     with pytest.raises(ConfigError, match=r"helpful costs up to weight · clip = 10; allowed is weight = 0, or"):
-        recipe(GrpoRecipe, paths, "grpo.advantage=divided_by_mean")
+        recipe(GrpoRecipe, paths, "advantage=divided_by_mean")
     unpaid = [f"reward_models.{name}.weight=0" for name in ("helpful", "harmless")]
-    recipe(GrpoRecipe, paths, "grpo.advantage=divided_by_mean", *unpaid)
+    recipe(GrpoRecipe, paths, "advantage=divided_by_mean", *unpaid)
 
 
 def test_a_model_that_waits_for_open_ended_problems_needs_some(paths: dict[str, str]) -> None:

@@ -53,7 +53,7 @@ def actors(policy: Policy) -> Actors:
 def values(algorithm: str, **batch: Any) -> dict[str, Any]:
     return {
         "run": {"directory": "unused", "num_steps": 10},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         algorithm: {"prompts_per_step": 3, "group_size": 3, **batch},
         "sampling": {"max_tokens": MAX_TOKENS},
         "optimizer": {"lr": LR, "eps": EPS, "max_grad_norm": 0.0},
