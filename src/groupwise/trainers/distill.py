@@ -32,7 +32,7 @@ from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_p
 from groupwise.training.forward import sequences_of
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import RunConfig, Session, Start
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
 
@@ -181,12 +181,12 @@ def train_distill(
 ) -> Session:
     """Run a distillation recipe, or go on with an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
-    session = Session(recipe, recipe.run, restart)
+    start = Start(recipe, recipe.run, restart)
     teacher = load_policy(recipe.teacher).freeze()
-    student = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    student = load_policy(start.model(recipe.model))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
     optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(student, optimizer)
+    session = start.begin(student, optimizer)
     for step in session.steps():
         began = time.perf_counter()
         batch = draw_batch(step, student, teacher)
@@ -203,8 +203,8 @@ def train_distill(
 
 
 def _record(session: Session, report: DistillStep, batch: Batch) -> None:
-    for name, count in (("tokens", report.num_tokens), ("sampled_tokens", report.sampled_tokens or 0)):
-        session.facts[name] = session.facts.get(name, 0) + count
+    session.progress.tokens += report.num_tokens
+    session.progress.sampled_tokens += report.sampled_tokens or 0
     facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
     session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
 

@@ -32,7 +32,7 @@ from groupwise.trainers.preferences import (
     train_on_pairs,
 )
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.session import Session, Start
 
 
 class DpoConfig(PairsConfig):
@@ -113,13 +113,13 @@ def train_dpo(
 ) -> Session:
     """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
-    session = Session(recipe, recipe.run, restart)
-    policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    start = Start(recipe, recipe.run, restart)
+    policy = load_policy(start.model(recipe.model))
     train, held_out = (encode(policy, part) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, train, held_out)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(policy, optimizer)
+    session = start.begin(policy, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> DpoStep:
         return dpo_step(number, chosen, policy, optimizer, recipe.dpo)

@@ -210,7 +210,7 @@ def train_on_pairs(
 
 
 def _record(session: Session, report: StepReport) -> None:
-    session.facts["tokens"] = session.facts.get("tokens", 0) + report.num_tokens
+    session.progress.tokens += report.num_tokens
     fingerprint = session.policy.fingerprint()
     facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
     session.record(facts, report._asdict())

@@ -16,7 +16,7 @@ from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.tasks.preferences import load_pairs
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.session import Session, Start
 
 
 class RewardModelConfig(PairsConfig):
@@ -61,12 +61,11 @@ def train_reward_model(
 ) -> Session:
     """Run a recipe, or go on with an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
-    session = Session(recipe, recipe.run, restart)
-    path = session.model_path(recipe.model.path)
-    model = start_reward_model(recipe.model.at(path))
+    start = Start(recipe, recipe.run, restart)
+    model = start_reward_model(start.model(recipe.model))
     train, held_out = (encode(model, part) for part in pairs)
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(model, optimizer)
+    session = start.begin(model, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> RewardModelStep:
         return reward_model_step(number, chosen, model, optimizer, recipe.reward_model)

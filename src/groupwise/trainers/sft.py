@@ -23,7 +23,7 @@ from groupwise.randomness import permutation
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import RunConfig, Session, Start
 
 
 class CorpusData(CorpusConfig):
@@ -107,10 +107,10 @@ def train_sft(
 ) -> Session:
     """Run an SFT recipe, or go on with an interrupted run; returns the session with the trained policy."""
     texts = _texts(recipe)
-    session = Session(recipe, recipe.run, restart)
-    policy = _start_policy(recipe, session)
+    start = Start(recipe, recipe.run, restart)
+    policy = _start_policy(recipe, start)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(policy, optimizer)
+    session = start.begin(policy, optimizer)
     for step in session.steps():
         began = time.perf_counter()
         examples = encode(policy, texts(step), recipe.sft.loss_on)
@@ -118,7 +118,7 @@ def train_sft(
         loss, num_tokens = sft_gradient(policy, examples, recipe.sft.tokens_per_micro_batch)
         grad_norm = optimizer.update(step)
         report = SftStep(step, loss, grad_norm, lr, num_tokens, time.perf_counter() - began)
-        session.facts["tokens"] = session.facts.get("tokens", 0) + num_tokens
+        session.progress.tokens += num_tokens
         fingerprint = policy.fingerprint()
         session.record({"step": step, "loss": loss, "grad_norm": grad_norm, "weights": fingerprint}, report._asdict())
         on_step(report)
@@ -126,10 +126,10 @@ def train_sft(
     return session
 
 
-def _start_policy(recipe: SftRecipe, session: Session) -> Policy:
-    if recipe.new_model and not session.resumed_at:
+def _start_policy(recipe: SftRecipe, start: Start) -> Policy:
+    if recipe.new_model and not start.resumes:
         return new_policy(recipe.new_model, character_tokenizer(alphabet()), recipe.model)
-    return load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    return load_policy(start.model(recipe.model))
 
 
 def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:
