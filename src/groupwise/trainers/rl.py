@@ -37,6 +37,7 @@ from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_p
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.progress import Best
+from groupwise.training.ranks import RANKS
 from groupwise.training.session import RunConfig, Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
@@ -225,7 +226,7 @@ def train_rl(
                 f"{len(problems)} training problems"
             )
         start = Start(recipe, recipe.run, restart)
-        policy = load_policy(start.model(recipe.model))
+        policy = load_policy(start.model_to_load(recipe.model))
         learner = make_learner(recipe, policy, verifier)
         session = start.begin(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
         learner.publish()
@@ -271,7 +272,7 @@ class _Run:
         self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
 
-    def choose(self, problems: Sequence[Problem], step: int) -> tuple[list[Problem], list[Problem]]:
+    def choose(self, problems: Sequence[Problem], step: int) -> tuple[Sequence[Problem], Sequence[Problem]]:
         """The step's problems, and those that may replace them."""
         size, seed = self.recipe.batch.prompts_per_step, self.recipe.run.seed
         if self.recipe.batch.curriculum:
@@ -279,7 +280,7 @@ class _Run:
         else:
             order = problem_order(len(problems), size, seed, step)
         chosen = [problems[index] for index in order]
-        return chosen[:size], chosen[size:]
+        return RANKS.share(chosen[:size]), RANKS.share(chosen[size:])
 
     def is_last(self, step: int) -> bool:
         """Whether the run ends with this step."""

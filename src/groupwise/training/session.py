@@ -92,8 +92,8 @@ class Start:
         """Whether the model comes from a checkpoint of this run."""
         return self._checkpoint is not None
 
-    def model(self, model: ModelConfig) -> ModelConfig:
-        """The model to load: the checkpoint's when resuming, else the recipe's."""
+    def model_to_load(self, model: ModelConfig) -> ModelConfig:
+        """The checkpoint's when resuming, else the recipe's."""
         return model.at(self._checkpoint) if self._checkpoint else model
 
     def begin(self, policy: Backbone, optimizer: Optimizer, critic: Critic | None = None) -> "Session":
