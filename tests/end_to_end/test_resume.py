@@ -21,7 +21,8 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, run_rl
@@ -83,7 +84,7 @@ def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
         "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(model), "device": "cpu", "num_threads": 1},
         "task": {
-            "name": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
+            "kind": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
             "num_eval_problems": 3,
         },
         "verifier": {"extraction": "last_number"},

@@ -1,9 +1,7 @@
 """Both sides of a comparison: one model, one batch, through our update and through TRL's trainer."""
 
-import copy
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +76,7 @@ def ours(policy: Policy, our_groups: Callable[..., list[AdvantagedGroup]]) -> Ca
 
     def run(batch: Batch, advantage: str = "group_mean", temperature: float = 1.0, **config: Any) -> Updates:
         groups = our_groups(batch, advantage, temperature, **config)
-        learner = replace(policy, model=copy.deepcopy(policy.model))
+        learner = policy.copy()
         recorder = Recorder(learner)
         loss, reference = LossConfig(**config), reference_of(policy)
         updater = Updater(learner, recorder, loss, temperature, MAX_TOKENS, reference)  # type: ignore[arg-type]

@@ -1,11 +1,13 @@
 """The run directory: the only interface between training and everything that looks at it.
 
 config.toml         resolved recipe: `groupwise train <run>/config.toml` repeats the run
+sources/            the user's own Python that the recipe names, as it was
 environment.json    versions, commit, hardware, thread count
 ledger.jsonl        facts that are identical on a repeat or a resume
 metrics.jsonl       what may differ: timings, memory, throughput
 rollouts/*.parquet  every completion
 checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
+lock                held by the process that works in the directory
 """
 
 import json
@@ -24,6 +26,8 @@ from groupwise.config import read_recorded, read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
+from groupwise.runs.lock import LOCK, Hold
+from groupwise.runs.sources import keep_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +90,15 @@ class RunDirectory:
                 shutil.rmtree(self.checkpoint(step))
 
 
-def begin_run(path: Path, config_toml: str) -> RunDirectory:
-    """Create a run directory; an earlier run in it is deleted.
+def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> RunDirectory:
+    """Create a run directory with copies of the user's sources; an earlier run in it is deleted.
 
     Raises:
         CheckpointError: something else than a run is there.
     """
     run = RunDirectory(path)
     _refuse_foreign(run)
-    shutil.rmtree(path, ignore_errors=True)
+    _clear(path)
     surroundings = json.dumps(environment(), indent=1).encode()
     with translated_disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -102,7 +106,28 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
         write_file(run.config, config_toml.encode())
         write_file(path / "environment.json", surroundings)
         run.checkpoints.mkdir(exist_ok=True)
+    keep_sources(path / "sources", sources)
     return run
+
+
+def hold_run(path: Path) -> Hold:
+    """Keep other processes out of a run directory, before anything in it is read or deleted.
+
+    Raises:
+        CheckpointError: another process works in it, or something else than a run is there.
+    """
+    _refuse_foreign(RunDirectory(path))
+    return Hold(path, "run.directory")
+
+
+def _clear(path: Path) -> None:
+    """Delete what is in a run directory, its recipe last, but for its lock, which the process that deletes holds."""
+    entries = path.iterdir() if path.exists() else ()
+    for entry in sorted(entries, key=lambda entry: (entry == RunDirectory(path).config, entry.name)):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != LOCK:
+            entry.unlink()
 
 
 def _refuse_foreign(run: RunDirectory) -> None:
@@ -114,13 +139,13 @@ def _refuse_foreign(run: RunDirectory) -> None:
     if run.config.exists():
         is_run = "algorithm" in read_toml(run.config)
     else:
-        is_run = all(entry.name == f".{run.config.name}.tmp" for entry in run.path.iterdir())
+        is_run = {entry.name for entry in run.path.iterdir()} <= {f".{run.config.name}.tmp", LOCK}
     if not is_run:
         raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 
 
-def open_run(path: Path, config_toml: str) -> tuple[RunDirectory, Path | None]:
-    """Create a run directory, or find where an interrupted run goes on.
+def open_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> tuple[RunDirectory, Path | None]:
+    """Create a run directory, or find where an interrupted run goes on; a warning names a source that was changed.
 
     Returns the directory and the checkpoint to resume from (None: from the start).
 
@@ -130,8 +155,9 @@ def open_run(path: Path, config_toml: str) -> tuple[RunDirectory, Path | None]:
     run = RunDirectory(path)
     _refuse_foreign(run)
     if not run.config.exists() or (not run.steps() and not run.ledger.size):  # nothing has begun yet
-        return begin_run(path, config_toml), None
+        return begin_run(path, config_toml, sources), None
     _refuse_other_recipe(run, config_toml)
+    keep_sources(path / "sources", sources)
     if not run.steps():
         return run, None
     newest = run.checkpoint(run.steps()[-1])

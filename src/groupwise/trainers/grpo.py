@@ -108,6 +108,6 @@ def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> Grpo
         actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
         reference=load_reference(recipe),
         reward_models=load_reward_models(recipe.reward_models, recipe.model),
-        optimizer=Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps),
+        optimizer=Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps),
         recipe=recipe,
     )

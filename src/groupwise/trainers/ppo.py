@@ -140,7 +140,7 @@ def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:
     groups = [one.group for one in scored]
     values = per_token(
         groups,
-        lambda packed: critic.values(packed, policy.completion_states(packed)),
+        lambda packed: critic.values(packed, policy.completion_states(packed) if critic.shares_backbone else None),
         recipe.loss.tokens_per_micro_batch,
         policy.device,
     )
@@ -215,7 +215,9 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLea
         actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
         reference=load_reference(recipe),
         reward_models=load_reward_models(recipe.reward_models, recipe.model),
-        optimizer=Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps, critic, recipe.critic.lr),
+        optimizer=Optimizer(
+            policy.trainable(), recipe.optimizer, recipe.run.num_steps, critic.trainable(), recipe.critic.lr
+        ),
         recipe=recipe,
         critic=critic,
     )

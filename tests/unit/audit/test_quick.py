@@ -8,10 +8,12 @@ import pytest
 
 from groupwise.audit.quick import quick_audit
 from groupwise.errors import VerifierError
-from groupwise.tasks import ArithmeticConfig, CountdownConfig, make_task
+from groupwise.tasks import make_task
+from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Task
+from groupwise.tasks.countdown import CountdownConfig
 from groupwise.types import Outcome
-from groupwise.verifiers import CountdownVerifier
+from groupwise.verifiers.countdown import CountdownVerifier
 from groupwise.verifiers.extraction import extract
 
 SMALL = {"num_problems": 4, "num_eval_problems": 1}
@@ -19,7 +21,7 @@ SMALL = {"num_problems": 4, "num_eval_problems": 1}
 
 @pytest.fixture
 def arithmetic() -> Task:
-    return make_task(ArithmeticConfig(**SMALL))
+    return make_task(ArithmeticConfig(kind="arithmetic", **SMALL))
 
 
 def rule(accept: Callable[[str, set[str]], bool], task: Task) -> Callable[[str], Outcome]:
@@ -28,7 +30,7 @@ def rule(accept: Callable[[str, set[str]], bool], task: Task) -> Callable[[str],
 
 
 def test_a_sound_verifier_passes_in_time() -> None:
-    task = make_task(CountdownConfig(**SMALL))
+    task = make_task(CountdownConfig(kind="countdown", **SMALL))
     began = time.process_time()
     quick_audit(task, CountdownVerifier())
     assert time.process_time() - began < 2

@@ -14,11 +14,11 @@ from groupwise.tasks.hidden_rule import helpful, is_harmless
 from groupwise.tasks.preferences import Pairs, PairsFile, load_pairs, write_pairs
 
 TASK = {
-    "name": "mixture",
+    "kind": "mixture",
     "parts": {
-        "talk": {"task": {"name": "general", "num_problems": 100, "num_eval_problems": 20}},
-        "stories": {"task": {"name": "word_problems", "num_problems": 100, "num_eval_problems": 20}},
-        "sums": {"task": {"name": "arithmetic", "num_problems": 100, "num_eval_problems": 20}},
+        "talk": {"task": {"kind": "general", "num_problems": 100, "num_eval_problems": 20}},
+        "stories": {"task": {"kind": "word_problems", "num_problems": 100, "num_eval_problems": 20}},
+        "sums": {"task": {"kind": "arithmetic", "num_problems": 100, "num_eval_problems": 20}},
     },
 }
 RULES: tuple[Literal["helpful", "harmless"], ...] = ("helpful", "harmless")

@@ -19,9 +19,9 @@ from groupwise.types import SPLITS, Outcome, Verdict
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.routed import RoutedVerifier
 
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "num_problems": 60, "num_eval_problems": 10}
-GAMES = {"name": "countdown", "num_problems": 60, "num_eval_problems": 10}
-TALK = {"name": "general", "num_problems": 20, "num_eval_problems": 6}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "num_problems": 60, "num_eval_problems": 10}
+GAMES = {"kind": "countdown", "num_problems": 60, "num_eval_problems": 10}
+TALK = {"kind": "general", "num_problems": 20, "num_eval_problems": 6}
 
 
 class Recipe(Section):
@@ -33,7 +33,7 @@ class Recipe(Section):
 
 def mixture(template: Any = None, **parts: Any) -> Task:
     more = {} if template is None else {"template": template}
-    return make_task(parse(Recipe, {"task": {"name": "mixture", "parts": parts, **more}}).task)
+    return make_task(parse(Recipe, {"task": {"kind": "mixture", "parts": parts, **more}}).task)
 
 
 def part(task: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -137,16 +137,16 @@ def test_parts_with_the_same_problem_are_refused() -> None:
         ({"parts": {"a": part(SUMS, weight=0)}}, r"task\.parts\.a\.weight = 0: .* greater than 0"),
         ({"parts": {"a b": part(SUMS)}}, r"task\.parts\.a b"),
         ({"parts": {"a": part({**SUMS, "kind": 1})}}, r"task\.parts\.a\.task\.kind: unknown key; did you mean 'kinds'"),
-        ({"parts": {"a": part({"name": "mixture", "parts": {}})}}, r"task\.parts\.a\.task = .*mixture|tag 'mixture'"),
+        ({"parts": {"a": part({"kind": "mixture", "parts": {}})}}, r"task\.parts\.a\.task = .*mixture|tag 'mixture'"),
     ],
 )
 def test_what_cannot_be_mixed_is_named(task: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parse(Recipe, {"task": {"name": "mixture", **task}})
+        parse(Recipe, {"task": {"kind": "mixture", **task}})
 
 
 def test_a_mixture_survives_its_file(tmp_path: Any) -> None:
-    recipe = parse(Recipe, {"task": {"name": "mixture", "parts": {"a": part(SUMS, weight=2), "b": part(TALK)}}})
+    recipe = parse(Recipe, {"task": {"kind": "mixture", "parts": {"a": part(SUMS, weight=2), "b": part(TALK)}}})
     (tmp_path / "recipe.toml").write_text(dump_toml(recipe), "utf-8")
     assert load(Recipe, tmp_path / "recipe.toml") == recipe
 
@@ -154,4 +154,6 @@ def test_a_mixture_survives_its_file(tmp_path: Any) -> None:
 def test_a_mixture_is_no_part_of_a_mixture() -> None:
     assert "mixture" in TASKS
     with pytest.raises(ValidationError):
-        MixtureConfig.model_validate({"parts": {"a": part({"name": "mixture", "parts": {"b": part(SUMS)}})}})
+        MixtureConfig.model_validate(
+            {"kind": "mixture", "parts": {"a": part({"kind": "mixture", "parts": {"b": part(SUMS)}})}}
+        )

@@ -106,7 +106,7 @@ def test_the_divergence_becomes_a_reward_part(
     assert with_kl_part(before, reference, LossConfig(kl_coef=0.3), 1.0) == before  # a term of the loss, no reward
 
 
-BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
 
 
 @pytest.mark.parametrize(

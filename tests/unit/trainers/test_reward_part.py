@@ -13,8 +13,9 @@ from groupwise.config import dump_toml, load, parse
 from groupwise.errors import ConfigError, ModelError
 from groupwise.health.memory import plan
 from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.policy import Policy, load_policy
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
@@ -221,7 +222,7 @@ def recipe(kind: Any, paths: dict[str, str], *overrides: str) -> Any:
     values = {
         "run": {"directory": "unused", "num_steps": 3},
         "model": {"path": paths["policy"], "device": "cpu"},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         "sampling": {"max_tokens": 12},
         "reward_models": {
             "helpful": {"path": paths["helpful"], "weight": 2.0},

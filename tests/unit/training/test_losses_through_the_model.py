@@ -1,6 +1,5 @@
 """Every loss through model, packing and two updates: the gradient is that of loops over separate eager sequences."""
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -36,15 +35,15 @@ class Recorder:
     def __init__(self, policy: Policy, change: float, critic: Critic | None = None) -> None:
         self.policy, self.change, self.critic = policy, change, critic
         self.gradients: list[dict[str, Tensor]] = []
-        self.models: list[Any] = []
+        self.policies: list[Policy] = []
 
     def update(self, step: int) -> float:
-        self.models.append(copy.deepcopy(self.policy.model))
+        self.policies.append(self.policy.copy())
         named = dict(self.policy.model.named_parameters())
         self.gradients.append(
             {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in named.items()}
         )
-        generator = torch.Generator().manual_seed(len(self.models))
+        generator = torch.Generator().manual_seed(len(self.policies))
         with torch.no_grad():
             for parameter in named.values():
                 parameter += self.change * torch.randn(parameter.shape, generator=generator)
@@ -126,9 +125,9 @@ def test_two_updates_have_the_gradients_of_the_papers_loops(
     _, recorder = run(policy, groups, policy={"kind": name, **dials}, epochs=epochs, tokens_per_micro_batch=budget)
     assert len(recorder.gradients) == epochs
     rows = rows_of(groups)
-    for number, (weights, found) in enumerate(zip(recorder.models, recorder.gradients, strict=True)):
+    for number, (trained, found) in enumerate(zip(recorder.policies, recorder.gradients, strict=True)):
         pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
-        model, logprobs, _ = eager_logprobs(dataclasses.replace(policy, model=weights), pairs)
+        model, logprobs, _ = eager_logprobs(trained, pairs)
         pieces = logprobs.split([completion.num_tokens for _, completion, _ in rows])
         total = torch.zeros((), dtype=torch.float64)
         for (_, completion, advantage), piece in zip(rows, pieces, strict=True):
@@ -238,8 +237,8 @@ def test_correction_weights_every_token_with_trainer_over_sampler(
     )
     rows = rows_of(groups)
     pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
-    _, before, _ = eager_logprobs(dataclasses.replace(policy, model=recorder.models[0]), pairs)
-    model, after, _ = eager_logprobs(dataclasses.replace(policy, model=recorder.models[1]), pairs)
+    _, before, _ = eager_logprobs(recorder.policies[0], pairs)
+    model, after, _ = eager_logprobs(recorder.policies[1], pairs)
     total, at, bounded, weights_seen = torch.zeros((), dtype=torch.float64), 0, 0, []
     for _, completion, advantage in rows:
         places = range(at, at + completion.num_tokens)
@@ -283,7 +282,8 @@ def test_the_critic_is_trained_on_its_returns(
         )
         for group in groups
     ]
-    critic = Critic(policy, None if shared else tiny_policy(seed=5))
+    backbone = policy if shared else tiny_policy(seed=5)
+    critic = Critic(policy, None if shared else backbone)
     with torch.no_grad():
         critic.head.weight.copy_(torch.randn(critic.head.weight.shape, generator=torch.Generator().manual_seed(0)))
     with_critic, recorder = run(policy, viewed, 0.0, CriticLoss(critic, 0.7, 0.2))
@@ -291,8 +291,6 @@ def test_the_critic_is_trained_on_its_returns(
     alone = run(policy, viewed, 0.0)[1].gradients[0]
     batches = make_micro_batches(viewed, LossConfig(), MAX_TOKENS, policy.device)
     total = torch.zeros(())
-    backbone = policy if shared else critic._backbone
-    assert backbone is not None
     backbone.model.zero_grad(set_to_none=True)
     critic.head.zero_grad(set_to_none=True)
     count = sum(batch.packed.targets.numel() for batch in batches)
