@@ -38,6 +38,7 @@ MOVES: tuple[Move, ...] = (
     Move("loss.tau_neg", "loss.policy.tau_neg", 1.05, ("soft_gate",)),
     Move("loss.max_logprob_difference", "loss.max_logprob_difference", 0.0),
     Move("grpo.advantage", "advantage.kind"),
+    Move("task.name", "task.kind"),
 )
 
 
