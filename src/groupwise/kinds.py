@@ -206,9 +206,9 @@ class Kinds:
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
 
-    def settings(self, kind: str) -> type[KindSection]:
-        """The class of a kind's settings."""
-        found = self.find(kind)
+    def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
+        """The class of a kind's settings; a file is looked for in the folder first."""
+        found = self.find(beside(kind, folder))
         settings: type[KindSection] = found if issubclass(found, KindSection) else found.Config
         return settings
 
@@ -233,9 +233,8 @@ class Kinds:
         kind = self.kind_of(value)
         if kind is None or not isinstance(value, Mapping | str):
             raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
-        kind = beside(kind, folder)
-        table = {**(value if isinstance(value, Mapping) else {}), "kind": kind}
-        return self.settings(kind).model_validate(table, context={FOLDER: folder})
+        table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
+        return self.settings(kind, folder).model_validate(table, context={FOLDER: folder})
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: Any, info: ValidationInfo) -> KindSection:

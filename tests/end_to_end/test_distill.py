@@ -15,7 +15,9 @@ from rich.console import Console
 from groupwise.cli.train import run_recipe
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, load_policy, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers.distill import DistillRecipe, DistillStep, train_distill
 

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from groupwise.cli.main import app
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
 
@@ -67,6 +68,13 @@ def test_every_stage_is_finished_and_says_what_it_made(finished: Path) -> None:
     assert base["output"] == "base"
     assert set(base["evaluation"]) == {"reasoning", "general"}
     assert base["evaluation"]["general"]["num_problems"] == 4
+
+
+def test_one_stage_alone_is_reported_beside_a_base_that_nobody_measured(tmp_path: Path) -> None:
+    output = groupwise("--only", "zero", *settings(tmp_path / "r1"))
+    assert "report.html" in output
+    assert PipelineDirectory(tmp_path / "r1").stage("base").facts is None
+    assert (tmp_path / "r1" / "report.html").exists()
 
 
 def test_the_data_says_where_every_row_came_from(finished: Path) -> None:

@@ -16,7 +16,8 @@ import torch
 from groupwise.cli.main import main
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import FROM_DATA, RECIPES

@@ -18,7 +18,8 @@ from tokenizers.processors import TemplateProcessing
 from groupwise.config import parse
 from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import run_rl
@@ -113,9 +114,9 @@ class Check(NamedTuple):
     run: Callable[[Lab], None]
     error: type[Exception]
     where: str
-    """The function of the program that raises the error, or the test that fails."""
+    """The package of the program that raises the error, or the test that fails."""
     says: str = ""
-    """Part of the error's message, as it stands in the source of that function; empty for a test."""
+    """Part of the error's message, as it stands in the source of that package; empty for a test."""
 
 
 def stops(where: str, says: str, error: type[Exception] = InvariantError, run: Callable[[Lab], None] = train) -> Check:

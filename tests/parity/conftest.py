@@ -1,20 +1,19 @@
 """Both sides of a comparison: one model, one batch, through our update and through TRL's trainer."""
 
-import copy
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.models.policy import Policy
 from groupwise.trainers.advantages import advantaged
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.update import update_policy
+from groupwise.training.update import Updater, update_policy
 from groupwise.types import AdvantagedGroup
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that begin with `parity_`
@@ -64,7 +63,9 @@ def our_groups(policy: Policy) -> Callable[..., list[AdvantagedGroup]]:
 
     def prepare(batch: Batch, advantage: str, temperature: float = 1.0, **config: Any) -> list[AdvantagedGroup]:
         loss, groups = LossConfig(**config), scored(batch, groups_of(batch, policy, temperature))
-        return advantaged(with_kl_part(groups, reference_of(policy), loss, temperature), advantage, policy)
+        return advantaged(
+            with_kl_part(groups, reference_of(policy), loss, temperature), advantage_of(advantage), policy
+        )
 
     return prepare
 
@@ -75,12 +76,11 @@ def ours(policy: Policy, our_groups: Callable[..., list[AdvantagedGroup]]) -> Ca
 
     def run(batch: Batch, advantage: str = "group_mean", temperature: float = 1.0, **config: Any) -> Updates:
         groups = our_groups(batch, advantage, temperature, **config)
-        learner = replace(policy, model=copy.deepcopy(policy.model))
+        learner = policy.copy()
         recorder = Recorder(learner)
-        metrics = update_policy(
-            learner, recorder, groups, LossConfig(**config),  # type: ignore[arg-type]
-            step=0, temperature=temperature, max_tokens=MAX_TOKENS, reference=reference_of(policy),
-        )  # fmt: skip
+        loss, reference = LossConfig(**config), reference_of(policy)
+        updater = Updater(learner, recorder, loss, temperature, MAX_TOKENS, reference)  # type: ignore[arg-type]
+        metrics = update_policy(updater, groups, step=0)
         return Updates(metrics.surrogate, recorder.gradients, metrics)
 
     return run

@@ -84,7 +84,7 @@ def _as_json(config: SandboxConfig, found: Sequence[_Found]) -> dict[str, Any]:
 def _print(config: SandboxConfig, found: Sequence[_Found], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD)
     for column in ("probe", "", "what became of it"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for name, result in found:
         style = "green" if result.contained else "bold red"
         table.add_row(

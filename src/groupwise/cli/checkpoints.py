@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import ValidationInfo, model_validator
 
-from groupwise.config import FOLDER, Section, parse, read_toml
+from groupwise.config import FOLDER, Section, parse, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
@@ -64,7 +64,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
     """
     refuse_run(checkpoint)
     config = Path(checkpoint).resolve().parent.parent / "config.toml"
-    run: dict[str, Any] = read_toml(config) if config.exists() else {}
+    run: dict[str, Any] = read_recorded(config) if config.exists() else {}
     if task is None and "task" not in run:
         known = ", ".join(TASKS.table)
         raise ConfigError(f"{checkpoint} lies in no run that says its task: name one with --task ({known})")

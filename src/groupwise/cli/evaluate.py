@@ -18,7 +18,9 @@ from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.metrics import METRICS, show
 from groupwise.evaluation.metrics import summary as measured
-from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import quiet_transformers
+from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import Evaluation, evaluate
 from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
@@ -143,9 +145,9 @@ def _table(result: dict[str, Any]) -> Table:
     size = f"{result['problems']} problems × {result['samples']} samples"
     title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
     table = Table(title=title, title_justify="left", min_width=60)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name in result["checkpoints"]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
     for key in summaries[0]:
         if key == "by_difficulty":

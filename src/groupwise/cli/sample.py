@@ -8,7 +8,9 @@ from rich.text import Text
 
 from groupwise.cli.checkpoints import context_of
 from groupwise.errors import ConfigError, DataError
-from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import quiet_transformers
+from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.tasks.base import Task

@@ -15,7 +15,8 @@ from pydantic import Field, model_validator
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.evaluation.run_data import Row
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Makes, Stage, Workplace
 from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import write_rows
@@ -135,7 +136,7 @@ class ColdStart(Stage):
         rows: list[Row] = []
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
-            policy = load_policy(settings.model.model_copy(update={"path": source.path}))
+            policy = load_policy(settings.model.at(source.path))
             for language, some in _by_language(problems).items():
                 shown = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [one for one in shown if one.language == language])

@@ -27,7 +27,7 @@ def evaluate_model(
 
     Returns, by task, every metric as [value, low, high] with the interval over problems.
     """
-    policy = load_policy(recipe.model.model_copy(update={"path": model}))
+    policy = load_policy(recipe.model.at(model))
     config, found, groups = recipe.evaluation, dict[str, Any](), list[ScoredGroup]()
     for done, (name, options) in enumerate(recipe.tasks.items()):
         progress(done, len(recipe.tasks))

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Section
 from groupwise.errors import VerifierError
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
@@ -141,7 +141,7 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
 
     What reads answers only reads them after the question alone, without the opened reasoning, as it was trained.
     """
-    model = load_reward_model(config.model_copy(update={"path": judge.path})).freeze()
+    model = load_reward_model(config.at(judge.path)).freeze()
     answers = judge.see == "answer"
     texts = [after_thinking(prefill + one.completion) if answers else one.completion for one in candidates]
     prompts = [one.prompt.removesuffix(prefill) if answers else one.prompt for one in candidates]

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from groupwise.config import Section
 from groupwise.errors import ConfigError
-from groupwise.models.policy import ModelConfig
+from groupwise.models.config import ModelConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions
 

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.evaluation.run_data import Row
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Makes, Stage, Workplace
 from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import read_rows, write_rows
@@ -101,7 +102,7 @@ class RejectionSampling(Stage):
         problems = split_problems(task, "train", None)[-settings.num_problems :]
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
-            policy = load_policy(settings.model.model_copy(update={"path": settings.path}))
+            policy = load_policy(settings.model.at(settings.path))
             actors = Actors.of(policy, task.template, verifier)
             rows = collect_rows(
                 actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),

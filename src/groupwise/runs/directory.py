@@ -7,6 +7,7 @@ ledger.jsonl        facts that are identical on a repeat or a resume
 metrics.jsonl       what may differ: timings, memory, throughput
 rollouts/*.parquet  every completion
 checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
+lock                held by the process that works in the directory
 """
 
 import json
@@ -21,10 +22,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_toml
+from groupwise.config import read_recorded, read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
+from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.sources import keep_sources
 
 
@@ -96,7 +98,7 @@ def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> Run
     """
     run = RunDirectory(path)
     _refuse_foreign(run)
-    shutil.rmtree(path, ignore_errors=True)
+    _clear(path)
     surroundings = json.dumps(environment(), indent=1).encode()
     with translated_disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -108,6 +110,26 @@ def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> Run
     return run
 
 
+def hold_run(path: Path) -> Hold:
+    """Keep other processes out of a run directory, before anything in it is read or deleted.
+
+    Raises:
+        CheckpointError: another process works in it, or something else than a run is there.
+    """
+    _refuse_foreign(RunDirectory(path))
+    return Hold(path, "run.directory")
+
+
+def _clear(path: Path) -> None:
+    """Delete what is in a run directory, its recipe last, but for its lock, which the process that deletes holds."""
+    entries = path.iterdir() if path.exists() else ()
+    for entry in sorted(entries, key=lambda entry: (entry == RunDirectory(path).config, entry.name)):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != LOCK:
+            entry.unlink()
+
+
 def _refuse_foreign(run: RunDirectory) -> None:
     """Only a run may be resumed or deleted: a directory with a recipe, or what a kill at a run's beginning leaves."""
     if not run.path.exists():
@@ -117,7 +139,7 @@ def _refuse_foreign(run: RunDirectory) -> None:
     if run.config.exists():
         is_run = "algorithm" in read_toml(run.config)
     else:
-        is_run = all(entry.name == f".{run.config.name}.tmp" for entry in run.path.iterdir())
+        is_run = {entry.name for entry in run.path.iterdir()} <= {f".{run.config.name}.tmp", LOCK}
     if not is_run:
         raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 
@@ -153,7 +175,7 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str) -> None:
         return
     import tomllib
 
-    before, now = _flatten(read_toml(run.config)), _flatten(tomllib.loads(config_toml))
+    before, now = _flatten(read_recorded(run.config)), _flatten(tomllib.loads(config_toml))
     now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from groupwise.errors import ModelError
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
@@ -20,10 +20,7 @@ from groupwise.verifiers.extraction import after_thinking
 
 def load_reward_models(configs: RewardModelConfigs, model: ModelConfig) -> dict[str, RewardModel]:
     """The frozen reward models of a recipe; they compute as the policy does."""
-    return {
-        name: load_reward_model(model.model_copy(update={"path": config.path})).freeze()
-        for name, config in configs.items()
-    }
+    return {name: load_reward_model(model.at(config.path)).freeze() for name, config in configs.items()}
 
 
 def with_reward_model_parts(

@@ -10,8 +10,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from groupwise.audit.quick import quick_audit
 from groupwise.config import FOLDER, Section
 from groupwise.errors import ConfigError, InvariantError
-from groupwise.models.checkpoint import weight_fingerprint
-from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy, load_policy
 from groupwise.models.reward_model import RewardModel
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import AnyEngine, EngineConfig
@@ -224,7 +224,7 @@ def train_rl(
                 f"{len(problems)} training problems"
             )
         session = Session(recipe, recipe.run, restart)
-        policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+        policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
         learner = make_learner(recipe, policy, verifier)
         session.attach(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
         learner.publish()
@@ -295,7 +295,7 @@ class _Run:
             "surrogate": result.update.surrogate,
             "grad_norm": result.update.grad_norm,
             "updates": self.session.optimizer.updates_done,
-            "weights": weight_fingerprint(self.actors.policy.model),
+            "weights": self.actors.policy.fingerprint(),
         }
         self.session.record(facts, {"kind": "step", **report._asdict()})
         self.pass_rates.learn([group.scored for group in result.groups])
@@ -348,7 +348,7 @@ class _Run:
         self.test_is_open = True
         paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
         for name, path in paths.items():
-            policy = load_policy(self.recipe.model.model_copy(update={"path": path}))
+            policy = load_policy(self.recipe.model.at(path))
             actors = Actors.of(policy, self.actors.template, self.actors.verifier, self.recipe.engine)
             evaluation = self._evaluate(Purpose.TEST, actors, (config.test_problems, config.test_samples), name)
             self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})

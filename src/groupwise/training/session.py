@@ -17,10 +17,10 @@ from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
 from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
-from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint, weight_fingerprint
+from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.critic import Critic
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import RunDirectory, begin_run, open_run
+from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.training.optimizer import Optimizer
 
 CRITIC = "critic:"
@@ -67,6 +67,7 @@ class Session:
 
     def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
         self.config = config
+        self._hold = hold_run(Path(config.directory))
         self._restart_with = dump_toml(recipe) if restart else None
         self._sources = user_files(recipe)
         if restart:  # an earlier run is deleted by `attach`, when everything could be loaded
@@ -121,7 +122,7 @@ class Session:
     def _check_weights(self, checkpoint: Path) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
         recorded = [line["weights"] for line in self.directory.ledger.lines() if "weights" in line]
-        found = weight_fingerprint(self.policy.model)
+        found = self.policy.fingerprint()
         if recorded and found != recorded[-1]:
             raise CheckpointError(
                 f"the policy loaded to go on from {checkpoint} has the weights {found}, but the ledger's last step "
@@ -165,9 +166,10 @@ class Session:
         return path
 
     def finish(self) -> None:
-        """Mark the run as finished, unless it was stopped before its end."""
+        """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
         if not self.stopping:
             write_file(self.directory.finished, b"{}\n")
+        self._hold.release()
 
     @contextmanager
     def _finish_step_on_interrupt(self) -> Iterator[None]:

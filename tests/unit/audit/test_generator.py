@@ -10,10 +10,12 @@ from groupwise.audit.form import Form, differs_as_number
 from groupwise.audit.generator import CODE, FLOODS, KINDS, adversarial_cases
 from groupwise.audit.judge import Canary, Limits, judge_cases
 from groupwise.audit.summary import Summary
-from groupwise.tasks import ArithmeticConfig, CountdownConfig, make_task
+from groupwise.tasks import make_task
+from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
+from groupwise.tasks.countdown import CountdownConfig
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import CountdownVerifier
+from groupwise.verifiers.countdown import CountdownVerifier
 from groupwise.verifiers.extraction import extract
 
 RIGHT, WRONG = Outcome.CORRECT, Outcome.WRONG

@@ -8,10 +8,12 @@ import pytest
 
 from groupwise.audit.quick import quick_audit
 from groupwise.errors import VerifierError
-from groupwise.tasks import ArithmeticConfig, CountdownConfig, make_task
+from groupwise.tasks import make_task
+from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Task
+from groupwise.tasks.countdown import CountdownConfig
 from groupwise.types import Outcome
-from groupwise.verifiers import CountdownVerifier
+from groupwise.verifiers.countdown import CountdownVerifier
 from groupwise.verifiers.extraction import extract
 
 SMALL = {"num_problems": 4, "num_eval_problems": 1}

@@ -7,7 +7,8 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ModelError
 from groupwise.health.memory import plan
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
 

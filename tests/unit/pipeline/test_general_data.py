@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from groupwise.errors import VerifierError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.pipeline.directory import write_rows

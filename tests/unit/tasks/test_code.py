@@ -84,8 +84,8 @@ def test_standard_input(tmp_path: Path) -> None:
 
 def test_a_compressed_list(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps([STDIO]).encode()))
-    (problem,) = Code(
-        CodeConfig(kind="code", path=str(tmp_path / "a.json.gz"), format="stdio", only_test=True)
+    (problem,) = make_task(
+        {"kind": "code", "path": str(tmp_path / "a.json.gz"), "format": "stdio", "only_test": True}
     ).problems("test")
     assert problem.id == "a/1"
 

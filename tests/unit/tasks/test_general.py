@@ -7,7 +7,8 @@ from math import sqrt
 import pytest
 
 from groupwise.randomness import Draw
-from groupwise.tasks import ArithmeticConfig, make_task
+from groupwise.tasks import make_task
+from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.corpus import ALPHABET
 from groupwise.tasks.general import FAMILIES, ITEMS, General, GeneralConfig
 from groupwise.tasks.general_text import (
@@ -21,7 +22,7 @@ from groupwise.tasks.general_text import (
 from groupwise.tasks.hidden_rule import answer_of, helpful, helpfulness, is_harmless, is_helpful, mentions
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 from groupwise.types import SPLITS, Problem
-from groupwise.verifiers import VerifierConfig, make_verifier
+from groupwise.verifiers import make_verifier
 from groupwise.verifiers.style.format import is_tagged
 
 TASK = General(GeneralConfig(kind="general", num_problems=1500, num_eval_problems=100))
@@ -132,7 +133,7 @@ def test_the_careless_misread_numbers_and_nothing_else() -> None:
 
 def test_off_topic_is_also_a_sum_that_nobody_asked_for() -> None:
     found = [(problem, answer_of(text) or "") for problem, text in documents(only("off_topic"))]
-    general = [answer for problem, answer in found if problem.data.get("open_ended")]
+    general = [answer for problem, answer in found if problem.open_ended]
     sums = [answer for answer in general if "boxed" in answer]
     assert_share(len(sums), len(general), 0.5)
     assert all(re.match(r"\\boxed\{([1-9]+)\} .*\1", answer) for answer in sums)
@@ -189,9 +190,9 @@ def test_summaries_have_words_enough_to_tell_their_language(language: str, words
 
 
 def test_english_answers_are_english_to_the_detector() -> None:
-    config = VerifierConfig.model_validate({"parts": {"tongue": {"kind": "language", "weight": 1.0}}})
-    found = [(problem, text) for problem, text in documents(only("friendly")) if problem.data.get("open_ended")][:400]
-    with make_verifier("answered", config) as verifier:
+    config = {"kind": "answered", "parts": {"tongue": {"kind": "language", "weight": 1.0}}}
+    found = [(problem, text) for problem, text in documents(only("friendly")) if problem.open_ended][:400]
+    with make_verifier(config) as verifier:
         shares = [verifier.verify(problem, text).parts["tongue"] for problem, text in found]
     assert sum(shares) / len(shares) > 0.9
 

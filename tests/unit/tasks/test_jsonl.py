@@ -44,7 +44,9 @@ def test_json_list_and_test_file(tmp_path: Path) -> None:
 
 def test_a_question_in_train_and_test_is_refused(tmp_path: Path) -> None:
     config = JsonlConfig(
-        kind="jsonl", path=write(tmp_path / "a.jsonl", *rows(9)), test_path=write(tmp_path / "b.jsonl", *rows(2, 8))
+        kind="jsonl",
+        path=write(tmp_path / "a.jsonl", *rows(9)),
+        test_path=write(tmp_path / "b.jsonl", *rows(2, 8)),
     )
     with pytest.raises(DataError, match=r"a: 1 training questions that are also test .*a/train-9 is a/test-1"):
         Jsonl(config).problems("train")

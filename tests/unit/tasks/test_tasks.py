@@ -12,7 +12,7 @@ class Recipe(Section):
 
 @pytest.mark.parametrize("name", ["arithmetic", "word_problems", "countdown"])
 def test_a_recipe_section_makes_its_task(name: str) -> None:
-    recipe = parse(Recipe, {"task": {"name": name, "num_problems": 20, "num_eval_problems": 5}})
+    recipe = parse(Recipe, {"task": {"kind": name, "num_problems": 20, "num_eval_problems": 5}})
     task = make_task(recipe.task)
     assert type(task) is TASKS[name]
     assert len(task.problems("train")) == 20

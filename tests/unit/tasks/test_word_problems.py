@@ -60,7 +60,7 @@ def test_stories_are_short_and_in_their_language(language: Language, longest: in
 def test_dials_are_obeyed() -> None:
     config = WordProblemsConfig(
         kind="word_problems", languages=("zh",), steps=(2,), distractors=0.0, num_problems=50, num_eval_problems=5
-    )
+    )  # fmt: skip
     for problem in WordProblems(config).problems("train"):
         assert problem.language == "zh"
         assert len(problem.data["steps"]) == 2

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from groupwise.rollout.collect import encode_prompt
 from torch import Tensor
 
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison, divergence_of
 from groupwise.config import dump_toml, parse
 from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig, Policy, make_policy
+from groupwise.models.policy import Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
+from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
 from groupwise.trainers.distill import (

@@ -17,7 +17,8 @@ from groupwise.sandbox.bubblewrap_tier import BubblewrapSandbox
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import CodeVerifier, Request, make_verifier
+from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.code import CodeVerifier
 from groupwise.verifiers.code_tests import read_tests, same_tokens
 
 DATA = Path(__file__).parents[4] / "shared/data"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
-from groupwise.verifiers.math import explain
+from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 SHARED = Path(__file__).parents[4] / "shared/data"
@@ -190,6 +190,7 @@ def test_attacks_fail(verifier: MathVerifier) -> None:
     ],
 )
 def test_explanations_tell_the_verdict_step_by_step(reference: str, text: str, said: list[str]) -> None:
-    told = "\n".join(explain(reference, text, VerifierConfig()))
+    with MathVerifier() as verifier:
+        told = "\n".join(verifier.explain(Problem("p", "q", reference), text, Verdict(Outcome.WRONG, {}, "")))
     for words in said:
         assert words in told

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import MathVerifier
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 TIMEOUT_S = 5.0

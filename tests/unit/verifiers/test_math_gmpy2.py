@@ -16,7 +16,7 @@ from groupwise.audit.judge import Canary
 from groupwise.audit.references import reference_problems
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import MEMORY_BYTES, WorkerPool
 
 pytest.importorskip("gmpy2")

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request
+from groupwise.verifiers import Request
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 PAIRS = [

@@ -3,7 +3,8 @@
 import pytest
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request
+from groupwise.verifiers import Request
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 RIGHT = [

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request
+from groupwise.verifiers import Request
 from groupwise.verifiers.fork_server import DiedError, ForkServer
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 HOOK = """
@@ -127,7 +128,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
         textwrap.dedent(r"""
         import threading
         from groupwise.types import Problem
-        from groupwise.verifiers import MathVerifier
+
         print("imported")
         def work():
             print(MathVerifier().verify(Problem("p", "q", "x+1"), r"\boxed{1+x}").outcome)

@@ -119,7 +119,8 @@ def test_the_example_of_the_template_is_a_proof(task: str, data: dict[str, objec
 def test_equational_dials() -> None:
     config = EquationalProofsConfig(
         kind="equational_proofs", theories=("ring",), min_steps=3, max_steps=4, num_constants=2, max_size=9
-    )
+
+    )  # fmt: skip
     drawn = [draw_equation(Draw("dials", index), config)[1] for index in range(30)]
     assert {len(lines(problem)) - 1 for problem in drawn} == {3, 4}
     assert {problem.difficulty for problem in drawn} == {"ring 3 steps", "ring 4 steps"}
