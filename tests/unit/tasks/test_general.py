@@ -67,7 +67,7 @@ def test_two_things_swapped_are_in_the_same_split() -> None:
 
 def test_problems_say_what_they_are() -> None:
     for problem in TASK.problems("train"):
-        assert problem.data["open_ended"] is True
+        assert problem.open_ended
         assert problem.difficulty == f"general {problem.language}"
         assert problem.question.isascii() == (problem.language == "en")
         assert re.findall("[0-9]+", problem.question) == [problem.reference]

@@ -101,7 +101,7 @@ def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
 )
 def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse(JsonlConfig, options)
+        parse(JsonlConfig, {"kind": "jsonl", **options})
 
 
 def test_hub_without_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

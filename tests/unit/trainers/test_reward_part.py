@@ -67,9 +67,9 @@ def scored_texts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def group(policy: Policy, texts: Sequence[str], question: str = "2+2=", **data: Any) -> ScoredGroup:
+def group(policy: Policy, texts: Sequence[str], question: str = "2+2=", open_ended: bool = False) -> ScoredGroup:
     """Correct completions, and at the end one on which the verifier failed."""
-    prompt = encode_prompt(policy, THINK, Problem(question, question, "4", data=data))
+    prompt = encode_prompt(policy, THINK, Problem(question, question, "4", open_ended=open_ended))
     completions = []
     for i, text in enumerate(texts):
         ids = np.array([*policy.tokenizer(text, add_special_tokens=False)["input_ids"], 1])
@@ -310,7 +310,7 @@ def test_advantages_that_cannot_use_a_score_are_refused(paths: dict[str, str]) -
 
 def test_a_model_that_waits_for_open_ended_problems_needs_some(paths: dict[str, str]) -> None:
     configs = {"a": RewardModelPartConfig(path="x"), "b": RewardModelPartConfig(path="x", problems="open_ended")}
-    by_rule, open_ended = Problem("p", "2+2=", "4"), Problem("q", "Thank me.", "", data={"open_ended": True})
+    by_rule, open_ended = Problem("p", "2+2=", "4"), Problem("q", "Thank me.", "", open_ended=True)
     check_problems(configs, [by_rule, open_ended])
     with pytest.raises(ConfigError, match=r"reward_models\.b\.problems .* none of the 2 training problems"):
         check_problems(configs, [by_rule, by_rule])

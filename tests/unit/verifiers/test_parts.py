@@ -109,7 +109,7 @@ def test_what_cannot_be_meant_is_refused(verifier: dict[str, Any], said: str) ->
         ({"kind": "verifier", "verifier": "math"}, "the verifier is 'math' already"),
         (
             {"kind": "verifier", "verifier": "nobody"},
-            r"parts\.one\.verifier: .*no verifier 'nobody'; known are .*countdown",
+            r"parts\.one\.verifier = 'nobody': there is no verifier 'nobody'; known are .*countdown",
         ),
     ],
 )
