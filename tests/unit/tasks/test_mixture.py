@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from groupwise.audit.quick import quick_audit
 from groupwise.config import Section, dump_toml, load, parse
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.tasks import make_task, with_verifier
+from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.tasks.mixture import interleaved
 from groupwise.types import SPLITS, Outcome, Verdict
@@ -135,7 +135,8 @@ def test_parts_with_the_same_problem_are_refused() -> None:
         ({}, r"task\.parts: Field required"),
         ({"parts": {"a": part(SUMS, weight=0)}}, r"task\.parts\.a\.weight = 0: .* greater than 0"),
         ({"parts": {"a b": part(SUMS)}}, r"task\.parts\.a b"),
-        ({"parts": {"a": part({**SUMS, "kinda": 1})}}, r"task\.parts\.a\.task\.kinda: unknown key; did you mean 'kind'"),
+        ({"parts": {"a": part({**SUMS, "kinda": 1})}},
+         r"task\.parts\.a\.task\.kinda: unknown key; did you mean 'kind'"),
         ({"parts": {"a": part({"kind": "mixture", "parts": {"b": part(SUMS)}})}},
          r"parts\.a\.task is a mixture itself"),
     ],

@@ -47,7 +47,7 @@ def scored(policy: Policy) -> list[ScoredGroup]:
 
 def learner(policy: Policy, critic: Critic, reference: Policy | None, recipe: PpoRecipe) -> PpoLearner:
     actors = Actors.of(policy, Template(), Unjudged())
-    optimizer = Optimizer(policy.model, recipe.optimizer, 1)
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, 1)
     return PpoLearner(actors, reference, {}, optimizer, recipe, critic)
 
 
