@@ -20,7 +20,7 @@ EARLIER = Path(__file__).parent / "earlier" / "arithmetic.toml"
 RECIPE = """
 algorithm = "grpo"
 run = { directory = "unused", num_steps = 1 }
-task = { name = "arithmetic" }
+task = { kind = "arithmetic" }
 """
 OWN = """
 from pydantic import Field
