@@ -17,6 +17,7 @@ from groupwise.pipeline.recipe import merged, resolved, with_sampling, with_task
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import RECIPES
+from groupwise.training.progress import Progress
 
 SHARED = ("model", "sampling")
 """Sections of the pipeline that a trainer's recipe takes over, where it has them."""
@@ -67,13 +68,11 @@ class Train(Stage):
 def made(run: RunDirectory, epochs: int) -> Made:
     """What a finished run made; `epochs`: how often reinforcement learning went through what it sampled."""
     newest = run.checkpoint(run.steps()[-1])
-    facts = json.loads((newest / TRAINER_STATE).read_text())
+    progress = Progress.read(json.loads((newest / TRAINER_STATE).read_text()))
     held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
     statistics = {"held_out_accuracy": held_out[-1]["accuracy"]} if held_out else {}
-    trained = facts["tokens"] if "tokens" in facts else epochs * _kept_tokens(run)
-    return Made(
-        newest, content_hash(newest), facts.get("sampled_tokens", 0), trained, {"steps": facts["step"], **statistics}
-    )
+    trained = progress.tokens or epochs * _kept_tokens(run)
+    return Made(newest, content_hash(newest), progress.sampled_tokens, trained, {"steps": progress.step, **statistics})
 
 
 def _kept_tokens(run: RunDirectory) -> int:
