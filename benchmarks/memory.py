@@ -20,7 +20,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.policy import NewModel, load_policy, new_policy, quiet_transformers
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.tasks import make_task
-from groupwise.trainers import LEARNERS, RECIPES
+from groupwise.trainers import TRAINERS
 from groupwise.verifiers import make_verifier
 
 WIDTHS = {"hidden_size": 768, "num_hidden_layers": 8, "num_attention_heads": 12, "num_key_value_heads": 4,
@@ -47,7 +47,7 @@ def make_recipe(name: str, model: str):
         "loss": {**values.get("loss", {}), "tokens_per_micro_batch": 256, "entropy_coef": 1e-3},
         values["algorithm"]: batch,
     }
-    return parse(RECIPES[values["algorithm"]], values)
+    return parse(TRAINERS.find(values["algorithm"]).recipe, values)
 
 
 def measure(name: str, model: str) -> None:
@@ -56,7 +56,7 @@ def measure(name: str, model: str) -> None:
     watch = Watch()
     recipe = make_recipe(name, model)
     policy = load_policy(recipe.model)
-    learner = LEARNERS[recipe.algorithm](recipe, policy)
+    learner = TRAINERS.find(recipe.algorithm).learner(recipe, policy)
     task = make_task(recipe.task)
     with make_verifier(task.verifier, recipe.verifier) as verifier:
         for step in range(2):

@@ -26,6 +26,8 @@ EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
 FOLDER = "folder"
 """Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
+ARTIFACTS = "artifacts"
+"""Key of a validation's context: paths by the names that may stand for them, as `{base}` in a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,9 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
     """
     found: dict[str, Any] = json.loads(json.dumps(tables, default=str))
     for override in overrides:
-        alone: dict[str, Any] = {}
-        _apply_override(alone, override)
         _apply_override(found, override)
-        if said := upgraded(alone)[1]:
-            found = upgraded(found, newest=True)[0]
-            _tell(said, f" (in --set {override})")
+        found, said = upgraded(found, newest=True)
+        _tell(said, f" (in --set {override})")
     return found
 
 
@@ -148,6 +147,7 @@ def parse(
     overrides: Sequence[str] = (),
     source: str = "recipe",
     folder: Path | None = None,
+    artifacts: Mapping[str, str] = types.MappingProxyType({}),
 ) -> SectionT:
     """Check nested dictionaries against a model.
 
@@ -157,13 +157,14 @@ def parse(
         overrides: `a.b=c` each, over the tables.
         source: what an error calls the recipe.
         folder: where the recipe stands; files that it names are looked for there first.
+        artifacts: paths by the names that stand for them as `{name}`.
 
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
     tables = overridden(data, overrides)
     try:
-        return model.model_validate(tables, context={FOLDER: folder})
+        return model.model_validate(tables, context={FOLDER: folder, ARTIFACTS: artifacts})
     except ValidationError as error:
         faults = "\n".join(f"  {_explain(fault, model, tables)}" for fault in error.errors())
         raise ConfigError(f"{source} cannot be used:\n{faults}") from None
@@ -275,6 +276,15 @@ def _models_in(annotation: Any, metadata: Sequence[Any], value: Any) -> Iterator
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType, dict):
         for argument in typing.get_args(annotation):
             yield from _models_in(argument, (), value)
+
+
+def chosen_section(annotation: Any, metadata: Sequence[Any], value: Any) -> type[BaseModel] | None:
+    """The section that a field of this type holds, given its value in a recipe; None where it holds none."""
+    found = list(_models_in(annotation, metadata, value))
+    tags = {text for text in value.values() if isinstance(text, str)} if isinstance(value, Mapping) else set()
+    if len(found) > 1:
+        found = [model for model in found if any(_tag_matches(model, tag) for tag in tags)]
+    return found[0] if len(found) == 1 else None
 
 
 def _tag_matches(model: type[BaseModel], tag: str) -> bool:

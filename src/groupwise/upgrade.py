@@ -27,7 +27,7 @@ class Move(NamedTuple):
     """It moves only in a table that has this key too; empty: in every one."""
 
 
-MOVES: tuple[Move, ...] = ()
+MOVES: tuple[Move, ...] = (Move("evaluation", "measure", beside="stages"),)
 
 
 def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str, Any], list[str]]:
@@ -49,15 +49,19 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
 
 
 def _moved(table: dict[str, Any], old: list[str], new: list[str], move: Move, newest: bool) -> bool:
-    *above, key = old
-    section = _section(table, above)
-    value = section.pop(key)
-    target = _section(table, new[:-1])
+    value = _section(table, old[:-1]).pop(old[-1])
+    target, key = _section(table, new[:-1]), new[-1]
     if move.kinds and target.get("kind") not in move.kinds and value == move.default:
         return False
-    if newest or new[-1] not in target:
-        target[new[-1]] = value
+    today = target.get(key, value)
+    target[key] = _over(today, value) if newest else _over(value, today)
     return True
+
+
+def _over(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return below | {key: _over(below.get(key), value) for key, value in above.items()}
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,5 +93,8 @@ def _bound(path: list[str], bound: tuple[str, ...]) -> list[str]:
 
 def _section(tables: dict[str, Any], path: list[str]) -> dict[str, Any]:
     for name in path:
-        tables = tables.setdefault(name, {})
+        inner = tables.setdefault(name, {})
+        if isinstance(inner, str):  # the name of a kind alone
+            inner = tables[name] = {"kind": inner}
+        tables = inner
     return tables

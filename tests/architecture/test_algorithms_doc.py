@@ -17,7 +17,7 @@ from groupwise.oracle.published import PUBLISHED, Published
 from groupwise.oracle.report import Section
 from groupwise.oracle.sections import SECTIONS
 from groupwise.oracle.toys import Dials
-from groupwise.trainers import RECIPES, load_recipe
+from groupwise.trainers import TRAINERS, load_recipe
 from groupwise.training.loss_config import LossConfig
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_published_settings_are_recipes(name: str) -> None:
     algorithm = keys.pop("algorithm", "grpo")
     file = {"grpo": "arithmetic.toml", "ppo": "ppo.toml"}[algorithm]
     recipe = load_recipe(ROOT / "recipes" / file, [f"{key}={toml(value)}" for key, value in keys.items()])
-    assert isinstance(recipe, RECIPES[algorithm])
+    assert isinstance(recipe, TRAINERS.find(algorithm).recipe)
     for key, value in keys.items():
         section, field = key.split(".")
         assert getattr(getattr(recipe, section), field) == value

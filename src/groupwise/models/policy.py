@@ -15,14 +15,13 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from groupwise.algorithms.logprobs import TokenLogprobs, token_logprobs
+from groupwise.artifacts import SHIPPED, ModelRef
 from groupwise.config import Section
 from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
 from groupwise.models.backbone import Backbone
 from groupwise.models.packed import Pack, Sequences, pack
 
-SHIPPED = "base"
-"""The model path that means the base model inside the package."""
 SLOW = 1.5
 """A processor that takes so many times as long for a product in bf16 as in fp32 has no instructions for it."""
 
@@ -30,7 +29,7 @@ SLOW = 1.5
 class ModelConfig(Section):
     """Which model, and how it computes."""
 
-    path: str = SHIPPED
+    path: ModelRef = SHIPPED
     """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""

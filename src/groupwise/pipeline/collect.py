@@ -4,20 +4,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Self
 
 import numpy as np
+from pydantic import model_validator
 
-from groupwise.config import Section, parse
-from groupwise.errors import ConfigError, ModelError
+from groupwise.config import Section
+from groupwise.errors import ModelError
 from groupwise.evaluation.run_data import Row, evaluation_rows
 from groupwise.models.policy import Policy
-from groupwise.pipeline.recipe import PipelineRecipe, merged, with_sampling, with_tasks
+from groupwise.pipeline.base import ComputeConfig
 from groupwise.randomness import key
 from groupwise.rollout.collect import collect
 from groupwise.rollout.engine import Request, Sampled, generate
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts
+from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Problem
 from groupwise.verifiers import Verifier, check_failures, score
@@ -27,20 +29,23 @@ CLOSED = "</think>"
 PROBLEMS_PER_PART = 32
 
 
-def checked(kind: type[Section], table: Mapping[str, Any], recipe: PipelineRecipe, where: str) -> dict[str, Any]:
-    """The settings of a stage that makes data of a model's completions; what its table leaves out is the pipeline's.
+class Asked(Section):
+    """What the settings of all stages have that ask a model the training problems of a task."""
 
-    Raises:
-        ConfigError: the table cannot be used, or the task's prompts are more than text.
-    """
-    shared = recipe.model_dump(mode="json")
-    below = {"model": shared["model"], "sampling": shared["sampling"], "seed": recipe.pipeline.seed}
-    own = with_sampling(with_tasks(table, shared["tasks"], where), shared["sampling"])
-    whole = parse(kind, merged(below, own), source=where)
-    settings = whole.model_dump(mode="json", exclude={"model": {"path"}})
-    if settings["task"]["template"]["chat"]:
-        raise ConfigError(f"{where}.task.template.chat = true: rows of data are plain text, so false is allowed")
-    return settings
+    task: TaskOptions
+    """Whose training problems are asked; a name in `tasks`."""
+    model: ComputeConfig
+    """How models compute."""
+    sampling: SamplingConfig
+    """How completions are drawn."""
+    seed: int
+    """Seed of all draws."""
+
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        return self
 
 
 def collect_rows(

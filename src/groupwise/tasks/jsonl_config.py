@@ -1,11 +1,14 @@
 """The dials of the jsonl task and its default template."""
 
 import re
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.artifacts import DataRef
 from groupwise.tasks.base import TaskConfig, Template
+from groupwise.tasks.jsonl_presets import PRESETS
 from groupwise.tasks.jsonl_records import BOXED
 
 REASONING = Template(
@@ -30,9 +33,9 @@ class JsonlConfig(TaskConfig):
     other dial that is set comes before the preset's."""
     data_dir: str = "../shared/data"
     """Directory of the presets' files, from the working directory."""
-    path: str | None = None
+    path: DataRef | None = None
     """File of problems to train on, `.jsonl` or `.json` (a list)."""
-    test_path: str | None = None
+    test_path: DataRef | None = None
     """File of problems to test on."""
     hub: str | None = None
     """Name of a data set of the Hugging Face hub."""
@@ -82,6 +85,11 @@ class JsonlConfig(TaskConfig):
         if self.answer_pattern not in (None, BOXED):
             _check_pattern(self.answer_pattern)
         return self
+
+    def files_read(self) -> Iterator[str]:
+        """The preset's files."""
+        if known := PRESETS.get(self.preset or ""):
+            yield from (f"{self.data_dir}/{source.path}" for source in (known.train, known.test) if source.path)
 
 
 def _check_pattern(pattern: str) -> None:

@@ -25,13 +25,14 @@ from groupwise.models.policy import ModelConfig, Policy, load_policy
 from groupwise.rollout.collect import collect
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import drawn
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import Session
 from groupwise.types import Group
 
 
@@ -111,13 +112,11 @@ class DistillConfig(Section):
         return Comparison(self.divergence, self.beta, self.top_k, self.temperature)
 
 
-class DistillRecipe(Section):
+class DistillRecipe(Recipe):
     """A whole distillation run."""
 
     algorithm: Literal["distill"] = "distill"
     """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig
     """The student to start from."""
     teacher: ModelConfig = ModelConfig()
@@ -365,3 +364,6 @@ def _num_tokens(sequences: Sequences) -> int:
 
 def _num_completion_tokens(sequences: Sequences) -> int:
     return sum(map(len, sequences.completions))
+
+
+TRAINER = Trainer(DistillRecipe, train_distill)

@@ -17,7 +17,7 @@ from groupwise.trainers.advantages import PROCESS, advantaged
 from groupwise.trainers.dynamic_sampling import sample_rounds
 from groupwise.trainers.report import Clock, StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
+from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import update_policy
@@ -132,3 +132,6 @@ def grpo_learner(recipe: GrpoRecipe, policy: Policy) -> Learner:
         return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare, reward_models)
 
     return Learner(optimizer, step)
+
+
+TRAINER = rl_trainer(GrpoRecipe, grpo_learner)

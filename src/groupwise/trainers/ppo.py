@@ -20,7 +20,7 @@ from groupwise.models.reward_model import RewardModel
 from groupwise.rollout.collect import collect
 from groupwise.trainers.report import Clock, StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
+from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.kl_reward import token_penalties
 from groupwise.training.loss_config import LossConfig
@@ -201,3 +201,8 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy) -> Learner:
         return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe, reward_models)
 
     return Learner(optimizer, step, critic)
+
+
+TRAINER = rl_trainer(
+    PpoRecipe, ppo_learner, trained_beside=lambda recipe: ("critic",) if recipe.critic.backbone == "own" else ()
+)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from groupwise.artifacts import DataRef
 from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.tasks.base import Task, TaskConfig, Template, Verify
@@ -47,7 +48,7 @@ class Minif2fConfig(StatementsConfig):
     """Says that the section is this task's."""
     template: Template = LEAN
     """How a problem becomes a prompt."""
-    path: str = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
+    path: DataRef = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
     """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix`
     and `formal_statement`; ProofNet comes in the same form."""
 
@@ -59,7 +60,7 @@ class CoqStatementsConfig(StatementsConfig):
     """Says that the section is this task's."""
     template: Template = COQ
     """How a problem becomes a prompt."""
-    path: str
+    path: DataRef
     """File of statements, `.jsonl` or `.json`, with the fields `name`, `statement`, `header` (imports, may be empty),
     `proof` (a reference proof: tactics) and `split` (`train` or `test`)."""
 
