@@ -44,7 +44,8 @@ from groupwise.models.policy import ModelConfig, Policy, make_policy, quiet_tran
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.randomness import key
 from groupwise.rollout.cuda_graphs import release
-from groupwise.rollout.engine import Request, generate
+from groupwise.rollout.engine import Request
+from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
 
 FULL = {

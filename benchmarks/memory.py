@@ -56,11 +56,12 @@ def measure(name: str, model: str) -> None:
     watch = Watch()
     recipe = make_recipe(name, model)
     policy = load_policy(recipe.model)
-    learner = TRAINERS.find(recipe.algorithm).learner(recipe, policy)
     task = make_task(recipe.task)
     with make_verifier(task.verifier, recipe.verifier) as verifier:
+        learner = TRAINERS.find(recipe.algorithm).learner(recipe, policy, verifier)
+        learner.publish()
         for step in range(2):
-            done = learner.step(step, task.problems("train")[2 * step : 2 * step + 2], (), verifier)
+            done = learner.step(step, task.problems("train")[2 * step : 2 * step + 2])
             assert done.update.num_updates >= 1, "nothing was trained"
     print(json.dumps({"mib": watch.peak()}))
 

@@ -15,15 +15,14 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from workload import Shape, StepPlan, Workload
 
 from groupwise.models.policy import make_policy
-from groupwise.randomness import uniforms
+from groupwise.randomness import Draws, Purpose, uniforms
 from groupwise.rollout import engine
-from groupwise.rollout.collect import sample_keys
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
-from groupwise.trainers.grpo import GrpoConfig, GrpoRecipe, grpo_step
+from groupwise.trainers.grpo import GrpoConfig, GrpoRecipe, grpo_learner, grpo_step
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.optimizer import Optimizer, OptimizerConfig
+from groupwise.training.optimizer import OptimizerConfig
 from groupwise.training.session import RunConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, Verifier
@@ -61,16 +60,17 @@ class Ours:
             loss=LossConfig(aggregation="constant"),
             optimizer=OptimizerConfig(lr=LR, betas=BETAS, max_grad_norm=1.0),
         )
-        self.optimizer = Optimizer(self.policy.model, self.recipe.optimizer, num_steps=1000)
+        self.verifier = _PlannedVerifier()
+        self.learner = grpo_learner(self.recipe, self.policy, self.verifier)
 
     def step(self, step: int) -> StepTime:
         """Run and time one step; raises when it did not do what was planned."""
         plan = self.workload.plan(step)
         problems = [Problem(f"{step}-{i}", text, "") for i, text in enumerate(plan.prompts)]
-        verifier = _PlannedVerifier(plan)
+        self.verifier.follow(plan)
         with _forced_lengths(self._lengths(step, problems, plan), self.workload.tokenizer.eos_token_id):
             start = time.perf_counter()
-            result = grpo_step(step, problems, self.policy, None, verifier, self.optimizer, self.recipe)
+            result = grpo_step(self.learner, step, problems)
             total = time.perf_counter() - start
         completions = [completion for group in result.groups for completion in group.scored.group.completions]
         _check("Groupwise", [completion.num_tokens for completion in completions], plan)
@@ -79,7 +79,7 @@ class Ours:
     def _lengths(self, step: int, problems: Sequence[Problem], plan: StepPlan) -> dict[int, int]:
         """Planned length by the key of the completion's random numbers."""
         size, seed = plan.lengths.shape[1], self.recipe.run.seed
-        keys = [sample_keys(seed, "train", step, problem.id, size) for problem in problems]
+        keys = [Draws(seed, Purpose.TRAIN, step).keys(problem.id, size) for problem in problems]
         return {
             key: int(length)
             for row, lengths in zip(keys, plan.lengths, strict=True)
@@ -96,8 +96,8 @@ class _PlannedVerifier(Verifier):
 
     repeatable = False  # the place is counted up
 
-    def __init__(self, plan: StepPlan) -> None:
-        super().__init__()
+    def follow(self, plan: StepPlan) -> None:
+        """From now on, give the rewards of this plan."""
         self._rewards = [iter(rewards) for rewards in plan.rewards.tolist()]
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:

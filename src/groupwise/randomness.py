@@ -9,6 +9,8 @@ The hash is splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom n
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
@@ -53,6 +55,44 @@ def uniforms(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.float64]:
 def permutation(length: int, *parts: int | str) -> NDArray[np.int64]:
     """A random order of 0 .. length-1 under key(*parts)."""
     return np.argsort(bits(key(*parts), np.arange(length)), kind="stable")
+
+
+class Purpose(StrEnum):
+    """What completions are sampled for; it keeps the draws of different uses apart."""
+
+    TRAIN = "train"
+    DEV = "dev"
+    TEST = "test"
+    SAMPLE = "sample"
+    """`groupwise sample`."""
+    DISTILL = "distill"
+    REJECTION = "rejection"
+    """Rejection sampling."""
+    COLD_START = "cold start"
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The random keys of completions: one for each problem and sample."""
+
+    seed: int
+    purpose: Purpose
+    step: int = 0
+    detail: str = ""
+    """Tells uses of one purpose apart, for example the source of cold-start data."""
+
+    @property
+    def name(self) -> str:
+        """Purpose and detail."""
+        return f"{self.purpose} {self.detail}" if self.detail else self.purpose.value
+
+    def keys(self, problem_id: str, num_samples: int) -> tuple[int, ...]:
+        """The key of each completion; the draw of a token is a function of this key and the token's position."""
+        return tuple(key(self.seed, self.name, self.step, problem_id, sample) for sample in range(num_samples))
+
+    def key_after(self, what: str, problem_id: str, sample: int) -> int:
+        """The key of what is sampled after text that was put into a completion; `what` names that text."""
+        return key(self.seed, self.name, what, problem_id, sample)
 
 
 class Draw:

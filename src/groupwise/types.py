@@ -69,23 +69,46 @@ class Completion:
     token_ids: NDArray[np.int64]
     """(T,) sampled tokens, the stop token included."""
     sampling_logprobs: NDArray[np.float32]
-    """(T,) log-probability of each token under the distribution it was drawn from (temperature included)."""
-    entropy: NDArray[np.float32]
-    """(T,) entropy in nats of that distribution."""
+    """(T,) log-probability of each token under the distribution it was drawn from (temperature included); 0 where
+    `sampled` is False."""
+    entropy: NDArray[np.float32] | None
+    """(T,) entropy in nats of that distribution; None where the sampler does not measure it."""
     finish_reason: FinishReason
     text: str
     """Decoded view for people and verifiers; never encoded again."""
+    sampled: NDArray[np.bool_] = None  # type: ignore[assignment]
+    """(T,) which tokens the policy drew; all of them unless said otherwise. The others (a tool's result, a phrase) were
+    put in: they are read, and never trained or counted."""
 
     def __post_init__(self) -> None:
-        if not len(self.token_ids) == len(self.sampling_logprobs) == len(self.entropy):
+        if self.sampled is None:
+            object.__setattr__(self, "sampled", np.ones(len(self.token_ids), np.bool_))
+        entropies = self.token_ids if self.entropy is None else self.entropy
+        if not len(self.token_ids) == len(self.sampling_logprobs) == len(entropies) == len(self.sampled):
             raise ValueError(
-                f"{len(self.token_ids)} tokens with {len(self.sampling_logprobs)} log-probabilities and "
-                f"{len(self.entropy)} entropies: exactly one of each per token is allowed"
+                f"{len(self.token_ids)} tokens with {len(self.sampling_logprobs)} log-probabilities, {len(entropies)} "
+                f"entropies and a mask of {len(self.sampled)}: exactly one of each per token is allowed"
             )
+        if not self.sampled.any():
+            raise ValueError("a completion needs at least one token that was sampled")
 
     @property
     def num_tokens(self) -> int:
+        """Tokens that the policy sampled: the length that everything counts."""
+        return int(np.count_nonzero(self.sampled))
+
+    @property
+    def num_read(self) -> int:
+        """All tokens T, those that were put in included: what a forward has to compute."""
         return len(self.token_ids)
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(T,) from one value per sampled token; 0 at the tokens that were put in."""
+        if len(values) == len(self.sampled):
+            return values
+        found = np.zeros(len(self.sampled), values.dtype)
+        found[self.sampled] = values
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +123,7 @@ class Group:
 
 
 class Outcome(StrEnum):
-    """What a verifier found. Only the first three become reward; the others say that the verifier failed."""
+    """What a verifier found. Only the first three become reward."""
 
     CORRECT = "correct"
     WRONG = "wrong"
@@ -110,11 +133,18 @@ class Outcome(StrEnum):
     """The verifier (not the program under test) ran into its deadline."""
     CRASHED = "crashed"
     """The verifier (not the program under test) failed."""
+    NONE = "none"
+    """No verdict: nobody was asked, or the reward function abstained. Counted apart; no failure, and never a zero."""
 
     @property
     def judged(self) -> bool:
-        """Whether the outcome says something about the completion (and not about the verifier)."""
-        return self not in (Outcome.TIMEOUT, Outcome.CRASHED)
+        """Whether the outcome says something about the completion."""
+        return self in (Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSABLE)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the verifier failed."""
+        return self in (Outcome.TIMEOUT, Outcome.CRASHED)
 
 
 class StepReward(NamedTuple):
@@ -171,26 +201,27 @@ class ScoredGroup:
         return len({reward for reward in self.rewards if reward is not None}) > 1
 
 
-Advantage = float | NDArray[np.float32]
-"""Of a whole completion, or (T,) of its tokens."""
+TokenValues = NDArray[np.floating[Any]]
+"""(T,) one number per token of a completion, 0 at the tokens that were put in."""
 
 
 @dataclass(frozen=True, slots=True)
 class CriticView:
     """What a critic said about one completion when it was sampled; both (T,)."""
 
-    values: NDArray[np.float32]
+    values: TokenValues
     """Value of the state before each token."""
-    returns: NDArray[np.float32]
+    returns: TokenValues
     """What the value should have been: advantage plus value."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvantagedGroup:
-    """A scored group and one advantage per completion; None where the verifier failed: no part of the loss."""
+    """A scored group with the advantages of every token."""
 
     scored: ScoredGroup
-    advantages: tuple[Advantage | None, ...]
+    advantages: tuple[TokenValues | None, ...]
+    """(T,) per completion; None where the verifier failed: no part of the loss."""
     critic: tuple[CriticView | None, ...] = ()
     """What the critic said, one entry per completion; empty where there is no critic."""
 

@@ -103,7 +103,7 @@ def test_imports_go_down_only() -> None:
         ("verifiers/math.py", "import safetensors.torch"),
         ("algorithms/kl.py", "import transformers"),
         ("models/packed.py", "from groupwise.rollout.engine import Engine"),
-        ("rollout/collect.py", "from groupwise.training import pack"),
+        ("rollout/prompts.py", "from groupwise.training import pack"),
         ("training/update.py", "importlib.import_module('groupwise.rollout')"),
         ("training/update.py", "import_module(f'groupwise.trainers.{name}')"),
         ("trainers/grpo.py", "from groupwise.evaluation.runner import evaluate"),

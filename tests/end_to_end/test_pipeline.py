@@ -69,6 +69,13 @@ def test_every_stage_is_finished_and_says_what_it_made(finished: Path) -> None:
     assert base["evaluation"]["general"]["num_problems"] == 4
 
 
+def test_one_stage_alone_is_reported_beside_a_base_that_nobody_measured(tmp_path: Path) -> None:
+    output = groupwise("--only", "zero", *settings(tmp_path / "r1"))
+    assert "report.html" in output
+    assert PipelineDirectory(tmp_path / "r1").stage("base").facts is None
+    assert (tmp_path / "r1" / "report.html").exists()
+
+
 def test_the_data_says_where_every_row_came_from(finished: Path) -> None:
     place = PipelineDirectory(finished)
     cold, rejection = (read_rows(place.stage(name).data) for name in ("cold_start", "rejection"))

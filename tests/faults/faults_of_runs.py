@@ -1,25 +1,21 @@
 """Faults of recipes, checkpoints, resumed runs and evaluation."""
 
-import ast
-
 import pytest
 from lab import LEDGER, Fault, Lab, fails, resume, stops
-from planting import Edit
+from planting import Change, Edit
 
 from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.training.optimizer import OptimizerConfig
 
-OTHER_WEIGHTS = stops(
-    "training.session:Session._check_weights", "other weights were saved or loaded", CheckpointError, resume
-)
+OTHER_WEIGHTS = stops("training", "other weights were saved or loaded", CheckpointError, resume)
 
 
 def unread_key(lab: Lab, patch: pytest.MonkeyPatch) -> None:
     """Let the optimizer's source no longer read a key of its configuration."""
-    trees, path = lab.request.getfixturevalue("trees"), "training/optimizer.py"
-    source = ast.unparse(trees[path])
-    assert source.count("self.config.max_grad_norm") == 1
-    patch.setitem(trees, path, ast.parse(source.replace("self.config.max_grad_norm", "1.0")))
+    trees = lab.request.getfixturevalue("trees")
+    changes = {path: Change(Edit("training", "self.config.max_grad_norm", "1.0"), trees[path]) for path in trees}
+    [(path, change)] = [(path, change) for path, change in changes.items() if change.places]
+    patch.setitem(trees, path, change.tree)
 
 
 FAULTS = (
@@ -27,7 +23,7 @@ FAULTS = (
         5,
         "A resumed run starts from the recipe's model instead of its checkpoint",
         OTHER_WEIGHTS,
-        (Edit("training.session:Session.model_path", "str(self._checkpoint) if self._checkpoint else path", "path"),),
+        (Edit("training", "str(self._checkpoint) if self._checkpoint else path", "path"),),
     ),
     Fault(
         5,
@@ -35,7 +31,7 @@ FAULTS = (
         OTHER_WEIGHTS,
         (
             Edit(
-                "models.checkpoint:save_checkpoint",
+                "models:save_checkpoint",
                 "policy.model.save_pretrained(directory)",
                 "policy.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
                 "for name, weight in policy.model.state_dict().items()})",
@@ -45,10 +41,10 @@ FAULTS = (
     Fault(
         5,
         "A checkpoint lacks some of the weights",
-        stops("models.policy:damaged", "are missing or of another shape", ModelError, resume),
+        stops("models", "are missing or of another shape", ModelError, resume),
         (
             Edit(
-                "models.checkpoint:save_checkpoint",
+                "models:save_checkpoint",
                 "policy.model.save_pretrained(directory)",
                 "policy.model.save_pretrained(directory, state_dict={name: weight "
                 "for name, weight in policy.model.state_dict().items() if 'mlp' not in name})",
@@ -61,9 +57,9 @@ FAULTS = (
         LEDGER,
         (
             Edit(
-                "trainers.rl:_Run.choose",
-                "size, seed, step)",
-                "size, seed, step - self.__dict__.setdefault('first', step))",
+                "trainers",
+                "order = problem_order(len(problems), size, seed, step)",
+                "order = problem_order(len(problems), size, seed, step - self.__dict__.setdefault('first', step))",
             ),
         ),
     ),
@@ -73,12 +69,12 @@ FAULTS = (
         LEDGER,
         (
             Edit(
-                "training.session:Session.__init__",
+                "training:Session",
                 "self.config = config",
                 "self.config = config; torch.manual_seed(config.seed)",
             ),
             Edit(
-                "rollout.engine:_LiveBatch._uniforms",
+                "rollout",
                 "self._tensor(uniforms(self.keys[outputs], self.length[outputs]))",
                 "torch.rand(len(outputs), dtype=torch.float64)",
             ),
@@ -88,7 +84,13 @@ FAULTS = (
         21,
         "The optimizer's moments are not restored",
         LEDGER,
-        (Edit("training.session:restore", "optimizer.load_state(moments,", "optimizer.load_state({},"),),
+        (
+            Edit(
+                "training",
+                "optimizer.load_state(moments, state.facts['updates_done'])",
+                "optimizer.load_state({}, state.facts['updates_done'])",
+            ),
+        ),
     ),
     Fault(
         21,
@@ -96,7 +98,7 @@ FAULTS = (
         LEDGER,
         (
             Edit(
-                "training.session:Session.steps",
+                "training",
                 "range(self.resumed_at, self.config.num_steps)",
                 "range(0 if self.resumed_at else self.config.num_steps)",
             ),
@@ -105,24 +107,24 @@ FAULTS = (
     Fault(
         22,
         "A checkpoint has its name before its weights are on disk",
-        stops("runs.atomic:check_directory", "does not have the hash in", CheckpointError, resume),
+        stops("runs", "does not have the hash in", CheckpointError, resume),
         (
             Edit(
-                "runs.atomic:new_directory",
+                "runs:new_directory",
                 "os.replace(temporary, path)",
-                "os.replace(temporary, path)\n            os.truncate(path / 'model.safetensors', 100)",
+                "os.replace(temporary, path); os.truncate(path / 'model.safetensors', 100)",
             ),
         ),
     ),
     Fault(
         22,
         "A checkpoint is written under its name file by file",
-        stops("runs.atomic:check_directory", "is not a finished checkpoint: it has no", CheckpointError, resume),
+        stops("runs", "is not a finished checkpoint: it has no", CheckpointError, resume),
         (
             Edit(
-                "models.checkpoint:save_checkpoint",
-                "with new_directory(path) as directory, _disk_errors():",
-                "(directory := path).mkdir(parents=True)\n    with _disk_errors():",
+                "models:save_checkpoint",
+                "new_directory(path)",
+                "__import__('contextlib').nullcontext(path.mkdir(parents=True) or path)",
             ),
         ),
     ),
@@ -135,13 +137,19 @@ FAULTS = (
     Fault(
         23,
         "A recipe sets a key that does not exist",
-        stops("config:_explain", "unknown key; ", ConfigError),
+        stops("config", "unknown key; ", ConfigError),
         settings=("grpo.group_sise=8",),
     ),
     Fault(
         30,
         "The best checkpoint is chosen on the test split",
-        stops("trainers.rl:_Run._evaluate", "would open the test split"),
-        (Edit("trainers.rl:_Run.evaluate_dev", 'self._evaluate("dev"', 'self._evaluate("test"'),),
+        stops("trainers", "would open the test split"),
+        (
+            Edit(
+                "trainers",
+                "self._evaluate('dev', self.policy, config.num_problems, config.num_samples, f'dev-step-{done:06d}')",
+                "self._evaluate('test', self.policy, config.num_problems, config.num_samples, f'dev-step-{done:06d}')",
+            ),
+        ),
     ),
 )

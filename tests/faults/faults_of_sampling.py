@@ -11,9 +11,9 @@ from planting import Edit
 from groupwise.errors import ConfigError, ModelError
 from groupwise.trainers import grpo
 
-DISAGREE = stops("training.update:_compare", "sampler and trainer disagree about a token's log-probability")
-STOP_TOKENS = stops("rollout.collect:_check_stops", "has stop tokens at")
-DRAWS = stops("rollout.collect:_check_first_tokens", "their draws are not independent")
+DISAGREE = stops("training", "sampler and trainer disagree about a token's log-probability")
+STOP_TOKENS = stops("rollout", "has stop tokens at")
+DRAWS = stops("rollout", "their draws are not independent")
 
 
 def stale_sampler(lab: Lab, patch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ FAULTS = (
         DISAGREE,
         (
             Edit(
-                "rollout.sampling:draw",
+                "rollout",
                 "logprobs.gather(1, tokens)",
                 "torch.log_softmax(logits, -1).gather(1, tokens)",
             ),
@@ -45,19 +45,31 @@ FAULTS = (
         1,
         "The trainer scores at temperature 1 what was drawn at another",
         DISAGREE,
-        (Edit("training.update:_Update.backward", "packed.targets, self.temperature", "packed.targets, 1.0"),),
+        (
+            Edit(
+                "training",
+                "self.policy.logprobs_of(states, micro.packed.targets, self.temperature)",
+                "self.policy.logprobs_of(states, micro.packed.targets, 1.0)",
+            ),
+        ),
     ),
     Fault(
         2,
         "A recipe trains on samples of top-k",
-        stops("rollout.sampling:refuse_for_training", "training must sample from the whole distribution", ConfigError),
+        stops("rollout", "training must sample from the whole distribution", ConfigError),
         settings=("sampling.top_k=5",),
     ),
     Fault(
         2,
         "The sampler cuts to the likeliest tokens; the loss is that of the full softmax",
         DISAGREE,
-        (Edit("rollout.sampling:draw", "config), dim=-1)", 'config.model_copy(update={"top_k": 5})), dim=-1)'),),
+        (
+            Edit(
+                "rollout",
+                "_truncate(logits / config.temperature, config)",
+                "_truncate(logits / config.temperature, config.model_copy(update={'top_k': 5}))",
+            ),
+        ),
     ),
     Fault(
         2,
@@ -70,21 +82,17 @@ FAULTS = (
         ),
         (
             Edit(
-                "rollout.sampling:draw",
-                "= logprobs.exp()",
-                "= logprobs.exp() * (logprobs >= logprobs.topk(5).values[:, -1:])",
+                "rollout",
+                "logprobs.exp()",
+                "logprobs.exp() * (logprobs >= logprobs.topk(5).values[:, -1:])",
             ),
         ),
     ),
     Fault(
         3,
         "A log-probability that was never recorded counts as 0",
-        stops("training.update:_sampling_logprobs", "sampled tokens have an impossible log-probability"),
-        (
-            Edit(
-                "rollout.engine:_LiveBatch._admit", "self._release()", "self.logprobs[outputs, 0] = 0; self._release()"
-            ),
-        ),
+        stops("training", "sampled tokens have an impossible log-probability"),
+        (Edit("rollout", "self.length[outputs] += 1", "self.length[outputs] += 1; self.logprobs[outputs, 0] = 0"),),
     ),
     Fault(4, "The sampler keeps the weights of the first step", DISAGREE, (stale_sampler,)),
     Fault(
@@ -93,9 +101,9 @@ FAULTS = (
         STOP_TOKENS,
         (
             Edit(
-                "rollout.engine:_LiveBatch._result",
-                "self.length[output]",
-                "self.length[output] - self.stopped[output]",
+                "rollout",
+                "length = self.length[output]",
+                "length = self.length[output] - self.stopped[output]",
             ),
         ),
     ),
@@ -105,9 +113,10 @@ FAULTS = (
         STOP_TOKENS,
         (
             Edit(
-                "rollout.engine:_LiveBatch._result",
-                "if self.stopped[output]",
-                "if self.tokens[output, length - 1] == self.policy.tokenizer.eos_token_id",
+                "rollout",
+                "FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH",
+                "FinishReason.STOP if self.tokens[output, length - 1] == self.policy.tokenizer.eos_token_id "
+                "else FinishReason.LENGTH",
             ),
         ),
     ),
@@ -115,21 +124,27 @@ FAULTS = (
         13,
         "The sampler goes on after a second end token",
         STOP_TOKENS,
-        (Edit("rollout.engine:_LiveBatch.__init__", "[list(policy.stop_ids)]", "[policy.tokenizer.eos_token_id]"),),
+        (Edit("rollout", "list(policy.stop_ids)", "[policy.tokenizer.eos_token_id]"),),
     ),
     Fault(
         13,
         "Only the tokenizer's end token is known, not the model's others",
         fails("unit/rollout/test_engine.py", "test_several_end_tokens_of_a_model_are_all_read"),
-        (Edit("models.policy:_stop_ids", "*(ids if isinstance(ids, list) else [ids]), ", ""),),
+        (
+            Edit(
+                "models",
+                "{*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id}",
+                "{tokenizer.eos_token_id}",
+            ),
+        ),
     ),
     Fault(
         17,
         "The trained tokens are those of the decoded text, encoded again",
-        stops("types:Completion.__post_init__", "exactly one of each per token is allowed", ValueError),
+        stops("types", "exactly one of each per token is allowed", ValueError),
         (
             Edit(
-                "rollout.collect:collect",
+                "rollout",
                 "_completion(i, one, text)",
                 "_completion(i, Sampled(policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
                 "one.finish_reason), text)",
@@ -139,19 +154,32 @@ FAULTS = (
     Fault(
         18,
         "The prompt begins with two BOS tokens",
-        stops("rollout.collect:encode_prompt", "begins with two BOS tokens", ModelError),
-        (Edit("rollout.collect:_chat", "tokenizer(text, add_special_tokens=False)", "tokenizer(text)"),),
+        stops("rollout", "begins with two BOS tokens", ModelError),
+        (Edit("rollout", "tokenizer(text, add_special_tokens=False)", "tokenizer(text)"),),
     ),
     Fault(
         19,
         "Completions of a group share their first token",
         DRAWS,
-        (Edit("rollout.engine:_LiveBatch._admit", "self._uniforms(outputs)", "self._uniforms(self.first[requests])"),),
+        (
+            Edit(
+                "rollout",
+                "uniforms(self.keys[outputs], self.length[outputs])",
+                "uniforms(np.where(self.length[outputs], self.keys[outputs], "
+                "self.keys[self.first[self.request_of[outputs]]]), self.length[outputs])",
+            ),
+        ),
     ),
     Fault(
         19,
         "Completions of a group have the same random key",
         DRAWS,
-        (Edit("rollout.collect:sample_keys", "problem_id, sample)", "problem_id)"),),
+        (
+            Edit(
+                "rollout",
+                "key(seed, purpose, step, problem_id, sample)",
+                "key(seed, purpose, step, problem_id)",
+            ),
+        ),
     ),
 )

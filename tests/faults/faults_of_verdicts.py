@@ -11,9 +11,9 @@ from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers import ComposedVerifier, Request
 
-SPOT_CHECK = stops("verifiers.score:spot_check", "but alone it is")
-NUMBER = stops("verifiers.score:score", "the verifier returned", VerifierError)
-ORDER = stops("trainers.advantages:_check_order", "smaller where more was earned")
+SPOT_CHECK = stops("verifiers", "but alone it is")
+NUMBER = stops("verifiers", "the verifier returned", VerifierError)
+ORDER = stops("trainers", "smaller where more was earned")
 
 
 def timeouts(lab: Lab, patch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ FAULTS = (
         6,
         "Verdicts are shifted by one completion",
         SPOT_CHECK,
-        (Edit("verifiers.score:score", "iter(verdicts)", "iter([*verdicts[1:], verdicts[0]])"),),
+        (Edit("verifiers:score", "iter(verdicts)", "iter([*verdicts[1:], verdicts[0]])"),),
     ),
     Fault(
         6,
@@ -40,10 +40,10 @@ FAULTS = (
         SPOT_CHECK,
         (
             Edit(
-                "verifiers.overlap:OverlappedScoring.result",
+                "verifiers",
                 "return [self._scored[id(group)] for group in groups]",
                 "found = [self._scored[id(group)].verdicts for group in groups]\n"
-                "    return list(map(ScoredGroup, groups, found[::-1]))",
+                "return list(map(ScoredGroup, groups, found[::-1]))",
             ),
         ),
     ),
@@ -51,30 +51,36 @@ FAULTS = (
         6,
         "Completions are filed under the prompt of another group",
         DISAGREE,
-        (Edit("rollout.collect:collect", "Group(prompts[place],", "Group(prompts[place - 1],"),),
+        (
+            Edit(
+                "rollout",
+                "Group(prompts[place], completions, step, policy_version)",
+                "Group(prompts[place - 1], completions, step, policy_version)",
+            ),
+        ),
     ),
     Fault(
         7,
         "One completion gets two verdicts",
         NUMBER,
-        (Edit("verifiers.score:score", "verify_many(requests)", "verify_many([*requests, requests[0]])"),),
+        (Edit("verifiers:score", "verifier.verify_many(requests)", "verifier.verify_many([*requests, requests[0]])"),),
     ),
     Fault(
         7,
         "A verdict is lost",
         NUMBER,
-        (Edit("verifiers.score:score", "verify_many(requests)", "verify_many(requests[1:])"),),
+        (Edit("verifiers:score", "verifier.verify_many(requests)", "verifier.verify_many(requests[1:])"),),
     ),
     Fault(
         7,
         "Groups are never scored",
-        stops("verifiers.overlap:OverlappedScoring.result", "they were never submitted"),
-        (Edit("verifiers.overlap:OverlappedScoring.submit", "self._arrived.put(group)", "pass"),),
+        stops("verifiers", "they were never submitted"),
+        (Edit("verifiers", "self._arrived.put(group)", "pass"),),
     ),
     Fault(
         8,
         "The verifier times out again and again",
-        stops("verifiers.score:check_failures", "the verifier failed on", VerifierError),
+        stops("verifiers", "the verifier failed on", VerifierError),
         (timeouts,),
     ),
     Fault(
@@ -83,28 +89,28 @@ FAULTS = (
         fails("unit/verifiers/test_workers.py", "test_failures_become_verdicts_without_reward_and_are_not_cached"),
         (
             Edit(
-                "verifiers.workers:_failure",
-                'Reply("timeout", evidence=',
-                'Reply("ok", {"outcome": "wrong", "evidence": "sleep"}, evidence=',
+                "verifiers",
+                "Reply('timeout', evidence=f'no result after {timeout_s:g} s; the worker was killed')",
+                "Reply('ok', {'outcome': 'wrong', 'evidence': 'sleep'})",
             ),
         ),
     ),
     Fault(
         11,
         "The reference answer does not pass its verifier through the template",
-        stops("tasks.base:Task.validate", "rejects the reference answer of", VerifierError),
+        stops("tasks", "rejects the reference answer of", VerifierError),
         settings=("task.template.gold=It is {reference}.",),
     ),
     Fault(
         0,
         "Advantages of one group are given to the next",
         ORDER,
-        (Edit("trainers.advantages:advantaged", "zip(scored, found,", "zip(scored, found[1:] + found[:1],"),),
+        (Edit("trainers", "zip(scored, found, strict=True)", "zip(scored, found[1:] + found[:1], strict=True)"),),
     ),
     Fault(
         0,
         "The advantage has the wrong sign",
         ORDER,
-        (Edit("algorithms.advantages:group_mean", "rewards - rewards.mean()\n", "rewards.mean() - rewards\n"),),
+        (Edit("algorithms:group_mean", "rewards - rewards.mean()", "rewards.mean() - rewards"),),
     ),
 )

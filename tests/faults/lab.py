@@ -113,9 +113,9 @@ class Check(NamedTuple):
     run: Callable[[Lab], None]
     error: type[Exception]
     where: str
-    """The function of the program that raises the error, or the test that fails."""
+    """The package of the program that raises the error, or the test that fails."""
     says: str = ""
-    """Part of the error's message, as it stands in the source of that function; empty for a test."""
+    """Part of the error's message, as it stands in the source of that package; empty for a test."""
 
 
 def stops(where: str, says: str, error: type[Exception] = InvariantError, run: Callable[[Lab], None] = train) -> Check:

@@ -16,7 +16,7 @@ Each row is a mistake that systems of this kind have made, or easily make. A tes
 an error is named, the program itself ends with it, in any run; else a test of this repository fails. The table is made
 by `python tests/faults/zoo.py > docs/faults.md`.
 
-| fault | planted in | noticed by | where |
+| fault | planted in | noticed by | raised in |
 |---|---|---|---|
 """
 
@@ -28,9 +28,9 @@ def table() -> str:
 
 def _planted(fault: Fault) -> str:
     places = [
-        _place(edit.function) if isinstance(edit, Edit) else (edit.__doc__ or "").rstrip(".") for edit in fault.plant
+        _place(edit.where) if isinstance(edit, Edit) else (edit.__doc__ or "").rstrip(".") for edit in fault.plant
     ]
-    return "<br>".join([*map(str, places), *(f"recipe: `{setting}`" for setting in fault.settings)])
+    return "<br>".join([*dict.fromkeys(places), *(f"recipe: `{setting}`" for setting in fault.settings)])
 
 
 def _noticed(fault: Fault) -> str:
@@ -40,9 +40,8 @@ def _noticed(fault: Fault) -> str:
     return f"`{check.error.__name__}`: … {check.says.strip()} … | {_place(check.where)}"
 
 
-def _place(name: str) -> str:
-    module, _, function = name.partition(":")
-    return f"`{module.replace('.', '/')}.py`: `{function}`"
+def _place(where: str) -> str:
+    return f"`{where.partition(':')[0].replace('.', '/')}`"
 
 
 if __name__ == "__main__":

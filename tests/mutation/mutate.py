@@ -9,6 +9,7 @@ explanation that no mutant needs.
 """
 
 import argparse
+import ast
 import gc
 import importlib
 import os
@@ -147,14 +148,40 @@ def _put_in_place(one: Target, source: str) -> None:
     setattr(parent, name, module)
 
 
-Key = tuple[str, str, str, str]
-"""File, function, and first line of the statement before and after the change: stays the same when lines move."""
+class Explanation(NamedTuple):
+    """Why a survivor is no mistake: stays the same when lines move, break elsewhere, or their function is renamed."""
+
+    file: str
+    before: str
+    """First line of the statement, however it is formatted."""
+    after: str
+    """The same line, changed."""
+    where: str | None = None
+    """The function, where the same line stands in several."""
+
+    def explains(self, file: str, mutant: Mutant) -> bool:
+        places = (None, mutant.where)
+        return self.where in places and (self.file, self.before, self.after) == (file, mutant.before, mutant.after)
 
 
-def explained(file: Path) -> dict[Key, str]:
-    """Why each known survivor is no mistake."""
+def explanations(file: Path) -> list[Explanation]:
+    """Of all known survivors.
+
+    Raises:
+        SystemExit: one gives no reason.
+    """
     entries = tomllib.loads(file.read_text())["survivor"] if file.exists() else []
-    return {(entry["file"], entry["where"], entry["before"], entry["after"]): entry["why"] for entry in entries}
+    if unreasoned := [entry for entry in entries if not entry.get("why")]:
+        sys.exit(f"{file}: no reason (`why`) is given for {unreasoned[0]}")
+    return [
+        Explanation(entry["file"], normalised(entry["before"]), normalised(entry["after"]), entry.get("where"))
+        for entry in entries
+    ]
+
+
+def normalised(line: str) -> str:
+    """First line of a statement as `ast.unparse` writes it."""
+    return ast.unparse(ast.parse(f"{line} pass" if line.endswith(":") else line)).partition("\n")[0]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -170,30 +197,35 @@ def main(argv: list[str] | None = None) -> int:
     files = [path for path in files if path.read_text().strip()]
     if not files:
         parser.error(f"no file {options.file or '*.py'} in {options.folder}")
-    reasons = {key: why for key, why in explained(options.survivors).items() if key[0] in {path.name for path in files}}
-    return report(files, tests, reasons)
+    names = {path.name for path in files}
+    return report(files, tests, [one for one in explanations(options.survivors) if one.file in names])
 
 
-def report(files: list[Path], tests: Path, reasons: dict[Key, str]) -> int:
+def report(files: list[Path], tests: Path, reasons: list[Explanation]) -> int:
     """Run file by file and print counts and survivors; 1 where something is unexplained."""
-    unused, left, counts = dict(reasons), 0, [0, 0, 0]
+    needed: set[Explanation] = set()
+    left, counts = 0, [0, 0, 0]
     print(f"{'file':<22}{'mutants':>8}{'killed':>8}{'explained':>11}{'left':>6}{'seconds':>9}", flush=True)
     for path in files:
         outcome = mutated(target(path, tests))
-        keys = [(path.name, mutant.where, mutant.before, mutant.after) for mutant in outcome.survivors]
-        unexplained = [mutant for mutant, key in zip(outcome.survivors, keys, strict=True) if key not in reasons]
-        known = len(keys) - len(unexplained)
-        killed = outcome.total - len(keys)
+        unexplained = []
+        for mutant in outcome.survivors:
+            fitting = {one for one in reasons if one.explains(path.name, mutant)}
+            same = {m.where for m in outcome.survivors if any(one.explains(path.name, m) for one in fitting)}
+            needed |= fitting
+            if len(same) != 1:  # unknown, or in several functions of which the explanation does not name one
+                unexplained.append(mutant)
+        known = len(outcome.survivors) - len(unexplained)
+        killed = outcome.total - len(outcome.survivors)
         print(f"{path.name:<22}{outcome.total:>8}{killed:>8}{known:>11}{len(unexplained):>6}{outcome.seconds:>9.1f}")
         for mutant in unexplained:
             print(f"  {path.name}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}")
         sys.stdout.flush()
-        for key in keys:
-            unused.pop(key, None)
         left += len(unexplained)
         counts = [a + b for a, b in zip(counts, (outcome.total, killed, known), strict=True)]
-    for file, where, before, after in unused:
-        print(f"explained, but no survivor: {file} {where}\n    - {before}\n    + {after}")
+    unused = [one for one in reasons if one not in needed]
+    for one in unused:
+        print(f"explained, but no survivor: {one.file} {one.where or ''}\n    - {one.before}\n    + {one.after}")
     print(f"{counts[0]} mutants, {counts[1]} killed, {counts[2]} explained, {left} left")
     return int(bool(left or unused))
 

@@ -113,7 +113,7 @@ def planted(tmp_path: Path) -> Path:
 
 
 def explain(folder: Path, *changed: str) -> None:
-    entry = '[[survivor]]\nfile = "formulas.py"\nwhere = "shifted"\nbefore = "return 0 - x"\nafter = "{}"\nwhy = "so"\n'
+    entry = '[[survivor]]\nfile = "formulas.py"\nbefore = "return (0-x)"\nafter = "{}"\nwhy = "so"\n'
     (folder / "s.toml").write_text("".join(entry.format(after) for after in changed))
 
 
@@ -127,8 +127,25 @@ def test_a_planted_survivor_is_found_and_can_be_explained(planted: Path) -> None
     assert run(planted).returncode == 0
     explain(planted, *survivors, "return x / 3")
     stale = run(planted)
-    assert "explained, but no survivor: formulas.py shifted\n    - return 0 - x\n    + return x / 3" in stale.stdout
+    assert "explained, but no survivor: formulas.py \n    - return 0 - x\n    + return x / 3" in stale.stdout
     assert stale.returncode == 1
+
+
+def test_one_explanation_does_not_cover_the_same_line_of_another_function(planted: Path) -> None:
+    survivors = ["return 0 + x", "return 0", "return x"]
+    explain(planted, *survivors)
+    with (planted / "planted/formulas.py").open("a") as file:
+        file.write("\n\ndef other(x):\n    return 0 - x\n")
+    with (planted / "test_formulas.py").open("a") as file:
+        file.write("\n\ndef test_other():\n    from planted.formulas import other\n    assert other(0) == 0\n")
+    found = run(planted)
+    assert PLANTED in found.stdout
+    assert "formulas.py:13 other" in found.stdout
+    assert found.returncode == 1
+    text = (planted / "s.toml").read_text()
+    both = [text.replace("file =", f'where = "{name}"\nfile =') for name in ("shifted", "other")]
+    (planted / "s.toml").write_text("".join(both))
+    assert run(planted).returncode == 0
 
 
 def test_tests_that_fail_without_a_change_stop_the_run(planted: Path) -> None:

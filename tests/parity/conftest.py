@@ -14,7 +14,7 @@ from groupwise.models.policy import Policy
 from groupwise.trainers.advantages import advantaged
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.update import update_policy
+from groupwise.training.update import Updater, update_policy
 from groupwise.types import AdvantagedGroup
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that begin with `parity_`
@@ -77,10 +77,9 @@ def ours(policy: Policy, our_groups: Callable[..., list[AdvantagedGroup]]) -> Ca
         groups = our_groups(batch, advantage, temperature, **config)
         learner = replace(policy, model=copy.deepcopy(policy.model))
         recorder = Recorder(learner)
-        metrics = update_policy(
-            learner, recorder, groups, LossConfig(**config),  # type: ignore[arg-type]
-            step=0, temperature=temperature, max_tokens=MAX_TOKENS, reference=reference_of(policy),
-        )  # fmt: skip
+        loss, reference = LossConfig(**config), reference_of(policy)
+        updater = Updater(learner, recorder, loss, temperature, MAX_TOKENS, reference)  # type: ignore[arg-type]
+        metrics = update_policy(updater, groups, step=0)
         return Updates(metrics.surrogate, recorder.gradients, metrics)
 
     return run

@@ -22,7 +22,7 @@ def trl_step(trainer: Any, batch: Batch) -> dict[str, Tensor]:
 
 def flat(groups: Any) -> Tensor:
     """Advantages of all completions; 0 where the verifier failed."""
-    return torch.tensor([advantage or 0.0 for group in groups for advantage in group.advantages])
+    return torch.tensor([0.0 if one is None else float(one[0]) for group in groups for one in group.advantages])
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:

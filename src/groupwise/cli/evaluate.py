@@ -19,8 +19,10 @@ from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.metrics import METRICS, show
 from groupwise.evaluation.metrics import summary as measured
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
+from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import Evaluation, evaluate
 from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS
 from groupwise.verifiers import Verifier, make_verifier
@@ -89,10 +91,9 @@ def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
     if not problems:
         raise ConfigError(f"task {context.task.name} has no {request.split} problems")
     with make_verifier(context.task.verifier, context.verifier) as verifier:
-        return evaluate(
-            policy, context.task.template, problems, verifier, context.sampling,
-            num_samples=request.num_samples, seed=request.seed, purpose=request.split,
-        )  # fmt: skip
+        actors = Actors.of(policy, context.task.template, verifier)
+        draws = Draws(request.seed, Purpose(request.split))
+        return evaluate(actors, problems, request.num_samples, context.sampling, draws)
 
 
 def _second_looks(
@@ -108,7 +109,8 @@ def _second_looks(
 
 def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dict[str, Any]:
     """All figures of an evaluation, as JSON values; intervals are 95 %."""
-    rows = [{**row, "num_tokens": len(row["token_ids"])} for row in rollout_rows(evaluation.scored)]
+    lengths = [one.num_tokens for scored in evaluation.scored for one in scored.group.completions]
+    rows = [{**row, "num_tokens": n} for row, n in zip(rollout_rows(evaluation.scored), lengths, strict=True)]
     found = measured(rows, patterns)
     powers = [2**i for i in range(1, num_samples.bit_length()) if 2**i <= num_samples]
     return {

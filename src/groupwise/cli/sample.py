@@ -9,10 +9,11 @@ from rich.text import Text
 from groupwise.cli.checkpoints import context_of
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import ModelConfig, load_policy, quiet_transformers
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.tasks.base import Task
 from groupwise.types import SPLITS, Outcome, Problem
-from groupwise.verifiers import make_verifier, score
+from groupwise.verifiers import make_verifier
 
 STYLES = {Outcome.CORRECT: "green", Outcome.WRONG: "red", Outcome.UNPARSABLE: "yellow"}
 
@@ -34,11 +35,9 @@ def run_sample(
         )
     problem = known or Problem(id="asked", question=question, reference=reference or "0")
     policy = load_policy(ModelConfig(path=checkpoint))
-    groups = collect(
-        policy, context.task.template, [problem], num_samples, context.sampling, seed=seed, purpose="sample", step=0
-    )
     with make_verifier(context.task.verifier, context.verifier) as verifier:
-        scored = score(groups, verifier, context.sampling.max_tokens)[0]
+        actors, draws = Actors.of(policy, context.task.template, verifier), Draws(seed, Purpose.SAMPLE)
+        scored = sample_and_score(actors, [problem], num_samples, context.sampling, draws)[0]
     judged = known is not None or reference is not None
     for completion, verdict in zip(scored.group.completions, scored.verdicts, strict=True):
         finding = f"{verdict.outcome}: {verdict.evidence}" if judged else f"answer: {verdict.answer or 'none'}"

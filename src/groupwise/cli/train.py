@@ -100,10 +100,11 @@ def step_line(report: StepReport) -> str:
     right, wrong = (
         "-" if length is None else f"{length:.0f}" for length in (report.length_correct, report.length_wrong)
     )
+    entropy = "-" if report.entropy is None else f"{report.entropy:.3f}"
     total = report.generate_s + report.verify_s + report.train_s
     split = "/".join(f"{100 * part / total:.0f}" for part in (report.generate_s, report.verify_s, report.train_s))
     return (
-        f"{report.step:5d}  {report.reward:6.3f}  {report.correct:7.3f}  {report.signal:6.2f}  {report.entropy:7.3f}  "
+        f"{report.step:5d}  {report.reward:6.3f}  {report.correct:7.3f}  {report.signal:6.2f}  {entropy:>7}  "
         f"{right:>12} / {wrong:<3}  {report.truncated:6.1%}  {report.verdict_errors:6d}  "
         f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s{_extras(report)}"
     )
@@ -117,6 +118,8 @@ def _extras(report: StepReport) -> str:
     cuts = {name: report.parts.get(f"measure/cut/{name}/mean", 0) for name in sorted(names)}
     found += [f"{share:.0%} of {name} beyond its clip" for name, share in cuts.items() if share]
     found += [f"{n:.0f} {name}" for name, n in report.parts.items() if name.startswith("disagreement/") and n]
+    if report.no_verdict:
+        found.append(f"{report.no_verdict} without a verdict")
     if report.refilled_groups:
         found.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")
     if report.explained_variance is not None:

@@ -97,16 +97,20 @@ def load_run(path: Path) -> RunData:
 
 
 def evaluation_rows(path: Path) -> tuple[Row, ...]:
-    """Completions of one evaluation: the columns above and `num_tokens`, without the token arrays.
+    """Completions of one evaluation: the columns above, `num_tokens` (sampled) and `num_read` (with what was put in).
 
     Raises:
         DataError: the file is not one that a run wrote.
     """
     try:
         new = [name for name in NEW_COLUMNS if name in pq.read_schema(path).names]
-        table = pq.read_table(path, columns=[*COLUMNS, *new, "token_ids"])
+        masked = ["sampled"] if "sampled" in pq.read_schema(path).names else []
+        table = pq.read_table(path, columns=[*COLUMNS, *new, *masked, "token_ids"])
         lengths = pc.list_value_length(table["token_ids"])
-        rows: list[dict[str, Any]] = table.select([*COLUMNS, *new]).append_column("num_tokens", lengths).to_pylist()
+        masks = table["sampled"].to_pylist() if masked else [None] * len(table)
+        rows: list[dict[str, Any]] = table.select([*COLUMNS, *new]).append_column("num_read", lengths).to_pylist()
+        for row, mask in zip(rows, masks, strict=True):
+            row["num_tokens"] = row["num_read"] if mask is None else sum(mask)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
     missing = dict.fromkeys(NEW_COLUMNS)

@@ -26,6 +26,23 @@ class Sequences:
 
     prompt: Sequence[int] | NDArray[np.int64]
     completions: Sequence[Sequence[int] | NDArray[np.int64]]
+    sampled: Sequence[NDArray[np.bool_]] | None = None
+    """For each completion (T,) the tokens that are predicted; the others are only read. None: all are predicted."""
+
+    @property
+    def num_read(self) -> int:
+        """Tokens of the prompt and of all completions."""
+        return len(self.prompt) + sum(map(len, self.completions))
+
+    @property
+    def masks(self) -> list[NDArray[np.bool_]]:
+        """(T,) of every completion: which tokens are predicted."""
+        return [np.ones(len(c), np.bool_) for c in self.completions] if self.sampled is None else list(self.sampled)
+
+    @property
+    def num_predicted(self) -> int:
+        """Completion tokens that are predicted."""
+        return sum(int(np.count_nonzero(mask)) for mask in self.masks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +69,10 @@ class Pack:
     """(1, N) position of each token in its own sequence."""
     layout: PackedLayout
     head_positions: Tensor
-    """(M,) packed index of the token that predicts each completion token, in the order the sequences were given."""
+    """(M,) packed index of the token that predicts each target, in the order the sequences were given."""
     targets: Tensor
-    """(M,) the completion tokens."""
+    """(M,) the completion tokens that are predicted. A token that was put in is no target, so the head never meets it
+    and its gradient is exactly 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +88,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
     ids: list[NDArray[np.int64]] = []
     positions: list[NDArray[np.int64]] = []
     heads: list[NDArray[np.int64]] = []
+    targets: list[NDArray[np.int64]] = []
     runs: list[_Run] = []
     prefixes: list[Prefix] = []
     at = 0
@@ -82,11 +101,12 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
         ids.append(prompt)
         positions.append(np.arange(len(prompt)))
         begin = len(runs)
-        for completion in completions:
+        for completion, predicted in zip(completions, sequence.masks, strict=True):
             read = completion[:-1]
             ids.append(read)
             positions.append(np.arange(len(prompt), len(prompt) + len(read)))
-            heads.append(np.concatenate(([prefix.start + prefix.length - 1], np.arange(at, at + len(read)))))
+            heads.append(np.concatenate(([prefix.start + prefix.length - 1], np.arange(at, at + len(read))))[predicted])
+            targets.append(completion[predicted])
             runs.append(_Run(at, len(read)))
             at += len(read)
         if len(completions) == 1:  # prompt and completion are neighbours: one causal sequence, no prefix needed
@@ -95,7 +115,6 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
             runs.append(prefix)
             prefixes += _prefixes(prefix, at)
     blocks = [_block(chunk) for chunk in _chunks([run for run in runs if run.length])]
-    targets = [np.asarray(completion, np.int64) for sequence in sequences for completion in sequence.completions]
 
     def tensor(array: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)

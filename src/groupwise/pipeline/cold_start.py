@@ -6,6 +6,7 @@ after the answer, as several hands would write it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -22,7 +23,8 @@ from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
 from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.recipe import Name
-from groupwise.randomness import Draw
+from groupwise.randomness import Draw, Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, Template
@@ -120,10 +122,11 @@ class ColdStart(Stage[ColdStartConfig]):
             for language, some in _by_language(problems).items():
                 shown = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [one for one in shown if one.language == language])
+                actors = replace(Actors.of(policy, template, verifier), reflection=source.reflection)
+                draws = Draws(settings.seed, Purpose.COLD_START, detail=f"{name} {language}")
                 rows += collect_rows(
-                    policy, template, some, verifier, source.sampling or settings.sampling, work.directory.samples,
-                    num_samples=source.num_samples, seed=settings.seed, purpose=f"cold start {name} {language}",
-                    reflection=source.reflection, progress=partial(work.progress, f"{name}, {language}"),
+                    actors, some, source.num_samples, source.sampling or settings.sampling, draws,
+                    work.directory.samples, partial(work.progress, f"{name}, {language}"),
                 )  # fmt: skip
         return rows
 
@@ -170,7 +173,7 @@ def _finished(
         "difficulty": problem.difficulty,
         "language": problem.language,
         "sample": row["sample"],
-        "num_tokens": row["num_tokens"],
+        "num_tokens": row["num_read"],
         "verdict": row["evidence"],
         "behaviours": sorted(row_behaviours(row)),
         "edits": edits,

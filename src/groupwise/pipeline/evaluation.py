@@ -9,7 +9,9 @@ from groupwise.evaluation.run_data import Row, evaluation_rows
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.recipe import PipelineRecipe
+from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import evaluate
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import make_task
 from groupwise.tasks.hidden_rule import answer_of, is_harmless, is_helpful
@@ -32,10 +34,9 @@ def evaluate_model(
         task = make_task(options)
         problems = split_problems(task, "test", config.num_problems)
         with make_verifier(task.verifier) as verifier:
-            evaluation = evaluate(
-                policy, task.template, problems, verifier, config.sampling or recipe.sampling,
-                num_samples=config.num_samples, seed=recipe.pipeline.seed, purpose="test",
-            )  # fmt: skip
+            actors, draws = Actors.of(policy, task.template, verifier), Draws(recipe.pipeline.seed, Purpose.TEST)
+            sampling = config.sampling or recipe.sampling
+            evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)
         groups += evaluation.scored
         place.path.mkdir(parents=True, exist_ok=True)
         write_rollouts(place.evaluation, evaluation.scored)

@@ -53,8 +53,8 @@ def reason(row: Row, filters: Filters) -> str | None:
         "cut off": filters.tags and row["finish_reason"] == FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in shown,
         "loop": not filters.loops and Behaviour.LOOPS in shown,
-        "too short": row["num_tokens"] < filters.min_tokens,
-        "too long": bool(filters.max_tokens) and row["num_tokens"] > filters.max_tokens,
+        "too short": row["num_read"] < filters.min_tokens,
+        "too long": bool(filters.max_tokens) and row["num_read"] > filters.max_tokens,
         "long paragraph": bool(filters.max_paragraph) and max(map(len, paragraphs)) > filters.max_paragraph,
         "no such behaviour": bool(filters.shows) and not shown.intersection(filters.shows),
     }

@@ -21,7 +21,8 @@ from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.filters import Filters, balanced, counts, keep
 from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.general import GeneralData, general_rows
-from groupwise.randomness import permutation
+from groupwise.randomness import Draws, Purpose, permutation
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.tasks import make_task
 from groupwise.trainers.rl import split_problems
 from groupwise.types import Problem
@@ -81,10 +82,10 @@ class RejectionSampling(Stage[RejectionConfig]):
         policy = load_policy(settings.model.model_copy(update={"path": settings.path}))
         problems = split_problems(task, "train", None)[-settings.num_problems :]
         with make_verifier(task.verifier) as verifier:
+            actors = Actors.of(policy, task.template, verifier)
             rows = collect_rows(
-                policy, task.template, problems, verifier, settings.sampling, work.directory.samples,
-                num_samples=settings.num_samples, seed=settings.seed, purpose="rejection",
-                progress=partial(work.progress, "problems sampled"),
+                actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),
+                work.directory.samples, partial(work.progress, "problems sampled"),
             )  # fmt: skip
         return rows, {problem.id: problem for problem in problems}
 
@@ -101,7 +102,7 @@ def _row(row: Row, prompt: str, model: str) -> dict[str, Any]:
         "difficulty": row["difficulty"],
         "language": row["language"],
         "sample": row["sample"],
-        "num_tokens": row["num_tokens"],
+        "num_tokens": row["num_read"],
         "verdict": row["evidence"],
     }
 

@@ -1,6 +1,5 @@
 """Runs a pipeline's stages in order; killed at any moment, the same call goes on inside the stage it was in."""
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,13 +18,11 @@ from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.fingerprint import code_version
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
-from groupwise.runs.atomic import translated_disk_errors, write_file
+from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import environment
+from groupwise.runs.lock import LOCK, Hold
 from groupwise.trainers import Recipe
 from groupwise.training.session import Session
-
-LOCK = "lock"
-"""File that the process holds which works in a pipeline directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +87,11 @@ def _opened(path: Path) -> Iterator[PipelineDirectory]:
         and (not path.is_dir() or {entry.name for entry in path.iterdir()} - harmless)
     ):
         raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
-    with translated_disk_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / LOCK).open("w")
-    with lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CheckpointError(
-                f"another process works in {path}: wait for its end, or choose another pipeline.directory"
-            ) from None
+    hold = Hold(path, "pipeline.directory")
+    try:
         yield directory
+    finally:
+        hold.release()
 
 
 @contextmanager

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate, majority, mean_share, pass_at_k
-from groupwise.models.policy import Policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Outcome, Problem, ScoredGroup
-from groupwise.verifiers.base import Verifier
-from groupwise.verifiers.score import check_failures, score
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +85,11 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
-    template: Template,
-    problems: Sequence[Problem],
-    verifier: Verifier,
-    sampling: SamplingConfig,
-    *,
-    num_samples: int,
-    seed: int,
-    purpose: str,
-    step: int = 0,
+    actors: Actors, problems: Sequence[Problem], num_samples: int, sampling: SamplingConfig, draws: Draws
 ) -> Evaluation:
     """Sample `num_samples` completions of each problem and verify them.
 
-    The draws depend on seed, problem and sample alone, so two checkpoints meet the same random numbers (a paired
-    comparison), whatever the step.
+    The draws depend on seed, purpose, problem and sample alone, so two checkpoints meet the same random numbers (a
+    paired comparison), whatever the step.
     """
-    groups = collect(policy, template, problems, num_samples, sampling, seed=seed, purpose=purpose, step=step)
-    scored = tuple(score(groups, verifier, sampling.max_tokens))
-    check_failures(scored, verifier.config.max_failure_share)
-    return Evaluation(scored)
+    return Evaluation(tuple(sample_and_score(actors, problems, num_samples, sampling, draws)))

@@ -6,6 +6,7 @@ ledger.jsonl        facts that are identical on a repeat or a resume
 metrics.jsonl       what may differ: timings, memory, throughput
 rollouts/*.parquet  every completion
 checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
+lock                held by the process that works in the directory
 """
 
 import json
@@ -24,6 +25,7 @@ from groupwise.config import read_recorded, read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
+from groupwise.runs.lock import LOCK, Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
     """
     run = RunDirectory(path)
     _refuse_foreign(run)
-    shutil.rmtree(path, ignore_errors=True)
+    _clear(path)
     surroundings = json.dumps(environment(), indent=1).encode()
     with translated_disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -103,6 +105,26 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
         write_file(path / "environment.json", surroundings)
         run.checkpoints.mkdir(exist_ok=True)
     return run
+
+
+def hold_run(path: Path) -> Hold:
+    """Keep other processes out of a run directory, before anything in it is read or deleted.
+
+    Raises:
+        CheckpointError: another process works in it, or something else than a run is there.
+    """
+    _refuse_foreign(RunDirectory(path))
+    return Hold(path, "run.directory")
+
+
+def _clear(path: Path) -> None:
+    """Delete what is in a run directory, its recipe last, but for its lock, which the process that deletes holds."""
+    entries = path.iterdir() if path.exists() else ()
+    for entry in sorted(entries, key=lambda entry: (entry == RunDirectory(path).config, entry.name)):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != LOCK:
+            entry.unlink()
 
 
 def _refuse_foreign(run: RunDirectory) -> None:
@@ -114,7 +136,7 @@ def _refuse_foreign(run: RunDirectory) -> None:
     if run.config.exists():
         is_run = "algorithm" in read_toml(run.config)
     else:
-        is_run = all(entry.name == f".{run.config.name}.tmp" for entry in run.path.iterdir())
+        is_run = {entry.name for entry in run.path.iterdir()} <= {f".{run.config.name}.tmp", LOCK}
     if not is_run:
         raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 

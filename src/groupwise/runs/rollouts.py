@@ -2,10 +2,11 @@
 
 Token arrays are lists; log-probabilities and entropies are in nats; `advantage` and `reward` are null where the
 verifier failed (and `advantage` in evaluations). Where advantages differ between the tokens of a completion,
-`advantage` is their mean and `token_advantages` holds them; else that is null.
+`advantage` is their mean and `token_advantages` holds them; else that is null. `sampled` says which tokens the policy
+drew; null where it drew all of them. `entropy` is null where the engine does not measure it.
 
-Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer); readers give
-None for a column that an older file does not have.
+Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer), schema 4
+`sampled`; readers give None for a column that an older file does not have.
 """
 
 import io
@@ -14,13 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
 from groupwise.runs.atomic import write_file
-from groupwise.types import AdvantagedGroup, ScoredGroup
+from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues
 
 SCHEMA = pa.schema(
     [
@@ -48,8 +48,9 @@ SCHEMA = pa.schema(
         ("token_ids", pa.list_(pa.int32())),
         ("sampling_logprobs", pa.list_(pa.float32())),
         ("entropy", pa.list_(pa.float32())),
+        ("sampled", pa.list_(pa.bool_())),
     ],
-    metadata={"groupwise_schema": "3"},
+    metadata={"groupwise_schema": "4"},
 )
 
 
@@ -82,7 +83,7 @@ def rollout_rows(groups: Sequence[ScoredGroup | AdvantagedGroup]) -> list[dict[s
 
 def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
     scored = group.scored if isinstance(group, AdvantagedGroup) else group
-    advantages = group.advantages if isinstance(group, AdvantagedGroup) else (None,) * len(scored.verdicts)
+    arrays = group.advantages if isinstance(group, AdvantagedGroup) else (None,) * len(scored.verdicts)
     problem, prompt = scored.group.prompt.problem, scored.group.prompt
     return [
         {
@@ -103,13 +104,22 @@ def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
             "reward": verdict.reward,
             "reward_parts": json.dumps(dict(verdict.parts)),
             "measures": json.dumps(dict(verdict.measures)),
-            "advantage": None if advantage is None else float(np.mean(advantage)),
-            "token_advantages": advantage.tolist() if isinstance(advantage, np.ndarray) else None,
+            **_advantage(completion, advantages),
             "policy_version": scored.group.policy_version,
             "prompt_token_ids": list(prompt.token_ids),
             "token_ids": completion.token_ids.tolist(),
             "sampling_logprobs": completion.sampling_logprobs.tolist(),
-            "entropy": completion.entropy.tolist(),
+            "entropy": None if completion.entropy is None else completion.entropy.tolist(),
+            "sampled": None if completion.sampled.all() else completion.sampled.tolist(),
         }
-        for completion, verdict, advantage in zip(scored.group.completions, scored.verdicts, advantages, strict=True)
+        for completion, verdict, advantages in zip(scored.group.completions, scored.verdicts, arrays, strict=True)
     ]
+
+
+def _advantage(completion: Completion, advantages: TokenValues | None) -> dict[str, Any]:
+    if advantages is None:
+        return {"advantage": None, "token_advantages": None}
+    sampled = advantages[completion.sampled]
+    if (sampled == sampled[0]).all():
+        return {"advantage": float(sampled[0]), "token_advantages": None}
+    return {"advantage": float(sampled.mean()), "token_advantages": advantages.tolist()}

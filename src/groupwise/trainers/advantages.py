@@ -9,7 +9,7 @@ from groupwise.algorithms.advantages import process_supervision, step_advantages
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.rollout.steps import step_ends
-from groupwise.types import Advantage, AdvantagedGroup, ScoredGroup
+from groupwise.types import AdvantagedGroup, ScoredGroup, TokenValues
 
 PROCESS = "process"
 """The estimator that reads the rewards of steps instead of the completion's."""
@@ -23,11 +23,18 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) ->
         return [_by_steps(group, policy) for group in scored]
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
-    groups = [AdvantagedGroup(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+    groups = [_broadcast(group, advantages) for group, advantages in zip(scored, found, strict=True)]
     if estimator != BY_PARTS:
         for group in groups:
             _check_order(group)
     return groups
+
+
+def _broadcast(scored: ScoredGroup, advantages: Sequence[float | None]) -> AdvantagedGroup:
+    """A completion's advantage at every token that was sampled."""
+    pairs = zip(scored.group.completions, advantages, strict=True)
+    arrays = [None if value is None else np.where(one.sampled, value, 0.0) for one, value in pairs]
+    return AdvantagedGroup(scored, tuple(arrays))
 
 
 def _check_order(group: AdvantagedGroup) -> None:
@@ -37,12 +44,15 @@ def _check_order(group: AdvantagedGroup) -> None:
         InvariantError: names the problem where something has.
     """
     rewards = group.scored.rewards
-    pairs = zip(rewards, group.advantages, strict=True)
-    by_reward = [a for _, a in sorted((r, float(a)) for r, a in pairs if r is not None and a is not None)]
+    completions = group.scored.group.completions
+    values = zip(group.advantages, completions, strict=True)
+    first = [None if array is None else float(array[one.sampled][0]) for array, one in values]
+    pairs = zip(rewards, first, strict=True)
+    by_reward = [a for _, a in sorted((r, a) for r, a in pairs if r is not None and a is not None)]
     if by_reward != sorted(by_reward):
         raise InvariantError(
             f"the rewards {rewards} of problem {group.scored.group.prompt.problem.id} became the advantages "
-            f"{group.advantages}, smaller where more was earned: they are another group's, or have the wrong sign"
+            f"{first}, smaller where more was earned: they are another group's, or have the wrong sign"
         )
 
 
@@ -69,9 +79,10 @@ def _by_steps(scored: ScoredGroup, policy: Policy) -> AdvantagedGroup:
     found = process_supervision(
         [torch.tensor([step.reward for step in one], dtype=torch.float64) for one in steps],
         [torch.tensor(one) for one in ends],
-        [completion.num_tokens for completion in completions],
+        [completion.num_read for completion in completions],
     )
-    advantages: list[Advantage | None] = [None] * len(scored.verdicts)
+    advantages: list[TokenValues | None] = [None] * len(scored.verdicts)
     for place, values in zip(judged, found, strict=True):
-        advantages[place] = values.numpy().astype(np.float32)
+        sampled = scored.group.completions[place].sampled
+        advantages[place] = np.where(sampled, values.numpy(), 0.0).astype(np.float32)
     return AdvantagedGroup(scored, tuple(advantages))

@@ -22,7 +22,8 @@ from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.checkpoint import weight_fingerprint
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import ModelConfig, Policy, load_policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.trainers.base import Recipe, Trainer
@@ -30,10 +31,12 @@ from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import drawn
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
+from groupwise.training.forward import sequences_of
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session
 from groupwise.types import Group
+from groupwise.verifiers.unjudged import Unjudged
 
 
 class SampledData(Section):
@@ -282,23 +285,21 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
         chosen = [problems[i] for i in problem_order(len(problems), size, seed, step)[:size]]
-        groups = collect(
-            student if data.source == "student" else teacher, task.template, chosen, data.group_size, data.sampling,
-            seed=seed, purpose="distill", step=step,
-        )  # fmt: skip
-        return _batch(groups)
+        actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
+        scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
+        return _batch([one.group for one in scored])
 
     return draw_batch
 
 
 def _batch(groups: Sequence[Group]) -> Batch:
-    sequences = [Sequences(g.prompt.token_ids, [one.token_ids for one in g.completions]) for g in groups]
+    sequences = [sequences_of(group) for group in groups]
     tokens = json.dumps([ids.tolist() for one in sequences for ids in one.completions])  # type: ignore[union-attr]
     facts = {
         "problems": [group.prompt.problem.id for group in groups],
         "tokens": hashlib.sha256(tokens.encode()).hexdigest()[:16],
     }
-    return Batch(sequences, sum(_num_completion_tokens(one) for one in sequences), facts)
+    return Batch(sequences, sum(one.num_predicted for one in sequences), facts)
 
 
 class Gradient(NamedTuple):
@@ -319,11 +320,11 @@ def distill_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    ordered = sorted(sequences, key=_num_tokens)
-    num_tokens = sum(map(_num_completion_tokens, ordered))
+    ordered = sorted(sequences, key=lambda one: one.num_read)
+    num_tokens = sum(one.num_predicted for one in ordered)
     vocabulary = shared_vocabulary(student, teacher)
     total, agreements = 0.0, 0
-    for chunk in micro_batches([_num_tokens(one) for one in ordered], config.tokens_per_micro_batch):
+    for chunk in micro_batches([one.num_read for one in ordered], config.tokens_per_micro_batch):
         packed = pack([ordered[i] for i in chunk], student.device)
         _check_readable(student, teacher, packed)
         with torch.no_grad():
@@ -356,14 +357,6 @@ def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
             f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed are "
             f"tokens below {shared_vocabulary(student, teacher)}"
         )
-
-
-def _num_tokens(sequences: Sequences) -> int:
-    return len(sequences.prompt) + _num_completion_tokens(sequences)
-
-
-def _num_completion_tokens(sequences: Sequences) -> int:
-    return sum(map(len, sequences.completions))
 
 
 TRAINER = Trainer(DistillRecipe, train_distill)

@@ -4,38 +4,43 @@ What it costs and bends is logged with every step: how many groups were drawn, a
 that of those kept. The kept ones are no fair sample of the task: problems near pass rates 0 and 1 are under-weighted.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from groupwise.types import Problem, ScoredGroup
 
 
-class Rounds(NamedTuple):
-    """What a step sampled."""
+class Rounds:
+    """The rounds of sampling of one step: its problems, then others in place of groups without signal.
 
-    kept: list[ScoredGroup]
-    """The step's groups; without signal only where the bound was reached."""
-    drawn: list[ScoredGroup]
-    """Everything sampled, in order."""
-    problems: list[list[str]]
-    """Problem ids of each round of sampling."""
+    rounds = Rounds(problems, spare, max_refills)
+    for chosen in rounds:
+        rounds.add(sample_and_score(chosen, ...))
+    rounds.kept
+    """
 
+    def __init__(self, problems: Sequence[Problem], spare: Sequence[Problem], max_refills: int) -> None:
+        self._wanted, self._left, self._max_refills = list(problems), list(spare), max_refills
+        self.drawn: list[ScoredGroup] = []
+        """Everything sampled, in order."""
+        self.problems: list[list[str]] = []
+        """Problem ids of each round."""
 
-def sample_rounds(
-    sample: Callable[[Sequence[Problem]], list[ScoredGroup]],
-    problems: Sequence[Problem],
-    spare: Sequence[Problem],
-    max_refills: int,
-) -> Rounds:
-    """Sample the problems, then spare ones in place of groups without signal until all have one or the bound is met."""
-    drawn, rounds, left = sample(problems), [list(problems)], list(spare)
-    while len(rounds) <= max_refills and left:
-        missing = len(problems) - sum(group.has_signal for group in drawn)
-        if missing <= 0:
-            break
-        rounds.append(left[:missing])
-        left = left[missing:]
-        drawn += sample(rounds[-1])
-    by_signal = sorted(drawn, key=lambda group: not group.has_signal)  # stable: else in the order of sampling
-    kept = (by_signal if len(rounds) > 1 else drawn)[: len(problems)]
-    return Rounds(kept, drawn, [[problem.id for problem in chosen] for chosen in rounds])
+    def __iter__(self) -> Iterator[list[Problem]]:
+        chosen = self._wanted
+        while chosen:
+            self.problems.append([problem.id for problem in chosen])
+            yield chosen
+            missing = len(self._wanted) - sum(group.has_signal for group in self.drawn)
+            may_refill = len(self.problems) <= self._max_refills
+            chosen = self._left[: max(missing, 0)] if may_refill else []
+            self._left = self._left[len(chosen) :]
+
+    def add(self, scored: Sequence[ScoredGroup]) -> None:
+        """Take up what a round sampled."""
+        self.drawn += scored
+
+    @property
+    def kept(self) -> list[ScoredGroup]:
+        """The step's groups; without signal only where the bound was reached."""
+        by_signal = sorted(self.drawn, key=lambda group: not group.has_signal)  # stable: else in the order of sampling
+        return (by_signal if len(self.problems) > 1 else self.drawn)[: len(self._wanted)]

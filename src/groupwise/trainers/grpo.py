@@ -4,26 +4,27 @@
 name in `grpo.advantage`, `loss.policy_loss` or `loss.aggregation` each (docs/algorithms.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.models.policy import Policy
-from groupwise.models.reward_model import RewardModel
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.clock import Clock
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.trainers.advantages import PROCESS, advantaged
-from groupwise.trainers.dynamic_sampling import sample_rounds
-from groupwise.trainers.report import Clock, StepResult, drawn
-from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
+from groupwise.trainers.dynamic_sampling import Rounds
+from groupwise.trainers.report import StepResult, drawn
+from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import update_policy
-from groupwise.types import Problem, ScoredGroup
-from groupwise.verifiers import Verifier, check_failures, spot_check
-from groupwise.verifiers.overlap import OverlappedScoring
+from groupwise.types import Problem
+from groupwise.verifiers import Verifier
 
 
 class GrpoConfig(BatchConfig):
@@ -83,55 +84,44 @@ class GrpoRecipe(RlRecipe):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class GrpoLearner(Learner):
+    """What a GRPO run works with."""
+
+    recipe: GrpoRecipe
+
+    def step(self, step: int, problems: Sequence[Problem], spare: Sequence[Problem] = ()) -> StepResult:
+        return grpo_step(self, step, problems, spare)
+
+
 def grpo_step(
-    step: int,
-    problems: Sequence[Problem],
-    policy: Policy,
-    reference: Policy | None,
-    verifier: Verifier,
-    optimizer: Optimizer,
-    recipe: GrpoRecipe,
-    spare: Sequence[Problem] = (),
-    reward_models: Mapping[str, RewardModel] = {},
+    learner: GrpoLearner, step: int, problems: Sequence[Problem], spare: Sequence[Problem] = ()
 ) -> StepResult:
-    """One step of GRPO: sample groups, verify, compare within the group, update."""
-    clock = Clock()
-
-    def sample(chosen: Sequence[Problem]) -> list[ScoredGroup]:
-        with OverlappedScoring(verifier, recipe.sampling.max_tokens) as scoring:
-            with clock("generate"):
-                groups = collect(
-                    policy, recipe.task.template, chosen, recipe.grpo.group_size, recipe.sampling,
-                    seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
-                    on_group=scoring.submit,
-                )  # fmt: skip
-            with clock("verify"):  # what is left of it when sampling is done
-                scored = scoring.result(groups)
-        check_failures(scored, recipe.verifier.max_failure_share)
-        spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
+    """One step of GRPO: sample groups, judge, compare within the group, update."""
+    recipe, clock = learner.recipe, Clock()
+    draws = Draws(recipe.run.seed, Purpose.TRAIN, step)
+    rounds = Rounds(problems, spare, recipe.grpo.refill_rounds)
+    for chosen in rounds:  # once, unless groups without signal are replaced
+        scored = sample_and_score(learner.actors, chosen, recipe.grpo.group_size, recipe.sampling, draws, clock)
         with clock("verify"):
-            return with_reward_model_parts(scored, reward_models, recipe.reward_models, recipe.task.template, step)
-
-    rounds = sample_rounds(sample, problems, spare, recipe.grpo.refill_rounds)
+            rounds.add(learner.rewarded(scored, step))
     with clock("train"):
-        scored = with_kl_part(rounds.kept, reference, recipe.loss, recipe.sampling.temperature)
-        groups = advantaged(scored, recipe.grpo.advantage, policy)
-        update = update_policy(
-            policy, optimizer, groups, recipe.loss, step=step, reference=reference,
-            temperature=recipe.sampling.temperature, max_tokens=recipe.sampling.max_tokens,
-        )  # fmt: skip
+        scored = with_kl_part(rounds.kept, learner.reference, recipe.loss, recipe.sampling.temperature)
+        groups = advantaged(scored, recipe.grpo.advantage, learner.policy)
+        update = update_policy(learner.updater, groups, step)
+        learner.publish()
     return StepResult(groups, update, clock.seconds(), rounds.problems, drawn(rounds.drawn))
 
 
-def grpo_learner(recipe: GrpoRecipe, policy: Policy) -> Learner:
-    """The optimizer and the step of a GRPO run."""
-    reference, reward_models = load_reference(recipe), load_reward_models(recipe.reward_models, recipe.model)
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
-
-    def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
-        return grpo_step(number, problems, policy, reference, verifier, optimizer, recipe, spare, reward_models)
-
-    return Learner(optimizer, step)
+def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> GrpoLearner:
+    """What a GRPO run works with."""
+    return GrpoLearner(
+        actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
+        reference=load_reference(recipe),
+        reward_models=load_reward_models(recipe.reward_models, recipe.model),
+        optimizer=Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps),
+        recipe=recipe,
+    )
 
 
 TRAINER = rl_trainer(GrpoRecipe, grpo_learner)

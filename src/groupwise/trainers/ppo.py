@@ -4,11 +4,13 @@
 place of the group's mean. A token's reward is minus the KL penalty; the last token's has the verdict's reward on top.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from groupwise.algorithms.advantages import STD_EPS, gae
@@ -16,19 +18,19 @@ from groupwise.algorithms.values import explained_variance
 from groupwise.config import Section
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy, load_policy
-from groupwise.models.reward_model import RewardModel
-from groupwise.rollout.collect import collect
-from groupwise.trainers.report import Clock, StepResult, drawn
-from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.clock import Clock
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
+from groupwise.trainers.report import StepResult, drawn
+from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.kl_reward import token_penalties
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import CriticLoss, update_policy
-from groupwise.types import Advantage, AdvantagedGroup, CriticView, Problem, ScoredGroup
-from groupwise.verifiers import Verifier, check_failures, spot_check
-from groupwise.verifiers.overlap import OverlappedScoring
+from groupwise.types import AdvantagedGroup, CriticView, Problem, ScoredGroup, TokenValues
+from groupwise.verifiers import Verifier
 
 
 class CriticConfig(Section):
@@ -95,39 +97,32 @@ class PpoRecipe(RlRecipe):
         return self
 
 
-def ppo_step(
-    step: int,
-    problems: Sequence[Problem],
-    policy: Policy,
-    critic: Critic,
-    reference: Policy | None,
-    verifier: Verifier,
-    optimizer: Optimizer,
-    recipe: PpoRecipe,
-    reward_models: Mapping[str, RewardModel] = {},
-) -> StepResult:
-    """One step of PPO: sample, verify, ask the critic, update policy and critic."""
-    clock = Clock()
-    with OverlappedScoring(verifier, recipe.sampling.max_tokens) as scoring:
-        with clock("generate"):
-            groups = collect(
-                policy, recipe.task.template, problems, recipe.ppo.group_size, recipe.sampling,
-                seed=recipe.run.seed, purpose="train", step=step, policy_version=optimizer.updates_done,
-                on_group=scoring.submit,
-            )  # fmt: skip
-        with clock("verify"):  # what is left of it when sampling is done
-            scored = scoring.result(groups)
-    check_failures(scored, recipe.verifier.max_failure_share)
-    spot_check(scored, verifier, recipe.sampling.max_tokens, recipe.run.seed, step)
+@dataclass(frozen=True, slots=True)
+class PpoLearner(Learner):
+    """What a PPO run works with."""
+
+    recipe: PpoRecipe
+    critic: Critic
+
+    @property
+    def critic_loss(self) -> CriticLoss:
+        return CriticLoss(self.critic, self.recipe.critic.coef, self.recipe.critic.clip)
+
+    def step(self, step: int, problems: Sequence[Problem], spare: Sequence[Problem] = ()) -> StepResult:
+        return ppo_step(self, step, problems)
+
+
+def ppo_step(learner: PpoLearner, step: int, problems: Sequence[Problem]) -> StepResult:
+    """One step of PPO: sample, judge, ask the critic, update policy and critic."""
+    recipe, clock = learner.recipe, Clock()
+    draws = Draws(recipe.run.seed, Purpose.TRAIN, step)
+    scored = sample_and_score(learner.actors, problems, recipe.ppo.group_size, recipe.sampling, draws, clock)
     with clock("verify"):
-        scored = with_reward_model_parts(scored, reward_models, recipe.reward_models, recipe.task.template, step)
+        scored = learner.rewarded(scored, step)
     with clock("train"):
-        judged = with_critic(scored, policy, critic, reference, recipe)
-        update = update_policy(
-            policy, optimizer, judged.groups, recipe.loss, step=step, reference=reference,
-            temperature=recipe.sampling.temperature, max_tokens=recipe.sampling.max_tokens,
-            critic=CriticLoss(critic, recipe.critic.coef, recipe.critic.clip),
-        )  # fmt: skip
+        judged = with_critic(learner, scored)
+        update = update_policy(learner.updater, judged.groups, step)
+        learner.publish()
     ids = [[problem.id for problem in problems]]
     return StepResult(judged.groups, update, clock.seconds(), ids, drawn(scored), judged.explained_variance)
 
@@ -139,10 +134,9 @@ class Judged(NamedTuple):
     explained_variance: float
 
 
-def with_critic(
-    scored: Sequence[ScoredGroup], policy: Policy, critic: Critic, reference: Policy | None, recipe: PpoRecipe
-) -> Judged:
+def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:
     """Token rewards, values, generalised advantages and returns of a step."""
+    recipe, policy, critic = learner.recipe, learner.policy, learner.critic
     groups = [one.group for one in scored]
     values = per_token(
         groups,
@@ -151,56 +145,80 @@ def with_critic(
         policy.device,
     )
     penalties = None
-    if reference is not None and recipe.loss.kl_in == "reward":
-        penalties = token_penalties(groups, reference, recipe.loss, recipe.sampling.temperature)
-    found = [_advantages(one, values[i], penalties[i] if penalties else None, recipe) for i, one in enumerate(scored)]
-    views = [view for group in found for view in group.critic if view is not None]
-    variance = explained_variance(
-        torch.from_numpy(np.concatenate([view.values for view in views] or [np.zeros(0, np.float32)])),
-        torch.from_numpy(np.concatenate([view.returns for view in views] or [np.zeros(0, np.float32)])),
-    )
+    if learner.reference is not None and recipe.loss.kl_in == "reward":
+        penalties = token_penalties(groups, learner.reference, recipe.loss, recipe.sampling.temperature)
+    found = [
+        _advantages(one, values[i], penalties[i] if penalties else None, recipe.ppo) for i, one in enumerate(scored)
+    ]
+    variance = explained_variance(*(torch.from_numpy(array) for array in _values_and_returns(found)))
     return Judged(_whitened(found) if recipe.ppo.whiten else found, variance)
 
 
-def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, recipe: PpoRecipe) -> AdvantagedGroup:
-    advantages: list[Advantage | None] = []
+def _values_and_returns(groups: Sequence[AdvantagedGroup]) -> tuple[TokenValues, TokenValues]:
+    """Of all sampled tokens, one after another."""
+    views = [
+        (view, completion.sampled)
+        for group in groups
+        for view, completion in zip(group.critic, group.scored.group.completions, strict=True)
+        if view is not None
+    ]
+    none = [np.zeros(0, np.float32)]
+    values = np.concatenate([view.values[sampled] for view, sampled in views] or none)
+    return values, np.concatenate([view.returns[sampled] for view, sampled in views] or none)
+
+
+def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, config: PpoConfig) -> AdvantagedGroup:
+    """GAE over the tokens that were sampled: what was put in is no action."""
+    advantages: list[TokenValues | None] = []
     views: list[CriticView | None] = []
-    for i, reward in enumerate(scored.rewards):
+    for i, (completion, reward) in enumerate(zip(scored.group.completions, scored.rewards, strict=True)):
         if reward is None:
             advantages.append(None)
             views.append(None)
             continue
-        rewards = -penalties[i] if penalties else np.zeros(len(values[i]), np.float32)
+        sampled = completion.sampled
+        states = values[i][sampled]
+        rewards = -penalties[i][sampled] if penalties else np.zeros(len(states), np.float32)
         rewards[-1] += reward
-        found = gae(torch.from_numpy(rewards), torch.from_numpy(values[i]), recipe.ppo.gamma, recipe.ppo.lam).numpy()
-        advantages.append(found)
-        views.append(CriticView(values[i], found + values[i]))
+        found = gae(torch.from_numpy(rewards), torch.from_numpy(states), config.gamma, config.lam).numpy()
+        advantages.append(completion.spread(found))
+        views.append(CriticView(values[i], completion.spread(found + states)))
     return AdvantagedGroup(scored, tuple(advantages), tuple(views))
 
 
 def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
-    every = np.concatenate([one for group in groups for one in group.advantages if one is not None])
+    """Over all sampled tokens of the step."""
+    masks = [[one.sampled for one in group.scored.group.completions] for group in groups]
+    every = np.concatenate(
+        [
+            values[mask]
+            for group, own in zip(groups, masks, strict=True)
+            for values, mask in zip(group.advantages, own, strict=True)
+            if values is not None
+        ]
+    )
     mean, std = every.mean(), every.std() + STD_EPS
+
+    def whitened(values: TokenValues | None, mask: NDArray[np.bool_]) -> TokenValues | None:
+        return None if values is None else np.where(mask, (values - mean) / std, 0).astype(np.float32)
+
     return [
-        AdvantagedGroup(
-            group.scored,
-            tuple(None if one is None else np.asarray((one - mean) / std, np.float32) for one in group.advantages),
-            group.critic,
-        )
-        for group in groups
+        replace(group, advantages=tuple(map(whitened, group.advantages, own)))
+        for group, own in zip(groups, masks, strict=True)
     ]
 
 
-def ppo_learner(recipe: PpoRecipe, policy: Policy) -> Learner:
-    """The optimizer, the step and the critic of a PPO run."""
-    reference, reward_models = load_reference(recipe), load_reward_models(recipe.reward_models, recipe.model)
+def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLearner:
+    """What a PPO run works with."""
     critic = Critic(policy, load_policy(recipe.model) if recipe.critic.backbone == "own" else None)
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps, critic, recipe.critic.lr)
-
-    def step(number: int, problems: Sequence[Problem], spare: Sequence[Problem], verifier: Verifier) -> StepResult:
-        return ppo_step(number, problems, policy, critic, reference, verifier, optimizer, recipe, reward_models)
-
-    return Learner(optimizer, step, critic)
+    return PpoLearner(
+        actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
+        reference=load_reference(recipe),
+        reward_models=load_reward_models(recipe.reward_models, recipe.model),
+        optimizer=Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps, critic, recipe.critic.lr),
+        recipe=recipe,
+        critic=critic,
+    )
 
 
 TRAINER = rl_trainer(

@@ -11,7 +11,8 @@ from typing import Any
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.checkpoint import load_trainer_state, weight_fingerprint
 from groupwise.models.policy import Policy, load_policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
@@ -20,6 +21,7 @@ from groupwise.trainers.rl import RlRecipe, RlTrainer
 from groupwise.training.session import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
+from groupwise.verifiers.unjudged import Unjudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,9 @@ def replay(
     problems = _Problems(run, recipe)
     _repeat_steps(run, recipe, policy, problems, start, step, on_step)
     chosen = next(found for found in problems.rounds(step) if problem_id in [problem.id for problem in found])
-    groups = collect(
-        policy, recipe.task.template, chosen, recipe.batch.group_size, recipe.sampling,
-        seed=recipe.run.seed, purpose="train", step=step,
-    )  # fmt: skip
-    group = next(group for group in groups if group.prompt.problem.id == problem_id)
+    actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
+    scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
+    group = next(one.group for one in scored if one.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     tokens = completion.token_ids.tolist()
     pairs = zip(completion.sampling_logprobs.tolist(), recorded["sampling_logprobs"], strict=False)
@@ -113,17 +113,19 @@ def _repeat_steps(
 ) -> None:  # fmt: skip
     trainer = trainer_of(recipe)
     assert isinstance(trainer, RlTrainer), trainer  # its recipe is one
-    learner = trainer.learner(recipe, policy)
-    if start is not None:
-        restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, learner.critic)
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
     with make_verifier(make_task(recipe.task).verifier, recipe.verifier) as verifier:
+        learner = trainer.learner(recipe, policy, verifier)
+        if start is not None:
+            critic = learner.critic_loss and learner.critic_loss.critic
+            restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, critic)
+        learner.publish()
         for step in range(start or 0, end):
             on_step(step)
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             first, *refills = problems.rounds(step)
-            learner.step(step, first, [problem for found in refills for problem in found], verifier)
+            learner.step(step, first, [problem for found in refills for problem in found])
             if weight_fingerprint(policy.model) != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

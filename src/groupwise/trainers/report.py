@@ -2,47 +2,18 @@
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.rollout.clock import Seconds
 from groupwise.rollout.held_out import HeldOutCheck
 from groupwise.training.update import UpdateMetrics
-from groupwise.types import Advantage, AdvantagedGroup, FinishReason, Outcome, ScoredGroup
+from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues
 from groupwise.verifiers.score import part_statistics
-
-
-@dataclass(frozen=True, slots=True)
-class Seconds:
-    """Where a step's time went."""
-
-    generate: float
-    verify: float
-    train: float
-    processor: float
-    """Processor time of all threads, which other programs on the machine do not change much."""
-
-
-class Clock:
-    """Adds up where a step's time goes: `with clock("verify"): ...`."""
-
-    def __init__(self) -> None:
-        self._spent = {"generate": 0.0, "verify": 0.0, "train": 0.0}
-        self._began = time.process_time()
-
-    @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._spent[what] += time.perf_counter() - began
-
-    def seconds(self) -> Seconds:
-        return Seconds(**self._spent, processor=time.process_time() - self._began)
 
 
 class Drawn(NamedTuple):
@@ -86,17 +57,20 @@ class StepReport(NamedTuple):
     """Share of judged completions that are correct."""
     signal: float
     """Share of groups whose rewards differ; only they teach."""
-    entropy: float
-    """Mean entropy of the sampled tokens in nats."""
+    entropy: float | None
+    """Mean entropy of the sampled tokens in nats; None where the engine does not measure it."""
     length_correct: float | None
     """Mean length of correct completions; None when there is none."""
     length_wrong: float | None
     """Mean length of the other judged completions."""
     length: float
+    """Mean length of all completions."""
     truncated: float
     """Share of completions that ran into the token limit."""
     verdict_errors: int
     """Completions that the verifier failed on."""
+    no_verdict: int
+    """Completions on which the verifier abstained."""
     grad_norm: float
     lr: float
     clipped: float
@@ -172,12 +146,13 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         reward=float(np.mean([verdict.reward for _, verdict in judged])) if judged else 0.0,
         correct=len(right) / len(judged) if judged else 0.0,
         signal=float(np.mean([group.scored.has_signal for group in result.groups])),
-        entropy=float(np.concatenate([completion.entropy for completion, _ in rows]).mean()),
+        entropy=_mean_entropy([completion for completion, _ in rows]),
         length_correct=float(np.mean(right)) if right else None,
         length_wrong=float(np.mean(wrong)) if wrong else None,
         length=float(np.mean(lengths)),
         truncated=float(np.mean([completion.finish_reason is FinishReason.LENGTH for completion, _ in rows])),
-        verdict_errors=len(rows) - len(judged),
+        verdict_errors=sum(verdict.outcome.failed for _, verdict in rows),
+        no_verdict=sum(verdict.outcome is Outcome.NONE for _, verdict in rows),
         grad_norm=result.update.grad_norm,
         lr=lr,
         clipped=result.update.clipped,
@@ -200,6 +175,11 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
     )
 
 
+def _mean_entropy(completions: Sequence[Completion]) -> float | None:
+    measured = [one.entropy[one.sampled] for one in completions if one.entropy is not None]
+    return float(np.concatenate(measured).mean()) if measured else None
+
+
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
     """A group's facts, compact: one letter per outcome, one hash for all tokens."""
     return {
@@ -209,15 +189,18 @@ def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
             verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
         ),
         "rewards": list(group.scored.rewards),
-        "advantages": [_fact(advantage) for advantage in group.advantages],
+        "advantages": [
+            None if values is None else _fact(values[completion.sampled])
+            for values, completion in zip(group.advantages, group.scored.group.completions, strict=True)
+        ],
     }
 
 
-def _fact(advantage: Advantage | None) -> float | str | None:
-    """A completion's advantage; of one per token a hash."""
-    if isinstance(advantage, np.ndarray):
-        return hashlib.sha256(advantage.astype("<f4").tobytes()).hexdigest()[:16]
-    return advantage
+def _fact(values: TokenValues) -> float | str:
+    """The advantage of all of a completion's tokens; a hash where they differ."""
+    if (values == values[0]).all():
+        return float(values[0])
+    return hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()[:16]
 
 
 def hash_tokens(scored: Sequence[ScoredGroup]) -> str:

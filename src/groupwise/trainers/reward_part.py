@@ -10,7 +10,7 @@ from groupwise.errors import ModelError
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import ModelConfig
 from groupwise.models.reward_model import RewardModel, load_reward_model
-from groupwise.rollout.collect import encode_prompt
+from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers.reward_part_config import RewardModelConfigs, RewardModelPartConfig, is_open_ended
 from groupwise.training.micro_batches import micro_batches

@@ -1,8 +1,9 @@
 """What every reinforcement-learning trainer shares around its step: the recipe, the loop, evaluation, the record."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -10,10 +11,13 @@ from groupwise.audit.quick import quick_audit
 from groupwise.config import Section
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.checkpoint import weight_fingerprint
-from groupwise.models.critic import Critic
 from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.reward_model import RewardModel
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.evaluate import Evaluation, evaluate
 from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task
@@ -29,11 +33,13 @@ from groupwise.trainers.report import (
     ledger_group,
     step_report,
 )
+from groupwise.trainers.reward_part import with_reward_model_parts
 from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems, check_reward_models
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import Session
-from groupwise.types import Problem, Split
+from groupwise.training.update import CriticLoss, Updater
+from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.parts import PartName, check_lengths
 from groupwise.verifiers.style.phrases import BehaviourConfig
@@ -86,6 +92,8 @@ class RlRecipe(Recipe):
     """Reward models whose scores are more parts of the reward, by a name of your own."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, in training and in evaluation."""
+    engine: AnyEngine = EngineConfig()
+    """What samples completions."""
     loss: LossConfig = LossConfig()
     """The policy loss."""
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -128,13 +136,47 @@ class RlRecipe(Recipe):
             )
 
 
-class Learner(NamedTuple):
-    """What an algorithm brings to the loop."""
+@dataclass(frozen=True, slots=True)
+class Learner(ABC):
+    """What a run works with; an algorithm adds what is its own, and its step."""
 
+    actors: Actors
+    reference: Policy | None
+    """The frozen model of the KL term, if there is one."""
+    reward_models: Mapping[str, RewardModel]
     optimizer: Optimizer
-    step: Callable[[int, Sequence[Problem], Sequence[Problem], Verifier], StepResult]
-    """(step, problems, spare problems for refills, verifier) -> what the step did."""
-    critic: Critic | None = None
+    recipe: RlRecipe
+
+    @property
+    def policy(self) -> Policy:
+        return self.actors.policy
+
+    @property
+    def critic_loss(self) -> CriticLoss | None:
+        """The critic that is trained together with the policy, if there is one."""
+        return None
+
+    @property
+    def updater(self) -> Updater:
+        """What makes an update of groups with advantages."""
+        sampling = self.recipe.sampling
+        return Updater(
+            self.policy, self.optimizer, self.recipe.loss, sampling.temperature, sampling.max_tokens, self.reference,
+            self.critic_loss,
+        )  # fmt: skip
+
+    @abstractmethod
+    def step(self, step: int, problems: Sequence[Problem], spare: Sequence[Problem] = ()) -> StepResult:
+        """One step on these problems; `spare` ones may replace those whose groups have no signal."""
+
+    def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
+        """The groups with the parts of the reward that reward models give."""
+        recipe = self.recipe
+        return with_reward_model_parts(scored, self.reward_models, recipe.reward_models, recipe.task.template, step)
+
+    def publish(self) -> None:
+        """Let the engine sample from the weights as they are now."""
+        self.actors.engine.publish(self.policy, self.optimizer.updates_done)
 
 
 def load_reference(recipe: RlRecipe) -> Policy | None:
@@ -142,8 +184,8 @@ def load_reference(recipe: RlRecipe) -> Policy | None:
     return load_policy(recipe.model).freeze() if recipe.loss.kl_coef > 0 else None
 
 
-MakeLearner = Callable[[Any, Policy], Learner]
-"""(recipe, policy) -> learner."""
+MakeLearner = Callable[[Any, Policy, Verifier], Learner]
+"""(recipe, policy, verifier) -> learner."""
 
 
 def train_rl(
@@ -166,13 +208,14 @@ def train_rl(
             )
         session = Session(recipe, recipe.run, restart)
         policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
-        learner = make_learner(recipe, policy)
-        session.attach(policy, learner.optimizer, learner.critic)
-        run = _Run(recipe, task, verifier, second, session, policy, observer)
+        learner = make_learner(recipe, policy, verifier)
+        session.attach(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
+        learner.publish()
+        run = _Run(recipe, task, learner.actors, second, session, observer)
         run.evaluate_start()
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
-            run.record(step, learner.step(step, chosen, spare, verifier))
+            run.record(step, learner.step(step, chosen, spare))
             if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
                 run.evaluate_dev(step + 1)
         if not session.stopping and recipe.evaluation.test_problems:
@@ -197,11 +240,16 @@ class _Run:
     """Choosing problems, recording and evaluation around the step."""
 
     def __init__(
-        self, recipe: RlRecipe, task: Task, verifier: Verifier, second: Verifier | None, session: Session,
-        policy: Policy, observer: Observer,
-    ) -> None:  # fmt: skip
-        self.recipe, self.task, self.verifier, self.second = recipe, task, verifier, second
-        self.session, self.policy, self.observer = session, policy, observer
+        self,
+        recipe: RlRecipe,
+        task: Task,
+        actors: Actors,
+        second: Verifier | None,
+        session: Session,
+        observer: Observer,
+    ) -> None:
+        self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
+        self.session, self.observer = session, observer
         self.pass_rates = PassRates(session.facts.get("pass_rates", {}))
         self.test_is_open = False
 
@@ -230,7 +278,7 @@ class _Run:
             "surrogate": result.update.surrogate,
             "grad_norm": result.update.grad_norm,
             "updates": self.session.optimizer.updates_done,
-            "weights": weight_fingerprint(self.policy.model),
+            "weights": weight_fingerprint(self.actors.policy.model),
         }
         self.session.record(facts, {"kind": "step", **report._asdict()})
         self.pass_rates.learn([group.scored for group in result.groups])
@@ -251,7 +299,8 @@ class _Run:
     def evaluate_dev(self, done: int) -> None:
         """Evaluate on dev; a new best is checkpointed and marked."""
         config = self.recipe.evaluation
-        evaluation = self._evaluate("dev", self.policy, config.num_problems, config.num_samples, f"dev-step-{done:06d}")
+        name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
+        evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
         estimate = evaluation.pass_at_1
         best = self.session.facts.get("best")
         is_best = best is None or estimate.value > best["pass_at_1"]
@@ -283,17 +332,18 @@ class _Run:
         paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
         for name, path in paths.items():
             policy = load_policy(self.recipe.model.model_copy(update={"path": path}))
-            evaluation = self._evaluate("test", policy, config.test_problems, config.test_samples, name)
+            actors = Actors.of(policy, self.actors.template, self.actors.verifier, self.recipe.engine)
+            evaluation = self._evaluate(Purpose.TEST, actors, (config.test_problems, config.test_samples), name)
             self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})
 
-    def _evaluate(self, split: Split, policy: Policy, num_problems: int, num_samples: int, name: str) -> Evaluation:
-        if split == "test" and not self.test_is_open:
+    def _evaluate(self, purpose: Purpose, actors: Actors, size: tuple[int, int], name: str) -> Evaluation:
+        """Measure on a split of the purpose's name; `size`: problems, and completions of each."""
+        if purpose is Purpose.TEST and not self.test_is_open:
             raise InvariantError(f"{name} would open the test split, which nothing may see before training has ended")
-        problems = split_problems(self.task, split, num_problems)
-        evaluation = evaluate(
-            policy, self.task.template, problems, self.verifier, self.recipe.sampling,
-            num_samples=num_samples, seed=self.recipe.run.seed, purpose=split,
-        )  # fmt: skip
+        num_problems, num_samples = size
+        problems = split_problems(self.task, "test" if purpose is Purpose.TEST else "dev", num_problems)
+        draws = Draws(self.recipe.run.seed, purpose)
+        evaluation = evaluate(actors, problems, num_samples, self.recipe.sampling, draws)
         write_rollouts(self.session.directory.evaluations(name), evaluation.scored)
         return evaluation
 

@@ -19,7 +19,7 @@ from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint, weight_fingerprint
 from groupwise.models.critic import Critic
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import RunDirectory, begin_run, open_run
+from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.training.optimizer import Optimizer
 
 CRITIC = "critic:"
@@ -66,6 +66,7 @@ class Session:
 
     def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
         self.config = config
+        self._hold = hold_run(Path(config.directory))
         self._restart_with = dump_toml(recipe) if restart else None
         if restart:  # an earlier run is deleted by `attach`, when everything could be loaded
             self.directory, self._checkpoint = RunDirectory(Path(config.directory)), None
@@ -163,9 +164,10 @@ class Session:
         return path
 
     def finish(self) -> None:
-        """Mark the run as finished, unless it was stopped before its end."""
+        """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
         if not self.stopping:
             write_file(self.directory.finished, b"{}\n")
+        self._hold.release()
 
     @contextmanager
     def _finish_step_on_interrupt(self) -> Iterator[None]:

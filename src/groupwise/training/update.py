@@ -23,7 +23,7 @@ from groupwise.training.invariants import check_gradient, check_weights
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.types import Advantage, AdvantagedGroup, Completion, CriticView, FinishReason
+from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues
 
 FEW = 1000
 """One in so many tokens may pass the bound on the difference between sampler and trainer,"""
@@ -43,11 +43,11 @@ class CriticLoss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One forward and backward; per-token tensors are (M,) in the order of the pack's targets."""
+    """One forward and backward; per-token tensors are (M,) in the order of the pack's targets, the sampled tokens."""
 
     packed: Pack
     lengths: Tensor
-    """(B,) tokens of each completion."""
+    """(B,) sampled tokens of each completion."""
     advantages: Tensor
     weights: Tensor
     """Weight of each token's loss; over all micro-batches of an update the loss is Σ weight · token loss."""
@@ -90,18 +90,22 @@ class UpdateMetrics(NamedTuple):
 NO_UPDATE = UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)
 
 
-def update_policy(
-    policy: Policy,
-    optimizer: Optimizer,
-    groups: Sequence[AdvantagedGroup],
-    config: LossConfig,
-    *,
-    step: int,
-    temperature: float,
-    max_tokens: int,
-    reference: Policy | None = None,
-    critic: CriticLoss | None = None,
-) -> UpdateMetrics:
+@dataclass(frozen=True, slots=True)
+class Updater:
+    """What an update works with besides the groups."""
+
+    policy: Policy
+    optimizer: Optimizer
+    loss: LossConfig
+    temperature: float
+    """At which the completions were drawn."""
+    max_tokens: int
+    """Most tokens that one could have."""
+    reference: Policy | None = None
+    critic: CriticLoss | None = None
+
+
+def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int) -> UpdateMetrics:
     """One or several optimizer updates on a step's groups; groups without a gradient are skipped before the forward.
 
     The first update runs on the weights that sampled: its old_logprobs are its own, detached, so the ratio is exactly
@@ -112,16 +116,17 @@ def update_policy(
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
     """
     reports: list[UpdateMetrics] = []
-    old = _old_logprobs(policy, groups, config, temperature)
+    config = updater.loss
+    old = _old_logprobs(updater, groups)
     for _ in range(config.epochs):
         for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
             chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
-            batch = make_micro_batches(chosen, config, max_tokens, policy.device, chosen_old)
+            batch = make_micro_batches(chosen, config, updater.max_tokens, updater.policy.device, chosen_old)
             if batch:
-                update = _Update(policy, config, temperature, reference, critic, first=not reports)
+                update = _Update(updater, first=not reports)
                 for micro in batch:
                     update.backward(micro)
-                reports.append(update.report(optimizer.update(step)))
+                reports.append(update.report(updater.optimizer.update(step)))
     return _mean_report(reports) if reports else NO_UPDATE
 
 
@@ -135,15 +140,14 @@ def _mean_report(reports: Sequence[UpdateMetrics]) -> UpdateMetrics:
     )
 
 
-def _old_logprobs(
-    policy: Policy, groups: Sequence[AdvantagedGroup], config: LossConfig, temperature: float
-) -> list[Arrays] | None:
+def _old_logprobs(updater: Updater, groups: Sequence[AdvantagedGroup]) -> list[Arrays] | None:
     """The trainer's log-probabilities before the first update, where the sampler's will not do."""
+    policy, config = updater.policy, updater.loss
     if config.correction.bound == "none" or config.num_updates == 1:
         return None
     return per_token(
         [group.scored.group for group in groups],
-        lambda packed: policy.token_logprobs(packed, temperature).logprobs,
+        lambda packed: policy.token_logprobs(packed, updater.temperature).logprobs,
         config.tokens_per_micro_batch,
         policy.device,
     )
@@ -153,9 +157,9 @@ class _Row(NamedTuple):
     """A completion that is trained on."""
 
     completion: Completion
-    advantage: Advantage
+    advantages: TokenValues
     critic: CriticView | None
-    old_logprobs: NDArray[np.float32] | None
+    old_logprobs: TokenValues | None
 
 
 def make_micro_batches(
@@ -180,7 +184,7 @@ def make_micro_batches(
         if rows and (group.has_gradient or group.critic or always)
     ]
     pieces = [(prompt, part) for prompt, rows in kept for part in _split(prompt, rows, config.tokens_per_micro_batch)]
-    sizes = [len(prompt) + sum(row.completion.num_tokens for row in rows) for prompt, rows in pieces]
+    sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
     chunks = micro_batches(sizes, config.tokens_per_micro_batch)
     made = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
     lengths = [row.completion.num_tokens for _, rows in kept for row in rows]
@@ -193,9 +197,9 @@ def _rows(group: AdvantagedGroup, config: LossConfig, old_logprobs: Arrays | Non
     views = group.critic or (None,) * len(completions)
     old: Sequence[NDArray[np.float32] | None] = old_logprobs or [None] * len(completions)
     return [
-        _Row(completion, advantage, view, before)
-        for completion, advantage, view, before in zip(completions, group.advantages, views, old, strict=True)
-        if advantage is not None
+        _Row(completion, advantages, view, before)
+        for completion, advantages, view, before in zip(completions, group.advantages, views, old, strict=True)
+        if advantages is not None
         and not (config.truncated == "mask" and completion.finish_reason is FinishReason.LENGTH)
     ]
 
@@ -203,7 +207,7 @@ def _rows(group: AdvantagedGroup, config: LossConfig, old_logprobs: Arrays | Non
 def _split(prompt: tuple[int, ...], rows: list[_Row], budget: int) -> list[list[_Row]]:
     """A group that is larger than a micro-batch is cut between completions; its prompt is then computed again."""
     room = max(1, budget - len(prompt))
-    sizes = [row.completion.num_tokens for row in rows]
+    sizes = [row.completion.num_read for row in rows]
     return [[rows[i] for i in part] for part in micro_batches(sizes, room)]
 
 
@@ -212,30 +216,37 @@ def _micro_batch(
 ) -> MicroBatch:
     rows = [row for _, part in pieces for row in part]
     lengths = torch.tensor([row.completion.num_tokens for row in rows])
-    advantages = [np.broadcast_to(np.float32(row.advantage), row.completion.num_tokens) for row in rows]
-    sequences = [Sequences(prompt, [row.completion.token_ids for row in part]) for prompt, part in pieces]
+    sampled = [row.completion.sampled for row in rows]
+    sequences = [
+        Sequences(prompt, [row.completion.token_ids for row in part], [row.completion.sampled for row in part])
+        for prompt, part in pieces
+    ]
 
-    def tensor(arrays: Sequence[NDArray[np.float32] | None]) -> Tensor | None:
+    def tensor(arrays: Sequence[TokenValues]) -> Tensor:
+        values = [array[mask] for array, mask in zip(arrays, sampled, strict=True)]
+        return torch.from_numpy(np.concatenate(values).astype(np.float32, copy=False)).to(device)
+
+    def tensor_of_all(arrays: Sequence[TokenValues | None]) -> Tensor | None:
         found = [array for array in arrays if array is not None]
-        return torch.from_numpy(np.concatenate(found)).to(device) if len(found) == len(rows) else None
+        return tensor(found) if len(found) == len(rows) else None
 
     return MicroBatch(
         packed=pack(sequences, device),
         lengths=lengths.to(device),
-        advantages=torch.from_numpy(np.concatenate(advantages)).to(device),
+        advantages=tensor([row.advantages for row in rows]),
         weights=token_weights(lengths, batch, aggregation).to(device),
         sampling_logprobs=torch.from_numpy(_sampling_logprobs([row.completion for row in rows])).to(device),
-        old_logprobs=tensor([row.old_logprobs for row in rows]),
-        values=tensor([row.critic.values if row.critic else None for row in rows]),
-        returns=tensor([row.critic.returns if row.critic else None for row in rows]),
+        old_logprobs=tensor_of_all([row.old_logprobs for row in rows]),
+        values=tensor_of_all([row.critic.values if row.critic else None for row in rows]),
+        returns=tensor_of_all([row.critic.returns if row.critic else None for row in rows]),
         value_weight=1 / batch.num_tokens,
     )
 
 
 def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]:
-    """The sampler's log-probabilities of all tokens; one that was never written (0 beside entropy) is a fault."""
-    logprobs = np.concatenate([completion.sampling_logprobs for completion in completions])
-    entropy = np.concatenate([completion.entropy for completion in completions])
+    """The sampler's log-probabilities of all sampled tokens; one never written (0 beside entropy) is a fault."""
+    logprobs = np.concatenate([one.sampling_logprobs[one.sampled] for one in completions])
+    entropy = np.concatenate([_entropy(one)[one.sampled] for one in completions])
     valid = np.isfinite(logprobs) & (logprobs <= 0) & ((logprobs < 0) | (entropy < 1e-3))
     if not valid.all():
         raise InvariantError(
@@ -244,21 +255,17 @@ def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]
     return logprobs
 
 
+def _entropy(completion: Completion) -> NDArray[np.float32]:
+    """The sampler's entropies; 0 where it measures none, so that any log-probability is possible."""
+    return np.zeros(completion.num_read, np.float32) if completion.entropy is None else completion.entropy
+
+
 class _Update:
     """One optimizer update: gradients are accumulated over its micro-batches, and what is reported with them."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        config: LossConfig,
-        temperature: float,
-        reference: Policy | None,
-        critic: CriticLoss | None,
-        *,
-        first: bool,
-    ) -> None:
-        self.policy, self.config, self.temperature = policy, config, temperature
-        self.reference, self.critic, self.first = reference, critic, first
+    def __init__(self, updater: Updater, *, first: bool) -> None:
+        self.policy, self.config, self.temperature = updater.policy, updater.loss, updater.temperature
+        self.reference, self.critic, self.first = updater.reference, updater.critic, first
         self.loss = self.clipped = self.kl = self.value_loss = 0.0
         self.ratio_max = self.difference = 0.0
         self.bounded = self.weight_sum = self.weight_squares = 0.0

@@ -62,9 +62,9 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
 
 
 def failure_share(scored: Sequence[ScoredGroup]) -> float:
-    """Share (0 to 1) of verdicts that say nothing about the completion: timeouts and crashes of the verifier."""
+    """Share (0 to 1) of verdicts that are timeouts and crashes of the verifier."""
     verdicts = _verdicts(scored)
-    return sum(not verdict.outcome.judged for verdict in verdicts) / len(verdicts) if verdicts else 0.0
+    return sum(verdict.outcome.failed for verdict in verdicts) / len(verdicts) if verdicts else 0.0
 
 
 def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
@@ -99,7 +99,7 @@ def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
     if share <= max_share:
         return
     verdicts = _verdicts(scored)
-    failed = [verdict for verdict in verdicts if not verdict.outcome.judged]
+    failed = [verdict for verdict in verdicts if verdict.outcome.failed]
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(v.outcome for v in failed).items()))
     raise VerifierError(
         f"the verifier failed on {len(failed)} of {len(verdicts)} completions ({counts}): a share of {share:.3g}, "

@@ -157,7 +157,7 @@ def row() -> Callable[..., Row]:
         return {
             "problem": "p1", "difficulty": "easy", "language": "en", "question": "q", "reference": "5", "prompt": "q\n",
             "prefill": "", "sample": 0, "text": text, "finish_reason": "stop", "outcome": "correct", "answer": "5",
-            "evidence": "equal", "num_tokens": 20, **changes,
+            "evidence": "equal", "num_tokens": 20, "num_read": 20, **changes,
         }  # fmt: skip
 
     return make

@@ -1,5 +1,6 @@
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ import pytest
 from groupwise.errors import ModelError
 from groupwise.models.policy import ModelConfig, NewModel, Policy, load_policy, new_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
-from groupwise.pipeline.collect import CLOSED, collect_rows, reflected
-from groupwise.rollout.collect import collect
-from groupwise.rollout.engine import Sampled
+from groupwise.pipeline.collect import collect_rows
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled, make_engine
+from groupwise.rollout.reflection import CLOSED
+from groupwise.rollout.reflection import reflected as reflect
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import read_rollouts, write_rollouts
 from groupwise.tasks.base import Template
-from groupwise.types import Completion, FinishReason, Group, Problem, Prompt
+from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import make_verifier, score
 
 module = importlib.import_module("groupwise.pipeline.collect")
@@ -42,10 +46,8 @@ def collected(policy: Policy, problems: list[Problem], monkeypatch: pytest.Monke
 
     def run(folder: Path, **options: Any) -> list[Any]:
         with make_verifier("math") as verifier:
-            return collect_rows(
-                policy, Template(), problems, verifier, SamplingConfig(max_tokens=8), folder, num_samples=2, seed=1,
-                purpose="test", **options,
-            )  # fmt: skip
+            actors, draws = Actors.of(policy, Template(), verifier), Draws(1, Purpose.TEST)
+            return collect_rows(actors, problems, 2, SamplingConfig(max_tokens=8), draws, folder, **options)
 
     return run
 
@@ -65,11 +67,11 @@ def test_what_a_kill_left_is_read_and_the_rest_is_the_same(
     parts = sorted((tmp_path / "whole").iterdir())
     asked: list[str] = []
 
-    def watched(policy: Any, template: Any, some: list[Problem], *arguments: Any, **options: Any) -> list[Group]:
+    def watched(actors: Actors, some: list[Problem], *arguments: Any) -> list[ScoredGroup]:
         asked.extend(problem.id for problem in some)
-        return collect(policy, template, some, *arguments, **options)
+        return sample_and_score(actors, some, *arguments)
 
-    monkeypatch.setattr(module, "collect", watched)
+    monkeypatch.setattr(module, "sample_and_score", watched)
     (tmp_path / "killed").mkdir()
     for part in (parts[0], parts[2]):
         (tmp_path / "killed" / part.name).write_bytes(part.read_bytes())
@@ -92,18 +94,25 @@ def group(policy: Policy, *texts: str, language: str = "en", ends: bool = True, 
     return Group(Prompt(problem, prompt, tuple(policy.tokenizer(prompt)["input_ids"]), ""), tuple(completions), 0, 0)
 
 
+def reflected(policy: Policy, groups: list[Group], sampling: SamplingConfig, seed: int) -> list[Group]:
+    engine = make_engine(EngineConfig(), policy)
+    return reflect(policy, engine, groups, sampling, PHRASES, Draws(seed, Purpose.TEST))
+
+
 def test_reflection_opens_the_reasoning_again(policy: Policy) -> None:
     draft = group(policy, "<think>1+1=2.</think>\\boxed{2}", "<think>1+1=3")
-    (found,) = reflected(policy, [draft], SamplingConfig(max_tokens=60), PHRASES, 0, "test")
+    (found,) = reflected(policy, [draft], SamplingConfig(max_tokens=60), 0)
     first, second = found.completions
     assert second is draft.completions[1]  # it closes nothing
     begins = "<think>1+1=2. Wait, let me check."
     assert first.text.startswith(begins)
     put_in = len(policy.tokenizer(begins)["input_ids"])
     assert first.token_ids[:put_in].tolist() == policy.tokenizer(begins)["input_ids"]
+    assert first.sampled.tolist() == [False] * put_in + [True] * (len(first.token_ids) - put_in)
+    assert first.num_tokens == len(first.token_ids) - put_in
     for numbers in (first.sampling_logprobs, first.entropy):
-        assert np.isnan(numbers[:put_in]).all()
-        assert not np.isnan(numbers[put_in:]).any()
+        assert not numbers[:put_in].any()
+        assert numbers[put_in:].all()
     assert len(first.token_ids) == len(first.sampling_logprobs) == len(first.entropy) <= 60
     assert (first.finish_reason is FinishReason.STOP) == (first.token_ids[-1] in policy.stop_ids)
     visible = first.token_ids[:-1] if first.finish_reason is FinishReason.STOP else first.token_ids
@@ -113,26 +122,33 @@ def test_reflection_opens_the_reasoning_again(policy: Policy) -> None:
 def test_what_follows_is_drawn_for_each_completion_alone(policy: Policy) -> None:
     texts = [f"<think>{i}</think>{i}" for i in range(3)]
     sampling = SamplingConfig(max_tokens=40)
-    together = reflected(policy, [group(policy, *texts)], sampling, PHRASES, 0, "test")[0].completions
-    alone = reflected(policy, [group(policy, *texts[:1])], sampling, PHRASES, 0, "test")[0].completions
+    together = reflected(policy, [group(policy, *texts)], sampling, 0)[0].completions
+    alone = reflected(policy, [group(policy, *texts[:1])], sampling, 0)[0].completions
     assert alone[0].text == together[0].text
-    other = reflected(policy, [group(policy, *texts[:1])], sampling, PHRASES, 1, "test")[0].completions
+    other = reflected(policy, [group(policy, *texts[:1])], sampling, 1)[0].completions
     assert other[0].text != together[0].text
 
 
-def test_reflected_completions_end_where_others_end(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reflected_completions_end_where_others_end(policy: Policy) -> None:
     end = policy.tokenizer.eos_token_id
     begins = policy.tokenizer("<think>1 Wait, let me check.")["input_ids"]
 
-    def said(policy: Any, requests: Any, sampling: Any) -> list[list[Sampled]]:
-        ids = np.array(policy.tokenizer("ok")["input_ids"] + [end], np.int64)
-        return [[Sampled(ids, np.zeros(3, np.float32), np.zeros(3, np.float32), FinishReason.STOP)] for _ in requests]
+    class Ok:
+        version = 0
 
-    monkeypatch.setattr(module, "generate", said)
+        def generate(self, requests: Sequence[Request], sampling: Any, on_finished: OnFinished) -> None:
+            ids = np.array(policy.tokenizer("ok")["input_ids"] + [end], np.int64)
+            numbers = np.zeros(3, np.float32)
+            for index in range(len(requests)):
+                on_finished(index, [Sampled(ids, numbers, numbers, FinishReason.STOP)])
+
+        def publish(self, policy: Policy, version: int) -> None:
+            raise AssertionError
+
     for room, text, reason in ((3, "ok", "stop"), (2, "ok", "length"), (1, "o", "length")):
         sampling = SamplingConfig(max_tokens=len(begins) + room)
         draft = group(policy, "<think>1</think>1")
-        (one,) = reflected(policy, [draft], sampling, PHRASES, 0, "t")[0].completions
+        (one,) = reflect(policy, Ok(), [draft], sampling, PHRASES, Draws(0, Purpose.TEST))[0].completions
         assert (one.text, one.finish_reason) == (f"<think>1 Wait, let me check.{text}", reason)
         assert len(one.token_ids) == len(one.sampling_logprobs) == len(one.entropy) == sampling.max_tokens
 
@@ -143,35 +159,34 @@ def test_reflected_completions_end_where_others_end(policy: Policy, monkeypatch:
 )
 def test_a_draft_without_phrase_or_room_stays(policy: Policy, options: dict[str, Any], max_tokens: int) -> None:
     draft = group(policy, "<think>1+1=2.</think>\\boxed{2}", **options)
-    found = reflected(policy, [draft], SamplingConfig(max_tokens=max_tokens), PHRASES, 0, "test")
+    found = reflected(policy, [draft], SamplingConfig(max_tokens=max_tokens), 0)
     assert found == [draft]
 
 
 def test_reflected_completions_can_be_scored_and_written(policy: Policy, tmp_path: Path) -> None:
     draft = group(policy, "<think>1+1=2.</think>\\boxed{2}")
-    found = reflected(policy, [draft], SamplingConfig(max_tokens=60), PHRASES, 0, "test")
+    found = reflected(policy, [draft], SamplingConfig(max_tokens=60), 0)
     with make_verifier("math") as verifier:
         write_rollouts(tmp_path / "some.parquet", score(found, verifier, 60))
     (row,) = read_rollouts(tmp_path / "some.parquet")
     assert row["text"] == found[0].completions[0].text
-    assert np.isnan(row["sampling_logprobs"][0])
+    assert row["sampled"] == found[0].completions[0].sampled.tolist()
+    assert row["sampled"][0] is False
 
 
 def test_a_phrase_that_cannot_be_written_is_an_error() -> None:
     config = NewModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
     policy = new_policy(config, character_tokenizer("123+=?. \n"), ModelConfig(device="cpu"))
     with pytest.raises(ModelError, match="cannot write the phrase ' Wait, let me check"):
-        reflected(policy, [group(policy, "<think>1</think>1")], SamplingConfig(), PHRASES, 0, "test")
+        reflected(policy, [group(policy, "<think>1</think>1")], SamplingConfig(), 0)
 
 
 def test_the_shipped_model_checks_itself_when_it_is_opened_again(tmp_path: Path) -> None:
     policy = load_policy(ModelConfig(device="cpu"))
     problem = Problem("p", "What is 24 × 13?", "312", language="en")
     with make_verifier("math") as verifier:
-        rows = collect_rows(
-            policy, Template(), [problem], verifier, SamplingConfig(max_tokens=120), tmp_path, num_samples=8, seed=0,
-            purpose="test", reflection=PHRASES,
-        )  # fmt: skip
+        actors = replace(Actors.of(policy, Template(), verifier), reflection=PHRASES)
+        rows = collect_rows(actors, [problem], 8, SamplingConfig(max_tokens=120), Draws(0, Purpose.TEST), tmp_path)
     opened = [row for row in rows if PHRASES["en"] in row["text"]]
     assert opened
     assert all(CLOSED not in row["text"].partition(PHRASES["en"])[0] for row in opened)

@@ -20,10 +20,11 @@ from torch.utils._pytree import tree_leaves
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
-from groupwise.rollout import cuda_graphs, engine
+from groupwise.rollout import cuda_graphs, in_process
 from groupwise.rollout.cuda_graphs import Work, graph_decoder
 from groupwise.rollout.decode import Decoder, PlainDecoder, Step
-from groupwise.rollout.engine import Request, Sampled, generate
+from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.in_process import generate
 from groupwise.rollout.kv_cache import KvCache, PrefillLayout, Shape
 from groupwise.rollout.sampling import SamplingConfig
 
@@ -90,7 +91,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 def recorded(policy: Policy, requests: list[Request], config: SamplingConfig, **options: Any) -> list[list[Sampled]]:
     """`generate` with recorded steps, whatever the device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_decoder", lambda policy, largest, config: graph_decoder(policy, largest))
+        patch.setattr(in_process, "_decoder", lambda policy, largest, config: graph_decoder(policy, largest))
         return generate(policy, requests, config, **options)
 
 
@@ -267,7 +268,7 @@ def test_a_call_within_a_call_gets_a_decoder_of_its_own(tiny_policy: Callable[..
     def again(request: int, group: list[Sampled]) -> None:
         inner.append(recorded(policy, requests(), CONFIG))
 
-    outer = recorded(policy, requests(), CONFIG, on_group=again)
+    outer = recorded(policy, requests(), CONFIG, on_finished=again)
     expected = generate(policy, requests(), CONFIG)
     assert len(inner) == len(SIZES)
     for one in (outer, *inner):
@@ -281,7 +282,7 @@ def test_after_an_error_a_decoder_is_not_used_again(tiny_policy: Callable[..., P
         raise KeyError(request)
 
     with pytest.raises(KeyError):
-        recorded(policy, requests(), CONFIG, on_group=fail)
+        recorded(policy, requests(), CONFIG, on_finished=fail)
     assert policy.model not in cuda_graphs._DECODERS
 
 

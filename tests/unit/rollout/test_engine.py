@@ -1,7 +1,7 @@
 """The engine samples from the policy that is trained, and nothing around a completion changes it."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,12 +12,14 @@ import torch
 from groupwise.errors import ConfigError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
-from groupwise.randomness import key
-from groupwise.rollout.collect import collect, sample_keys
-from groupwise.rollout.engine import PREFILL_TOKENS, Request, Sampled, generate
+from groupwise.randomness import Draws, Purpose, key
+from groupwise.rollout.engine import EngineConfig, Request, Sampled, make_engine
+from groupwise.rollout.in_process import PREFILL_TOKENS, generate
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.base import Template
-from groupwise.types import FinishReason, Problem
+from groupwise.types import FinishReason, Group, Problem
+from groupwise.verifiers.unjudged import Unjudged
 
 CONFIG = SamplingConfig(max_tokens=12)
 
@@ -95,7 +97,7 @@ def test_prompts_beyond_one_prefill_are_computed_alike(
 ) -> None:
     policy = stopping(tiny_policy())
     expected = generate(policy, requests(), CONFIG)
-    monkeypatch.setattr("groupwise.rollout.engine.PREFILL_TOKENS", 6)
+    monkeypatch.setattr("groupwise.rollout.in_process.PREFILL_TOKENS", 6)
     assert PREFILL_TOKENS > 6
     assert_same(generate(policy, requests(), CONFIG), expected)
 
@@ -114,7 +116,7 @@ def test_each_group_is_reported_once_as_soon_as_it_has_finished(
         steps += 1
         return draw(*arguments)
 
-    monkeypatch.setattr("groupwise.rollout.engine.draw", counted)
+    monkeypatch.setattr("groupwise.rollout.in_process.draw", counted)
     sampled = generate(policy, asked, config, lambda request, group: reports.append((request, group, steps)))
     assert sorted(request for request, *_ in reports) == [0, 1, 2, 3, 4]
     for request, group, _ in reports:
@@ -153,7 +155,7 @@ def test_a_prompt_is_prefilled_once(tiny_policy: Callable[..., Policy], monkeypa
         prefilled.extend(tuple(one.prompt) for one in sequences)
         return pack(sequences, device)
 
-    monkeypatch.setattr("groupwise.rollout.engine.pack", watched)
+    monkeypatch.setattr("groupwise.rollout.in_process.pack", watched)
     config = CONFIG.model_copy(update={"max_live_completions": 2})
     generate(stopping(tiny_policy()), requests(), config)
     assert prefilled == [request.token_ids for request in requests()]
@@ -285,14 +287,24 @@ def test_a_prompt_that_does_not_fit_is_refused(tiny_policy: Callable[..., Policy
         generate(policy, [fits, Request((5,) * 5, (1,))], CONFIG)
 
 
+def collect(
+    policy: Policy, problems: Sequence[Problem], size: int, sampling: SamplingConfig, draws: Draws, version: int = 0
+) -> list[Group]:
+    engine = make_engine(EngineConfig(), policy)
+    engine.publish(policy, version)
+    actors = Actors(policy, engine, Template(), Unjudged())
+    return [one.group for one in sample_and_score(actors, problems, size, sampling, draws)]
+
+
+TRAIN = Draws(0, Purpose.TRAIN)
 PROBLEMS = [Problem(f"p{i}", f"What is {i} + {i}?", str(2 * i)) for i in range(3)]
 
 
 def test_completions_carry_what_was_sampled(tiny_policy: Callable[..., Policy]) -> None:
     policy = stopping(tiny_policy())
-    groups = collect(policy, Template(), PROBLEMS, 4, CONFIG, seed=3, purpose="train", step=2, policy_version=5)
+    groups = collect(policy, PROBLEMS, 4, CONFIG, Draws(3, Purpose.TRAIN, 2), version=5)
     asked = [
-        Request(tuple(policy.tokenizer(f"{p.question}\n")["input_ids"]), sample_keys(3, "train", 2, p.id, 4))
+        Request(tuple(policy.tokenizer(f"{p.question}\n")["input_ids"]), Draws(3, Purpose.TRAIN, 2).keys(p.id, 4))
         for p in PROBLEMS
     ]
     expected = generate(policy, asked, CONFIG)
@@ -311,38 +323,38 @@ def test_every_draw_of_a_run_has_its_own_key() -> None:
     keys = [
         one
         for seed in (0, 1)
-        for purpose in ("train", "dev")
+        for purpose in (Purpose.TRAIN, Purpose.DEV)
         for step in (0, 1)
         for problem in ("1", "11")
-        for one in sample_keys(seed, purpose, step, problem, 12)
+        for one in Draws(seed, purpose, step).keys(problem, 12)
     ]
     assert len(set(keys)) == len(keys) == 2 * 2 * 2 * 2 * 12
 
 
 def test_first_tokens_of_a_group_differ(tiny_policy: Callable[..., Policy]) -> None:
     hot = SamplingConfig(max_tokens=2, temperature=3)
-    for group in collect(tiny_policy(), Template(), PROBLEMS, 32, hot, seed=0, purpose="train", step=0):
+    for group in collect(tiny_policy(), PROBLEMS, 32, hot, TRAIN):
         assert len({int(c.token_ids[0]) for c in group.completions}) > 8
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"step": 1}, {"purpose": "dev"}])
-def test_another_seed_step_or_purpose_draws_anew(tiny_policy: Callable[..., Policy], changes: dict[str, Any]) -> None:
-    policy, usual = tiny_policy(), {"seed": 0, "purpose": "train", "step": 0}
-    first, again, other = (
-        [c.token_ids.tolist() for g in collect(policy, Template(), PROBLEMS, 4, CONFIG, **keys) for c in g.completions]
-        for keys in (usual, usual, usual | changes)
+@pytest.mark.parametrize("other", [Draws(1, Purpose.TRAIN), Draws(0, Purpose.TRAIN, 1), Draws(0, Purpose.DEV)])
+def test_another_seed_step_or_purpose_draws_anew(tiny_policy: Callable[..., Policy], other: Draws) -> None:
+    policy = tiny_policy()
+    first, again, others = (
+        [c.token_ids.tolist() for g in collect(policy, PROBLEMS, 4, CONFIG, draws) for c in g.completions]
+        for draws in (TRAIN, TRAIN, other)
     )
     assert first == again
-    assert all(a != b for a, b in zip(first, other, strict=True))
+    assert all(a != b for a, b in zip(first, others, strict=True))
 
 
 def test_the_same_question_under_another_id_draws_anew(tiny_policy: Callable[..., Policy]) -> None:
     twins = [Problem("a", "What is 1?", "1"), Problem("b", "What is 1?", "1")]
-    groups = collect(tiny_policy(), Template(), twins, 4, CONFIG, seed=0, purpose="train", step=0)
+    groups = collect(tiny_policy(), twins, 4, CONFIG, TRAIN)
     drawn = [[c.token_ids.tolist() for c in group.completions] for group in groups]
     assert all(a != b for a, b in pairwise(drawn))
 
 
 def test_a_problem_twice_in_a_step_is_refused(tiny_policy: Callable[..., Policy]) -> None:
     with pytest.raises(ConfigError, match="twice"):
-        collect(tiny_policy(), Template(), [PROBLEMS[0]] * 2, 2, CONFIG, seed=0, purpose="train", step=0)
+        collect(tiny_policy(), [PROBLEMS[0]] * 2, 2, CONFIG, TRAIN)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvariantError
-from groupwise.rollout.collect import FALSE_ALARM, _check_first_tokens
+from groupwise.rollout.sample_and_score import FALSE_ALARM, _check_first_tokens
 from groupwise.types import Completion, FinishReason, Group, Problem, Prompt
 
 

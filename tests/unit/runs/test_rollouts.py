@@ -45,7 +45,9 @@ def scored_group() -> ScoredGroup:
 
 def test_every_field_is_read_back(tmp_path: Path) -> None:
     scored = scored_group()
-    write_rollouts(tmp_path / "rollouts" / "step.parquet", [AdvantagedGroup(scored, (0.625, -0.625, None))])
+    first, second, _ = scored.group.completions
+    advantages = (np.full(first.num_read, 0.625), np.linspace(-1, 1, second.num_read), None)
+    write_rollouts(tmp_path / "rollouts" / "step.parquet", [AdvantagedGroup(scored, advantages)])
     rows = read_rollouts(tmp_path / "rollouts" / "step.parquet")
     assert len(rows) == 3
     for i, (row, completion) in enumerate(zip(rows, scored.group.completions, strict=True)):
@@ -61,7 +63,9 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
         assert row["entropy"] == completion.entropy.tolist()
     assert [row["outcome"] for row in rows] == ["correct", "unparsable", "timeout"]
     assert [row["reward"] for row in rows] == [1.25, 0.0, None]
-    assert [row["advantage"] for row in rows] == [0.625, -0.625, None]
+    assert [row["advantage"] for row in rows] == [0.625, pytest.approx(0), None]
+    assert [row["token_advantages"] for row in rows] == [None, pytest.approx([-1, -1 / 3, 1 / 3, 1]), None]
+    assert [row["sampled"] for row in rows] == [None, None, None]  # the policy drew all of them
     assert [row["answer"] for row in rows] == ["6", None, None]
     assert [row["evidence"] for row in rows] == ["'6' equals '6'", "no answer", "5 s"]
     assert rows[0]["reward_parts"] == '{"accuracy": 1.0, "format": 0.25}'
@@ -79,7 +83,7 @@ def test_the_schema_is_the_same_also_for_no_rows_and_carries_its_version(tmp_pat
         write_rollouts(tmp_path / name, groups)
         schema = pq.read_schema(tmp_path / name)
         assert schema.equals(SCHEMA)
-        assert schema.metadata[b"groupwise_schema"] == b"3"
+        assert schema.metadata[b"groupwise_schema"] == b"4"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 but not really", b"text"])

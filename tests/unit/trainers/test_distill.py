@@ -16,7 +16,7 @@ from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import ModelConfig, Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
-from groupwise.rollout.collect import encode_prompt
+from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
 from groupwise.trainers.distill import (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from groupwise.trainers.dynamic_sampling import sample_rounds
+from groupwise.trainers.dynamic_sampling import Rounds
 from groupwise.trainers.report import drawn
 from groupwise.types import Problem, ScoredGroup
 
@@ -26,6 +26,13 @@ class Sampler:
         return [self.scored(problem, problem.id.isupper()) for problem in chosen]
 
 
+def sampled(sampler: Sampler, first: str, spare: str, refills: int) -> Rounds:
+    rounds = Rounds(problems(first), problems(spare), refills)
+    for chosen in rounds:
+        rounds.add(sampler(chosen))
+    return rounds
+
+
 @pytest.mark.parametrize(
     ("first", "spare", "refills", "asked", "kept"),
     [
@@ -39,7 +46,7 @@ class Sampler:
 )
 def test_rounds(first: str, spare: str, refills: int, asked: list[str], kept: str, scored: Score) -> None:
     sampler = Sampler(scored)
-    rounds = sample_rounds(sampler, problems(first), problems(spare), refills)
+    rounds = sampled(sampler, first, spare, refills)
     assert sampler.asked == asked
     assert ["".join(ids) for ids in rounds.problems] == asked
     assert "".join(group.group.prompt.problem.id for group in rounds.kept) == kept
@@ -47,7 +54,7 @@ def test_rounds(first: str, spare: str, refills: int, asked: list[str], kept: st
 
 
 def test_what_was_drawn_is_counted_whole(scored: Score) -> None:
-    rounds = sample_rounds(Sampler(scored), problems("Ab"), problems("C"), 1)
+    rounds = sampled(Sampler(scored), "Ab", "C", 1)
     counted = drawn(rounds.drawn)
     assert counted.num_tokens == 3 * 2 * 3
     assert counted.num_groups == 3

@@ -12,11 +12,14 @@ from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
-from groupwise.trainers.ppo import PpoRecipe, with_critic
+from groupwise.trainers.ppo import PpoLearner, PpoRecipe, with_critic
+from groupwise.training.optimizer import Optimizer
 from groupwise.types import Outcome, Problem, ScoredGroup, Verdict
+from groupwise.verifiers.unjudged import Unjudged
 
 REWARDS: list[list[float | None]] = [[1.0, 0.0, None], [0.0, 0.5, 1.0]]
 
@@ -33,15 +36,19 @@ def policy(tiny_policy: Callable[..., Policy]) -> Policy:
 
 @pytest.fixture
 def scored(policy: Policy) -> list[ScoredGroup]:
-    groups = collect(
-        policy, Template(), [Problem("a", "?", ""), Problem("b", "???", "")], 3, SamplingConfig(max_tokens=8),
-        seed=0, purpose="train", step=0,
-    )  # fmt: skip
+    actors, problems = Actors.of(policy, Template(), Unjudged()), [Problem("a", "?", ""), Problem("b", "???", "")]
+    drawn = sample_and_score(actors, problems, 3, SamplingConfig(max_tokens=8), Draws(0, Purpose.TRAIN))
     verdicts = [
         tuple(Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned)
         for earned in REWARDS
     ]
-    return [ScoredGroup(group, found) for group, found in zip(groups, verdicts, strict=True)]
+    return [ScoredGroup(one.group, found) for one, found in zip(drawn, verdicts, strict=True)]
+
+
+def learner(policy: Policy, critic: Critic, reference: Policy | None, recipe: PpoRecipe) -> PpoLearner:
+    actors = Actors.of(policy, Template(), Unjudged())
+    optimizer = Optimizer(policy.model, recipe.optimizer, 1)
+    return PpoLearner(actors, reference, {}, optimizer, recipe, critic)
 
 
 @pytest.fixture
@@ -57,7 +64,7 @@ def test_advantages_equal_the_papers_double_sums(
     policy: Policy, scored: list[ScoredGroup], critic: Critic, tiny_policy: Any, eager_logprobs: Any, whiten: bool
 ) -> None:
     reference = tiny_policy(seed=3).freeze()
-    judged = with_critic(scored, policy, critic, reference, recipe(gamma=0.9, lam=0.8, whiten=whiten))
+    judged = with_critic(learner(policy, critic, reference, recipe(gamma=0.9, lam=0.8, whiten=whiten)), scored)
     expected, returns, values = [], [], []
     for group, found in zip(scored, judged.groups, strict=True):
         assert found.advantages[0] is not None
@@ -95,7 +102,7 @@ def test_advantages_equal_the_papers_double_sums(
 
 
 def test_a_new_critic_says_zero_and_leaves_plain_returns(policy: Policy, scored: list[ScoredGroup]) -> None:
-    judged = with_critic(scored, policy, Critic(policy, None), None, recipe(lam=1.0, whiten=False))
+    judged = with_critic(learner(policy, Critic(policy, None), None, recipe(lam=1.0, whiten=False)), scored)
     for group, found in zip(scored, judged.groups, strict=True):
         for reward, advantage in zip(group.rewards, found.advantages, strict=True):
             if reward is not None:

@@ -15,12 +15,14 @@ from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.update import CriticLoss, UpdateMetrics, make_micro_batches, update_policy
+from groupwise.training.update import CriticLoss, UpdateMetrics, Updater, make_micro_batches, update_policy
 from groupwise.types import AdvantagedGroup, CriticView, FinishReason, Outcome, Problem, ScoredGroup, Verdict
+from groupwise.verifiers.unjudged import Unjudged
 
 MAX_TOKENS = 10
 REWARDS = [(1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 0.5, 0.0)]
@@ -59,10 +61,14 @@ def groups_of(policy: Policy, rewards: Sequence[Sequence[float]] = REWARDS) -> l
     sampling = SamplingConfig(max_tokens=MAX_TOKENS)
     made = []
     for problem, earned in zip(problems, rewards, strict=True):
-        [group] = collect(policy, Template(), [problem], len(earned), sampling, seed=0, purpose="train", step=0)
+        actors = Actors.of(policy, Template(), Unjudged())
+        group = sample_and_score(actors, [problem], len(earned), sampling, Draws(0, Purpose.TRAIN))[0].group
         verdicts = tuple(Verdict(Outcome.WRONG, {"r": r}, "") for r in earned)
         [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
-        made.append(AdvantagedGroup(ScoredGroup(group, verdicts), advantages))
+        arrays = [
+            None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
+        ]
+        made.append(AdvantagedGroup(ScoredGroup(group, verdicts), tuple(arrays)))
     return made
 
 
@@ -74,15 +80,14 @@ def run(
     **config: Any,
 ) -> tuple[UpdateMetrics, Recorder]:
     recorder = Recorder(policy, change)
-    metrics = update_policy(
-        policy, recorder, groups, LossConfig(**config), step=0, temperature=1.0, max_tokens=MAX_TOKENS, critic=critic  # type: ignore[arg-type]
-    )  # fmt: skip
+    updater = Updater(policy, recorder, LossConfig(**config), 1.0, MAX_TOKENS, critic=critic)  # type: ignore[arg-type]
+    metrics = update_policy(updater, groups, step=0)
     return metrics, recorder
 
 
 def rows_of(groups: Sequence[AdvantagedGroup]) -> list[tuple[tuple[int, ...], Any, Any]]:
     return [
-        (group.scored.group.prompt.token_ids, completion, advantage)
+        (group.scored.group.prompt.token_ids, completion, float(advantage[0]))
         for group in groups
         for completion, advantage in zip(group.scored.group.completions, group.advantages, strict=True)
     ]

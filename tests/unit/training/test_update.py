@@ -15,13 +15,15 @@ from torch import Tensor
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
-from groupwise.rollout.collect import collect
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.update import UpdateMetrics, _compare, make_micro_batches, update_policy
+from groupwise.training.update import UpdateMetrics, Updater, _compare, make_micro_batches, update_policy
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
+from groupwise.verifiers.unjudged import Unjudged
 
 MAX_TOKENS = 10
 SIGNAL = [(1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 0.5, 0.0)]
@@ -66,12 +68,16 @@ def make_groups(
     groups = []
     for problem, earned in zip(problems, rewards, strict=True):
         sampling = SamplingConfig(max_tokens=MAX_TOKENS, temperature=temperature)
-        [group] = collect(policy, Template(), [problem], len(earned), sampling, seed=0, purpose="train", step=step)
+        actors, draws = Actors.of(policy, Template(), Unjudged()), Draws(0, Purpose.TRAIN, step)
+        group = sample_and_score(actors, [problem], len(earned), sampling, draws)[0].group
         verdicts = [
             Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned
         ]
         [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
-        groups.append(AdvantagedGroup(ScoredGroup(group, tuple(verdicts)), advantages))
+        arrays = [
+            None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
+        ]
+        groups.append(AdvantagedGroup(ScoredGroup(group, tuple(verdicts)), tuple(arrays)))
     return groups
 
 
@@ -85,10 +91,8 @@ def run(
     **config: Any,
 ) -> tuple[UpdateMetrics, Recorder]:
     recorder = Recorder(policy, change)
-    metrics = update_policy(
-        policy, recorder, groups, LossConfig(**config), step=0, temperature=temperature,
-        max_tokens=MAX_TOKENS, reference=reference,
-    )  # fmt: skip
+    updater = Updater(policy, recorder, LossConfig(**config), temperature, MAX_TOKENS, reference)  # type: ignore[arg-type]
+    metrics = update_policy(updater, groups, step=0)
     return metrics, recorder
 
 
@@ -105,7 +109,7 @@ def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: 
 
 def judged(groups: Sequence[AdvantagedGroup]) -> list[tuple[tuple[int, ...], Completion, float]]:
     return [
-        (group.scored.group.prompt.token_ids, completion, advantage)
+        (group.scored.group.prompt.token_ids, completion, float(advantage[0]))
         for group in groups
         for completion, advantage in zip(group.scored.group.completions, group.advantages, strict=True)
         if advantage is not None
@@ -235,7 +239,13 @@ def test_the_order_of_groups_and_completions_does_not_matter(policy: Policy, bud
 
 def test_advantages_given_to_the_wrong_completions_are_another_gradient(policy: Policy) -> None:
     groups = make_groups(policy)
-    wrong = [dataclasses.replace(g, advantages=(*g.advantages[1:], g.advantages[0])) for g in groups]
+    wrong = [
+        dataclasses.replace(
+            g, advantages=tuple(np.full_like(a, b[0]) for a, b in zip(own, own[1:] + own[:1], strict=True))
+        )
+        for g in groups
+        for own in (g.advantages,)
+    ]
     with pytest.raises(AssertionError):
         assert_close(gradient(policy, wrong), gradient(policy, groups))
 
@@ -426,9 +436,7 @@ def test_a_logprob_that_is_no_number_never_reaches_the_weights(policy: Policy, v
     groups = with_logprobs(make_groups(policy), 2, fill(value))
     optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=1)
     with pytest.raises(InvariantError):
-        update_policy(
-            policy, optimizer, groups, LossConfig(mini_batches=3), step=0, temperature=1.0, max_tokens=MAX_TOKENS
-        )
+        update_policy(Updater(policy, optimizer, LossConfig(mini_batches=3), 1.0, MAX_TOKENS), groups, step=0)
     assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
 
 
@@ -440,11 +448,11 @@ def test_sampling_at_another_temperature_stops_the_run(policy: Policy) -> None:
 def test_completions_of_stale_weights_stop_the_run(policy: Policy) -> None:
     groups = make_groups(policy)
     optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=2)
-    update = {"step": 0, "temperature": 1.0, "max_tokens": MAX_TOKENS}
-    update_policy(policy, optimizer, groups, LossConfig(), **update)
+    updater = Updater(policy, optimizer, LossConfig(), 1.0, MAX_TOKENS)
+    update_policy(updater, groups, step=0)
     weights = [parameter.clone() for parameter in policy.model.parameters()]
     with pytest.raises(InvariantError, match="other weights"):
-        update_policy(policy, optimizer, groups, LossConfig(), **update)
+        update_policy(updater, groups, step=0)
     assert all(torch.equal(a, b) for a, b in zip(weights, policy.model.parameters(), strict=True))
 
 
@@ -498,7 +506,7 @@ def test_updates_raise_the_likelihood_of_what_was_rewarded(policy: Policy, eager
     advantages = torch.tensor([advantage for *_, advantage in judged(groups)]).repeat_interleave(torch.tensor(lengths))
     before = advantages.double() @ eager_logprobs(policy, pairs)[1]
     optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=1)
-    metrics = update_policy(policy, optimizer, groups, LossConfig(), step=0, temperature=1.0, max_tokens=MAX_TOKENS)
+    metrics = update_policy(Updater(policy, optimizer, LossConfig(), 1.0, MAX_TOKENS), groups, step=0)
     assert optimizer.updates_done == metrics.num_updates == 1
     assert advantages.double() @ eager_logprobs(policy, pairs)[1] > before + 0.1
 

@@ -41,9 +41,10 @@ def _change(data: PipelineData, task: str, key: str) -> Tile:
     """Where the first model stands and where the last one does."""
     one, several = metric(key), sum(bool(_with(data, each, key)) for each in tasks(data)) > 1
     name = f"{one.name}, {task}" if several and (key in OWN or len(tasks(data)) > 2) else one.name
-    first, last = (_with(data, task, key)[place] for place in (0, -1))
-    if key in OWN:
-        first = data.parent(last) or first
+    measured = _with(data, task, key)
+    first, last = measured[0], measured[-1]
+    if key in OWN and (parent := data.parent(last)) in measured:
+        first = parent
     (start, before), (end, after) = (_shown(stage, task, key) for stage in (first, last))
     if first is last:
         return Tile(name, f"{end} {one.unit}", f"{last.name} {after}")

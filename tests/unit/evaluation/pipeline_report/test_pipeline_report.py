@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.pipeline_report import load_pipeline, write_pipeline_report
 from groupwise.evaluation.pipeline_report.markdown import markdown
+from groupwise.evaluation.pipeline_report.tiles import tiles
 from groupwise.types import Outcome
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">"\'|```\n# big\n[x](http://evil.example)'
 VOID = {"meta", "img", "source", "link", "br", "hr"}
+MODELS = ("base", "zero", "cold_sft", "reasoning_rl", "sft", "final_rl")
 SECTIONS = (
     "Lineage", "Stages", "Training", "The same problems", "Data", "Behaviour", "Alarms", "Cost", "Fingerprints",
     "Settings (pipeline.toml)",
@@ -134,6 +137,29 @@ def test_nothing_has_run_yet(announced: Any) -> None:
     assert "No training has begun." in html
     assert html.count("No model has been evaluated yet.") == 2
     assert "<title>base: not measured</title>" in html
+
+
+def test_a_report_is_written_whatever_was_not_measured(finished: Any) -> None:
+    for number in (1, 2, len(MODELS)):
+        for without in combinations(MODELS, number):
+            texts = {
+                finished.place(name) / "facts.json": (finished.place(name) / "facts.json").read_text()
+                for name in without
+            }
+            for path, text in texts.items():
+                path.write_text(json.dumps(json.loads(text) | {"evaluation": None}))
+            data = load_pipeline(finished.path)
+            assert [tile.name for tile in tiles(data)][-1] == "time"
+            assert markdown(data).startswith("# r1\n")
+            for path, text in texts.items():
+                path.write_text(text)
+
+
+def test_what_is_rewarded_last_is_not_set_beside_a_model_that_was_not_measured(finished: Any) -> None:
+    facts = finished.place("sft") / "facts.json"  # the last stage starts from it
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"evaluation": None}))
+    helpful = next(tile for tile in tiles(load_pipeline(finished.path)) if tile.name.startswith("helpful"))
+    assert re.match(r"base .* → final_rl ", helpful.detail)
 
 
 def test_everything_from_outside_is_escaped(started: Any, make_group: Callable[..., Any]) -> None:

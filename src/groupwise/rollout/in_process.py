@@ -1,0 +1,266 @@
+"""The in-process engine: samples from the very weights that are trained, with continuous batching.
+
+    waiting -> prefill: prompts packed, once per group -> first tokens -> rows of the live batch
+            -> decode: one token per row and step -> a finished row leaves at once, a waiting one takes its place
+
+Every draw is keyed by (request key, token position), so a completion does not depend on who else is in the batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from groupwise.errors import ConfigError
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.randomness import uniforms
+from groupwise.rollout.cuda_graphs import graph_decoder
+from groupwise.rollout.decode import Decoder, PlainDecoder, Step
+from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
+from groupwise.rollout.kv_cache import KvCache, PrefillLayout, Shape
+from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
+from groupwise.types import FinishReason
+
+PREFILL_TOKENS = 16384
+"""Most prompt tokens in one prefill."""
+
+
+class InProcessEngine:
+    """Samples from the policy that is trained: there is nothing to copy, and nothing can be stale."""
+
+    Config: ClassVar[type[EngineConfig]] = EngineConfig
+
+    def __init__(self, config: EngineConfig, policy: Policy) -> None:
+        self.policy, self.version = policy, 0
+
+    def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
+        generate(self.policy, requests, sampling, on_finished)
+
+    def publish(self, policy: Policy, version: int) -> None:
+        self.policy, self.version = policy, version
+
+
+def generate(
+    policy: Policy, requests: Sequence[Request], config: SamplingConfig, on_finished: OnFinished | None = None
+) -> list[list[Sampled]]:
+    """Sample every completion of every request; results stand in the order asked for.
+
+    Args:
+        policy: the model that is sampled from.
+        requests: prompts and keys.
+        config: how to draw.
+        on_finished: called once for each request, between two steps, as soon as its last completion has finished, while
+            others are still being sampled; those that finish in the same step come in the order of the requests.
+
+    Raises:
+        ConfigError: a prompt and its completion do not fit in the model's context.
+    """
+    for request in requests:
+        if len(request.token_ids) + config.max_tokens > policy.context_length:
+            raise ConfigError(
+                f"a prompt of {len(request.token_ids)} tokens and a completion of up to {config.max_tokens} "
+                f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
+            )
+    with torch.inference_mode(), policy.precision(), _decoder(policy, _largest(requests, config), config) as decoder:
+        batch = _LiveBatch(policy, requests, config, decoder)
+        batch.tell(on_finished)
+        while batch.busy:
+            batch.admit()
+            batch.decode()
+            batch.tell(on_finished)
+    return [batch.group(request) for request in range(len(requests))]
+
+
+def _largest(requests: Sequence[Request], config: SamplingConfig) -> Shape:
+    """The largest step that these requests can need."""
+    sizes = [len(request.keys) for request in requests]
+    rows = min(config.max_live_completions, sum(sizes))
+    longest = max((len(request.token_ids) for request in requests), default=0)
+    return Shape(rows, min(rows, len(requests)), min(rows, max(sizes, default=0)), longest, config.max_tokens)
+
+
+def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
+    if config.cuda_graphs and policy.device.type == "cuda":
+        return graph_decoder(policy, largest)
+    return nullcontext(PlainDecoder(KvCache(largest)))
+
+
+class _LiveBatch:
+    """The state of one `generate` call. Rows are live completions, slots are live prompts; both without gaps.
+
+    An output is the place of a completion among all that are asked for. They are admitted in this order.
+    """
+
+    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, decoder: Decoder) -> None:
+        self.policy, self.requests, self.config, self.decoder = policy, requests, config, decoder
+        sizes = [len(request.keys) for request in requests]
+        total = sum(sizes)
+        self.max_rows = min(config.max_live_completions, total)
+        self.first = np.cumsum([0, *sizes])
+        """Output of each request's first completion."""
+        self.request_of = np.repeat(np.arange(len(requests)), sizes)
+        """(total,) request of each output."""
+        self.prompt_lengths = np.array([len(request.token_ids) for request in requests], np.int64)
+        self.keys = np.array([key for request in requests for key in request.keys], np.uint64)
+        self.tokens = np.zeros((total, config.max_tokens), np.int64)
+        self.logprobs = np.zeros((total, config.max_tokens), np.float32)
+        self.entropy = np.zeros((total, config.max_tokens), np.float32)
+        self.length = np.zeros(total, np.int64)
+        self.stopped = np.zeros(total, np.bool_)
+        self.is_stop = np.zeros(len(policy.head[0]), np.bool_)
+        self.is_stop[list(policy.stop_ids)] = True
+        self.num_admitted = 0
+        self.row_output = np.zeros(0, np.int64)
+        """(n,) output of each row."""
+        self.slot_request = np.zeros(0, np.int64)
+        """(m,) request of each slot."""
+        self.slot_of = np.full(len(requests), -1)
+        """Slot of each request, -1 for none."""
+        self.first_logits: dict[int, torch.Tensor] = {}
+        """By request, the logits of its completions' first token, while some of them wait."""
+        self.unfinished = np.array(sizes)
+        """Completions of each request that have not finished."""
+        self.told = np.zeros(len(requests), np.bool_)
+
+    @property
+    def busy(self) -> bool:
+        return self.num_admitted < len(self.request_of) or len(self.row_output) > 0
+
+    def admit(self) -> None:
+        """Give free rows to waiting completions until no row is free or nobody waits; then every slot has a row."""
+        while self.num_admitted < len(self.request_of) and len(self.row_output) < self.max_rows:
+            free = self.max_rows - len(self.row_output)
+            self._admit(np.arange(self.num_admitted, min(self.num_admitted + free, len(self.request_of))))
+
+    def _admit(self, outputs: NDArray[np.int64]) -> None:
+        """Prefill the prompts of outputs where that is not done, and draw their first tokens."""
+        requests = self.request_of[outputs]
+        self._prefill_new(np.unique(requests[self.slot_of[requests] < 0]))
+        logits = torch.stack([self.first_logits[request] for request in requests.tolist()])
+        self.num_admitted += len(outputs)
+        self.first_logits = {r: row for r, row in self.first_logits.items() if self._waits(r)}
+        self.row_output = np.concatenate((self.row_output, outputs))
+        self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
+        self._release()
+
+    def _waits(self, requests: NDArray[np.int64] | int) -> NDArray[np.bool_]:
+        """Whether a request has completions that are not admitted yet."""
+        return np.asarray(self.first[np.asarray(requests) + 1] > self.num_admitted)
+
+    def _prefill_new(self, requests: NDArray[np.int64]) -> None:
+        """Give prompts the next slots and run them through the model."""
+        self.slot_of[requests] = len(self.slot_request) + np.arange(len(requests))
+        self.slot_request = np.concatenate((self.slot_request, requests))
+        for chunk in _chunks(requests.tolist(), self.prompt_lengths[requests].tolist(), PREFILL_TOKENS):
+            self._prefill(chunk)
+
+    def _prefill(self, chunk: list[int]) -> None:
+        """Keep the keys and values of prompts, and the logits of their first completion token."""
+        packed = pack([Sequences(self.requests[request].token_ids, []) for request in chunk], self.policy.device)
+        lengths = self.prompt_lengths[chunk]
+        slots = self._tensor(np.repeat(self.slot_of[chunk], lengths))
+        layout = PrefillLayout(packed.layout, self.decoder.cache, slots, packed.position_ids[0])
+        hidden = self.policy.hidden(packed.input_ids, packed.position_ids, layout)
+        logits = self._head(hidden[self._tensor(np.cumsum(lengths) - 1)])
+        self.first_logits |= dict(zip(chunk, logits, strict=True))
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(hidden, *self.policy.head)
+
+    def decode(self) -> None:
+        """One more token for every row."""
+        if not len(self.row_output):
+            return
+        outputs = self.row_output
+        requests, lengths = self.request_of[outputs], self.length[outputs] - 1
+        step = Step(self.tokens[outputs, lengths], lengths, self.slot_of[requests], self.prompt_lengths[requests])
+        logits = self._head(self.decoder.hidden(self.policy, step))
+        self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
+        self._release()
+
+    def _uniforms(self, outputs: NDArray[np.int64]) -> torch.Tensor:
+        return self._tensor(uniforms(self.keys[outputs], self.length[outputs]))
+
+    def _tensor(self, array: NDArray[np.generic]) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.policy.device)
+
+    def _keep(self, drawn: Drawn, outputs: NDArray[np.int64]) -> None:
+        """Store one drawn token per output."""
+        at = (outputs, self.length[outputs])
+        # all three in one transfer; a double holds every token id exactly
+        self.tokens[at], self.logprobs[at], self.entropy[at] = torch.stack([x.double() for x in drawn]).cpu().numpy()
+        self.stopped[outputs] = self.is_stop[self.tokens[at]]
+        self.length[outputs] += 1
+
+    def _release(self) -> None:
+        """Take finished rows out, then prompts that no row reads or will read; the last ones move into the gaps."""
+        finished = self.stopped[self.row_output] | (self.length[self.row_output] >= self.config.max_tokens)
+        if not finished.any():
+            return
+        np.subtract.at(self.unfinished, self.request_of[self.row_output[finished]], 1)
+        self.row_output, sources, targets = _without_gaps(self.row_output, ~finished)
+        if len(sources):
+            longest = int(self.length[self.row_output[targets]].max())
+            self.decoder.cache.move_rows(self._tensor(sources), self._tensor(targets), longest)
+        self._release_prompts()
+
+    def _release_prompts(self) -> None:
+        read = np.zeros(len(self.requests), np.bool_)
+        read[self.request_of[self.row_output]] = True
+        kept = read[self.slot_request] | self._waits(self.slot_request)
+        self.slot_of[self.slot_request[~kept]] = -1
+        self.slot_request, sources, targets = _without_gaps(self.slot_request, kept)
+        if len(sources):
+            self.slot_of[self.slot_request[targets]] = targets
+            self.decoder.cache.move_prompts(self._tensor(sources), self._tensor(targets))
+
+    def tell(self, on_finished: OnFinished | None) -> None:
+        """Report the requests whose last completion has finished since the last time."""
+        if on_finished is None:
+            return
+        for request in np.flatnonzero((self.unfinished == 0) & ~self.told).tolist():
+            self.told[request] = True
+            with torch.inference_mode(False):  # what it computes may be differentiated
+                on_finished(request, self.group(request))
+
+    def group(self, request: int) -> list[Sampled]:
+        """Completions of a request."""
+        return [self._result(output) for output in range(self.first[request], self.first[request + 1])]
+
+    def _result(self, output: int) -> Sampled:
+        length = self.length[output]
+        return Sampled(
+            self.tokens[output, :length].copy(),
+            self.logprobs[output, :length].copy(),
+            self.entropy[output, :length].copy(),
+            FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH,
+        )
+
+
+def _without_gaps(
+    items: NDArray[np.int64], kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The items kept, the last ones in the places of those that go; and from where to where these moved."""
+    count = int(kept.sum())
+    sources, targets = count + np.flatnonzero(kept[count:]), np.flatnonzero(~kept[:count])
+    items = items.copy()
+    items[targets] = items[sources]
+    return items[:count], sources, targets
+
+
+def _chunks(items: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Consecutive items whose sizes sum to at most the budget (an item over it stands alone)."""
+    chunk: list[int] = []
+    total = 0
+    for item, size in zip(items, sizes, strict=True):
+        if chunk and total + size > budget:
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(item)
+        total += size
+    if chunk:
+        yield chunk

@@ -1,0 +1,154 @@
+"""From problems to scored groups: the one way in which completions are sampled and judged.
+
+    problems -> prompts -> an engine samples G completions of each -> a group -> one verdict per completion
+
+Training, evaluation, pipeline stages, replay and `groupwise sample` all come through here.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from groupwise.errors import ConfigError, InvariantError
+from groupwise.models.policy import Policy
+from groupwise.randomness import Draws
+from groupwise.rollout.clock import Clock
+from groupwise.rollout.engine import Engine, EngineConfig, Request, Sampled, make_engine
+from groupwise.rollout.prompts import encode_prompt
+from groupwise.rollout.reflection import reflected
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks.base import Template
+from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
+from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
+
+FALSE_ALARM = 25.0
+"""Draws count as dependent when independent ones would look like them with a probability below exp(-25) = 1e-11."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """Who takes part when problems become scored groups."""
+
+    policy: Policy
+    """Its tokenizer writes prompts and reads completions."""
+    engine: Engine
+    """Samples."""
+    template: Template
+    """Makes prompts of problems."""
+    verifier: Verifier
+    """Judges."""
+    reflection: Mapping[str, str] = field(default_factory=dict)
+    """By language, a phrase that opens a completion's reasoning again (`rollout.reflection`); empty: none."""
+
+    @classmethod
+    def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
+        """The actors that sample from this policy; without an engine's section, in this process."""
+        return cls(policy, make_engine(engine or EngineConfig(), policy), template, verifier)
+
+
+def sample_and_score(
+    actors: Actors,
+    problems: Sequence[Problem],
+    group_size: int,
+    sampling: SamplingConfig,
+    draws: Draws,
+    clock: Clock | None = None,
+) -> list[ScoredGroup]:
+    """Sample a group of completions for every problem and judge each one; groups stand in the order of the problems.
+
+    A finished group is judged while others are still being sampled. A few verdicts are checked a second time.
+
+    Raises:
+        ConfigError: a problem occurs twice, or a prompt does not fit in the model's context.
+        VerifierError: the verifier failed on too many completions.
+        InvariantError: the engine lost or added tokens, draws depend on each other, or verdicts do not repeat.
+    """
+    clock = clock or Clock()
+    with OverlappedScoring(actors.verifier, sampling.max_tokens) as scoring:
+        with clock("generate"):
+            groups = _sample(actors, problems, group_size, sampling, draws, scoring.submit)
+        with clock("verify"):  # what is left of it when sampling is done
+            scored = scoring.result(groups)
+    check_failures(scored, actors.verifier.config.max_failure_share)
+    spot_check(scored, actors.verifier, sampling.max_tokens, draws.seed, draws.step)
+    return scored
+
+
+def _sample(
+    actors: Actors,
+    problems: Sequence[Problem],
+    group_size: int,
+    sampling: SamplingConfig,
+    draws: Draws,
+    on_group: Callable[[Group], None],
+) -> list[Group]:
+    """A group for every problem; `on_group` is called with each one as soon as it is complete."""
+    if len({problem.id for problem in problems}) < len(problems):
+        raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
+    policy = actors.policy
+    prompts = [encode_prompt(policy, actors.template, problem) for problem in problems]
+    requests = [Request(prompt.token_ids, draws.keys(prompt.problem.id, group_size)) for prompt in prompts]
+    groups: dict[int, Group] = {}
+
+    def finished(index: int, sampled: Sequence[Sampled]) -> None:
+        groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version)
+        if not actors.reflection:
+            on_group(groups[index])
+
+    actors.engine.generate(requests, sampling, finished)
+    if missing := [prompt.problem.id for index, prompt in enumerate(prompts) if index not in groups]:
+        raise InvariantError(f"the engine never finished the completions of {', '.join(missing[:3])}")
+    _check_first_tokens(list(groups.values()))
+    found = [groups[index] for index in range(len(prompts))]
+    if actors.reflection:
+        found = reflected(policy, actors.engine, found, sampling, actors.reflection, draws)
+        for group in found:
+            on_group(group)
+    return found
+
+
+def _group(policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int) -> Group:
+    _check_stops(policy, sampled)
+    texts = policy.tokenizer.batch_decode([_visible(policy, one) for one in sampled])
+    completions = tuple(
+        Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)
+        for i, (one, text) in enumerate(zip(sampled, texts, strict=True))
+    )
+    return Group(prompt, completions, step, version)
+
+
+def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
+    """A completion that stopped ends with its stop token, which is then trained; any other has none."""
+    for one in sampled:
+        stops = [place for place, token in enumerate(one.token_ids.tolist()) if token in policy.stop_ids]
+        if stops != ([len(one.token_ids) - 1] if one.finish_reason is FinishReason.STOP else []):
+            raise InvariantError(
+                f"a completion of {len(one.token_ids)} tokens that ended by '{one.finish_reason}' has stop tokens at "
+                f"places {stops}: the sampler lost its stop token, went on after it, or misnamed its end"
+            )
+
+
+def _check_first_tokens(groups: Sequence[Group]) -> None:
+    """Completions of a group are drawn each on its own, so they do not all begin alike more often than chance has it.
+
+    Given the first completion, the G - 1 others begin with its token v too with probability pᵥ^(G-1). With
+    x = -(G-1) log pᵥ where they all do and 0 elsewhere, E[exp x] < 2 for a group, so by Markov's inequality the sum of
+    x over n groups exceeds n log 2 + t with probability below exp(-t).
+    """
+    surprise = 0.0
+    for group in groups:
+        first, *others = [int(completion.token_ids[0]) for completion in group.completions]
+        if set(others) == {first}:
+            surprise -= len(others) * float(group.completions[0].sampling_logprobs[0])
+    if surprise > len(groups) * math.log(2) + FALSE_ALARM:
+        raise InvariantError(
+            f"completions of the same group begin with the same token so often that chance explains it with a "
+            f"probability of exp(-{surprise - len(groups) * math.log(2):.0f}) at most: their draws are not independent"
+        )
+
+
+def _visible(policy: Policy, sampled: Sampled) -> list[int]:
+    """Tokens that a person reads: all but the stop token."""
+    ids: list[int] = sampled.token_ids.tolist()
+    return ids[:-1] if ids[-1] in policy.stop_ids else ids

@@ -1,0 +1,109 @@
+"""The scripted engine: completions that somebody wrote, as if the policy had sampled them.
+
+For tests, whose expected numbers then follow from known tokens, and for dry runs of a recipe: what a completion earns
+and what a step does with it can be seen without sampling. Log-probabilities and entropies are the policy's own, so
+everything behind the engine computes what it always does.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from groupwise.errors import ConfigError, DataError
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.types import FinishReason
+
+Script = Mapping[str, Sequence[str]]
+"""By prompt, the texts of its completions, without the end token."""
+
+
+class ScriptedConfig(EngineConfig):
+    """A file of completions."""
+
+    path: str
+    """JSON lines, each `{"prompt": text, "completions": [text, ...]}`: a prompt as the model reads it, and at least as
+    many completions as are asked for. The end token is added; what passes `sampling.max_tokens` is cut off."""
+
+
+class ScriptedEngine:
+    """Gives prepared completions, in their order."""
+
+    Config: ClassVar[type[EngineConfig]] = ScriptedConfig
+
+    def __init__(self, config: ScriptedConfig, policy: Policy) -> None:
+        self.policy, self.version = policy, 0
+        self._script: Script = read_script(Path(config.path))
+
+    @classmethod
+    def of(cls, script: Script, policy: Policy) -> Self:
+        """An engine with this script, without a file."""
+        made = cls.__new__(cls)
+        made.policy, made.version, made._script = policy, 0, script
+        return made
+
+    def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
+        """Give the completions of every request.
+
+        Raises:
+            ConfigError: the script has no such prompt, or not as many completions of it.
+        """
+        for index, request in enumerate(requests):
+            prompt = self.policy.tokenizer.decode(list(request.token_ids))
+            texts = self._script.get(prompt, ())
+            if len(texts) < len(request.keys):
+                raise ConfigError(
+                    f"the script has {len(texts)} completions of the prompt {prompt!r}; {len(request.keys)} are needed"
+                )
+            ids = [self._encoded(text, sampling.max_tokens) for text in texts[: len(request.keys)]]
+            on_finished(index, self._sampled(request, ids, sampling.temperature))
+
+    def publish(self, policy: Policy, version: int) -> None:
+        self.policy, self.version = policy, version
+
+    def _encoded(self, text: str, max_tokens: int) -> list[int]:
+        tokenizer = self.policy.tokenizer
+        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [*ids, tokenizer.eos_token_id][:max_tokens]
+
+    @torch.no_grad()
+    def _sampled(self, request: Request, completions: Sequence[Sequence[int]], temperature: float) -> list[Sampled]:
+        """The completions with the policy's log-probabilities; those of temperature 0 are 0, as in sampling."""
+        packed = pack([Sequences(request.token_ids, completions)], self.policy.device)
+        found = self.policy.token_logprobs(packed, temperature or 1.0)
+        known = np.float32(1 if temperature else 0)
+        ends = np.cumsum([len(ids) for ids in completions])[:-1]
+        logprobs, entropy = (np.split(known * values.cpu().numpy(), ends) for values in found)
+        return [
+            Sampled(np.array(ids, np.int64), np.minimum(one, 0), of_it, self._reason(ids))
+            for ids, one, of_it in zip(completions, logprobs, entropy, strict=True)
+        ]
+
+    def _reason(self, ids: Sequence[int]) -> FinishReason:
+        return FinishReason.STOP if ids[-1] in self.policy.stop_ids else FinishReason.LENGTH
+
+
+def read_script(path: Path) -> Script:
+    """Read a script.
+
+    Raises:
+        DataError: names the file, the line and what is wrong with it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the script {path} cannot be read: {error}") from None
+    script: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            script.setdefault(row["prompt"], []).extend(str(text) for text in row["completions"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}, line {number} needs `prompt` and `completions`: {error!r}") from None
+    return script
