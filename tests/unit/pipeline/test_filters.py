@@ -80,7 +80,7 @@ def completions(drawn: list[tuple[str, str, bool, int]]) -> list[Row]:
         {
             "problem": problem, "difficulty": difficulty, "language": "en", "question": "q", "reference": "5",
             "prompt": "q", "prefill": "", "sample": i, "text": GOOD + " yes" * more, "finish_reason": "stop",
-            "outcome": "correct" if right else "wrong", "answer": "5", "evidence": "", "num_tokens": 20,
+            "outcome": "correct" if right else "wrong", "answer": "5", "evidence": "", "num_tokens": 20, "num_read": 20,
         }
         for i, (problem, difficulty, right, more) in enumerate(drawn)
     ]  # fmt: skip
