@@ -302,17 +302,18 @@ def _dump_table(table: Mapping[str, Any], path: list[str], lines: list[str]) -> 
     values = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     if path and (values or not table):
         lines += ["", f"[{'.'.join(path)}]"]
-    lines += [f"{name} = {_toml_literal(value)}" for name, value in values.items()]
+    lines += [f"{name} = {toml_literal(value)}" for name, value in values.items()]
     for name, value in table.items():
         if isinstance(value, Mapping):
             _dump_table(value, [*path, name], lines)
 
 
-def _toml_literal(value: Any) -> str:
+def toml_literal(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, list):
-        return f"[{', '.join(_toml_literal(item) for item in value)}]"
+        return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name} = {_toml_literal(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name} = {toml_literal(one)}' for name, one in value.items())}}}"
     if isinstance(value, float) and value != value:
         return "nan"
     # JSON strings, numbers and booleans are TOML; DEL is the one character JSON leaves bare and TOML forbids
