@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import EnumType
+from enum import Enum
 from typing import Any
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
@@ -178,14 +178,14 @@ def allowed(annotation: Any, marks: Sequence[Any] = ()) -> str:
         return allowed(arguments[0], arguments[1:])
     if origin is typing.Literal:
         return ", ".join(f"`{toml_literal(one)}`" for one in arguments)
-    if isinstance(annotation, EnumType):
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
         return ", ".join(f"`{toml_literal(one.value)}`" for one in annotation)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(allowed(one) for one in arguments if one is not types.NoneType)
     if origin in CONTAINERS:
         inner = [allowed(one) for one in arguments if one is not ...]
         if origin is tuple and ... not in arguments:
-            return f"list of {len(inner)}: {' and '.join(inner)}"
+            return f"list of {len(inner)}: {', '.join(inner)}"
         return f"list: each {inner[0]}"
     if origin is dict:
         return f"table: {allowed(arguments[1])} by a name"
