@@ -39,8 +39,10 @@ from machine import describe
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from workload import Parameters, count_parameters
 
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import quiet_transformers
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import ModelConfig, Policy, make_policy, quiet_transformers
+from groupwise.models.policy import Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.randomness import key
 from groupwise.rollout.cuda_graphs import release

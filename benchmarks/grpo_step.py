@@ -37,7 +37,7 @@ from machine import describe, forget_peak, gemm_rate, peak_bytes, resident_bytes
 from sides import Ours, StepTime, TrlSettings, train_trl
 from workload import SHAPES, Parameters, Shape, Workload, count_parameters, necessary_work
 
-from groupwise.models.policy import quiet_transformers
+from groupwise.models.loading import quiet_transformers
 
 MEMORY_STEPS = 2
 """The optimizer's state exists from the end of the first step, so the second is the one that needs most."""

@@ -17,7 +17,9 @@ from pathlib import Path
 from groupwise.config import parse
 from groupwise.health.memory import MIB, plan
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import NewModel, load_policy, new_policy, quiet_transformers
+from groupwise.models.loading import quiet_transformers
+from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.policy import load_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.tasks import make_task
 from groupwise.trainers import TRAINERS
@@ -41,7 +43,7 @@ def make_recipe(name: str, model: str):
     values |= {
         "run": {"directory": "unused", "num_steps": 2},
         "model": {"path": model},
-        "task": {"name": "arithmetic", "num_problems": 8},
+        "task": {"kind": "arithmetic", "num_problems": 8},
         "sampling": {"max_tokens": 16},
         # with an entropy bonus every completion has a gradient, whatever a random model earns
         "loss": {**values.get("loss", {}), "tokens_per_micro_batch": 256, "entropy_coef": 1e-3},
@@ -97,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         model = str(Path(directory) / "model")
         policy = new_policy(parse(NewModel, {"architecture": "qwen3", **WIDTHS}), byte_tokenizer())
-        count = sum(parameter.numel() for parameter in policy.model.parameters())
+        count = policy.num_parameters
         save_checkpoint(Path(model), policy)
         del policy
         print(f"{count:,} parameters, fp32; peak of two steps, MiB")

@@ -13,7 +13,9 @@ from hypothesis import settings
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from groupwise.models.policy import ModelConfig, Policy, make_policy, quiet_transformers
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import quiet_transformers
+from groupwise.models.policy import Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer
 
 os.environ["COLUMNS"] = "250"  # paths of temporary folders are long, and tables of the command line must not cut them

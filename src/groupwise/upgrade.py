@@ -20,14 +20,28 @@ class Move(NamedTuple):
     new: str
     """Where it stands."""
     default: Any = None
-    """Its default then; where its section is of another kind than `kinds`, an old value equal to it is left out."""
+    """Its default then; an old value equal to it is left out where the new section does not read it."""
     kinds: tuple[str, ...] = ()
-    """Kinds of its new section that read it; empty: all of them."""
+    """Kinds of its new section that read it; empty: all of them, but none reads the old default."""
     beside: str = ""
     """It moves only in a table that has this key too; empty: in every one."""
 
 
-MOVES: tuple[Move, ...] = (Move("evaluation", "measure", beside="stages"),)
+_CLIPPING = ("clipped_ratio", "sequence_ratio", "clipped_weight")
+
+MOVES: tuple[Move, ...] = (
+    Move("loss.policy_loss", "loss.policy.kind"),
+    Move("loss.clip_low", "loss.policy.clip_low", 0.2, _CLIPPING),
+    Move("loss.clip_high", "loss.policy.clip_high", 0.2, _CLIPPING),
+    Move("loss.dual_clip", "loss.policy.dual_clip", 0.0, _CLIPPING[:2]),
+    Move("loss.tau_pos", "loss.policy.tau_pos", 1.0, ("soft_gate",)),
+    Move("loss.tau_neg", "loss.policy.tau_neg", 1.05, ("soft_gate",)),
+    Move("loss.max_logprob_difference", "loss.max_logprob_difference", 0.0),
+    Move("grpo.advantage", "advantage.kind"),
+    Move("task.name", "task.kind"),
+    Move("tasks.*.name", "tasks.*.kind"),
+    Move("evaluation", "measure", beside="stages"),
+)
 
 
 def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str, Any], list[str]]:
@@ -51,11 +65,11 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
 def _moved(table: dict[str, Any], old: list[str], new: list[str], move: Move, newest: bool) -> bool:
     value = _section(table, old[:-1]).pop(old[-1])
     target, key = _section(table, new[:-1]), new[-1]
-    if move.kinds and target.get("kind") not in move.kinds and value == move.default:
+    if value == move.default and target.get("kind") not in move.kinds and not (key in target and newest):
         return False
     today = target.get(key, value)
     target[key] = _over(today, value) if newest else _over(value, today)
-    return True
+    return new != old
 
 
 def _over(below: Any, above: Any) -> Any:
@@ -93,8 +107,7 @@ def _bound(path: list[str], bound: tuple[str, ...]) -> list[str]:
 
 def _section(tables: dict[str, Any], path: list[str]) -> dict[str, Any]:
     for name in path:
-        inner = tables.setdefault(name, {})
-        if isinstance(inner, str):  # the name of a kind alone
-            inner = tables[name] = {"kind": inner}
-        tables = inner
+        if isinstance(tables.get(name), str):  # the kind alone
+            tables[name] = {"kind": tables[name]}
+        tables = tables.setdefault(name, {})
     return tables

@@ -23,6 +23,7 @@ from rich.console import Console
 
 import groupwise.cli.train as cli_train
 from groupwise.algorithms.statistics import Estimate
+from groupwise.cli.listing import list_runs
 from groupwise.cli.main import app, main
 from groupwise.cli.second import show_second
 from groupwise.rollout.held_out import HeldOutCheck, Rejected
@@ -45,7 +46,7 @@ device = "cpu"
 num_threads = 1
 
 [task]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 40
 num_eval_problems = 8
 
@@ -444,7 +445,7 @@ def test_export_writes_a_plain_model_with_its_provenance(trained: Trained, tmp_p
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (newest / "model.safetensors").read_bytes()
     assert not (tmp_path / "model" / "optimizer.safetensors").exists()
     (entry,) = json.loads((tmp_path / "model" / "provenance.json").read_text())
-    assert entry["recipe"]["task"]["name"] == "arithmetic"
+    assert entry["recipe"]["task"]["kind"] == "arithmetic"
     assert "tokens" in succeed("sample", tmp_path / "model", "What is 23 × 17?", "-n", 1, "--task", "arithmetic")
 
 
@@ -524,9 +525,9 @@ def test_help_answers_at_once() -> None:
         ("run.seed.deep=3", ["run.seed: ", "integer"]),
         ("algorithm.deep=3", ["--set 'algorithm.deep=3': algorithm is a value, not a section"]),
         ("algorithm=ppo", ["algorithm = 'ppo'", "grpo"]),
-        ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown'", "'mixture'"]),
+        ("task.kind=sums", ["no task 'sums'", "arithmetic, code, coq_statements", "mixture"]),
         ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
-        ("grpo.advantage=best", ["grpo.advantage = 'best'", "group_mean, group_normalised"]),
+        ("advantage.kind=best", ["there is no advantage 'best'", "group_mean, group_normalised"]),
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),
@@ -787,6 +788,14 @@ def test_values_that_cannot_be_are_refused(tmp_path: Path, change: str) -> None:
 def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, tmp_path / "run")
     assert "cuda" in refuse("train", recipe, "--set", "model.device=cuda")
+
+
+def test_a_narrow_terminal_folds_tables_and_cuts_nothing(trained: Trained) -> None:
+    out = io.StringIO()
+    list_runs(trained.path.parent, Console(file=out, width=44))
+    first = [line.split("│")[1].strip() for line in out.getvalue().splitlines() if line.count("│") > 2]
+    assert str(trained.path) in "".join(first)
+    assert "…" not in out.getvalue()
 
 
 def test_runs_lists_the_others_when_one_is_broken(copy: Path) -> None:

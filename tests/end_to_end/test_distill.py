@@ -15,7 +15,9 @@ from rich.console import Console
 from groupwise.cli.train import run_recipe
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, load_policy, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers.distill import DistillRecipe, DistillStep, train_distill
 
@@ -25,7 +27,7 @@ signalled_run = importlib.import_module("signalled_run")
 PATIENCE_S = 300.0
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["groupwise.trainers"])
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
 SAMPLED = {"task": SUMS, "prompts_per_step": 4, "group_size": 2, "sampling": {"max_tokens": 24}}
 SOURCES = pytest.mark.parametrize("source", ["jsonl", "teacher", "student"])
 BASE = ModelConfig(device="cpu", num_threads=1)

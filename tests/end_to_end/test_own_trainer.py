@@ -20,7 +20,8 @@ import torch
 from pydantic import Field
 
 from groupwise.config import Section
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.trainers import Recipe, Trainer
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import Session
@@ -84,7 +85,7 @@ def test_it_trains(recipe: Path) -> None:
 
 def test_it_is_a_stage_of_a_pipeline(recipe: Path) -> None:
     stages = (
-        '[pipeline]\ndirectory = "unused"\nseed = 7\n[model]\nnum_threads = 1\n[tasks.sums]\nname = "arithmetic"\n'
+        '[pipeline]\ndirectory = "unused"\nseed = 7\n[model]\nnum_threads = 1\n[tasks.sums]\nkind = "arithmetic"\n'
         '[stages.small]\nalgorithm = "my_trainer.py:TRAINER"\nrun = { num_steps = 1 }\nshrink = { factor = 0.1 }\n'
     )
     recipe.with_name("pipeline.toml").write_text(stages)

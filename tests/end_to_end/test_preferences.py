@@ -16,7 +16,8 @@ import torch
 from groupwise.cli.main import main
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import TRAINERS
@@ -32,7 +33,7 @@ NUM_STEPS = 6
 ALGORITHMS = pytest.mark.parametrize("algorithm", ["reward_model", "dpo"])
 SUMS = {
     "source": "task",
-    "task": {"name": "arithmetic", "kinds": ["sum"], "digits": [2, 2], "num_problems": 3000, "num_eval_problems": 200},
+    "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [2, 2], "num_problems": 3000, "num_eval_problems": 200},
 }
 
 
@@ -186,7 +187,7 @@ num_steps = 3
 path = "{model}"
 num_threads = 1
 [task]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 8
 num_eval_problems = 2
 digits = [1, 1]

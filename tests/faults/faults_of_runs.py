@@ -31,10 +31,10 @@ FAULTS = (
         OTHER_WEIGHTS,
         (
             Edit(
-                "models:save_checkpoint",
-                "policy.model.save_pretrained(directory)",
-                "policy.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
-                "for name, weight in policy.model.state_dict().items()})",
+                "models",
+                "self.model.save_pretrained(directory)",
+                "self.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
+                "for name, weight in self.model.state_dict().items()})",
             ),
         ),
     ),
@@ -44,10 +44,10 @@ FAULTS = (
         stops("models", "are missing or of another shape", ModelError, resume),
         (
             Edit(
-                "models:save_checkpoint",
-                "policy.model.save_pretrained(directory)",
-                "policy.model.save_pretrained(directory, state_dict={name: weight "
-                "for name, weight in policy.model.state_dict().items() if 'mlp' not in name})",
+                "models",
+                "self.model.save_pretrained(directory)",
+                "self.model.save_pretrained(directory, state_dict={name: weight "
+                "for name, weight in self.model.state_dict().items() if 'mlp' not in name})",
             ),
         ),
     ),

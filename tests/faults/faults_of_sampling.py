@@ -1,7 +1,5 @@
 """Faults between the prompt and the completion."""
 
-import copy
-import dataclasses
 from typing import Any
 
 import pytest
@@ -9,7 +7,8 @@ from lab import Fault, Lab, fails, stops
 from planting import Edit
 
 from groupwise.errors import ConfigError, ModelError
-from groupwise.trainers import grpo
+from groupwise.models.policy import Policy
+from groupwise.rollout import engine, sample_and_score
 
 DISAGREE = stops("training", "sampler and trainer disagree about a token's log-probability")
 STOP_TOKENS = stops("rollout", "has stop tokens at")
@@ -18,14 +17,14 @@ DRAWS = stops("rollout", "their draws are not independent")
 
 def stale_sampler(lab: Lab, patch: pytest.MonkeyPatch) -> None:
     """Sample from a copy of the weights that is never renewed."""
-    real, kept = grpo.collect, []
+    real = engine.make_engine
 
-    def collect(policy: Any, *arguments: Any, **options: Any) -> Any:
-        if not kept:
-            kept.append(dataclasses.replace(policy, model=copy.deepcopy(policy.model)))
-        return real(kept[0], *arguments, **options)
+    def stale(config: Any, policy: Policy) -> Any:
+        made = real(config, policy.copy())
+        made.publish = lambda policy, version: None
+        return made
 
-    patch.setattr(grpo, "collect", collect)
+    patch.setattr(sample_and_score, "make_engine", stale)
 
 
 FAULTS = (
@@ -48,8 +47,8 @@ FAULTS = (
         (
             Edit(
                 "training",
-                "self.policy.logprobs_of(states, micro.packed.targets, self.temperature)",
-                "self.policy.logprobs_of(states, micro.packed.targets, 1.0)",
+                "self.policy.token_logprobs(micro.packed, self.temperature)",
+                "self.policy.token_logprobs(micro.packed, 1.0)",
             ),
         ),
     ),
@@ -145,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_completion(i, one, text)",
-                "_completion(i, Sampled(policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
-                "one.finish_reason), text)",
+                "Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)",
+                "Completion(i, policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
+                "one.finish_reason, text)",
             ),
         ),
     ),
@@ -176,9 +175,9 @@ FAULTS = (
         DRAWS,
         (
             Edit(
-                "rollout",
-                "key(seed, purpose, step, problem_id, sample)",
-                "key(seed, purpose, step, problem_id)",
+                "randomness",
+                "key(self.seed, self.name, self.step, problem_id, sample)",
+                "key(self.seed, self.name, self.step, problem_id)",
             ),
         ),
     ),

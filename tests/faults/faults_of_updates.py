@@ -79,8 +79,8 @@ FAULTS = (
         (
             Edit(
                 "models",
-                "torch.nn.functional.embedding(positions, states)",
-                "states[positions]",
+                "nn.functional.embedding(positions, out.last_hidden_state[0])",
+                "out.last_hidden_state[0][positions]",
             ),
         ),
     ),
@@ -128,8 +128,8 @@ FAULTS = (
         (
             Edit(
                 "algorithms",
-                "PolicyLoss(-objective, ratio.detach(), clipped)",
-                "PolicyLoss(objective, ratio.detach(), clipped)",
+                "TokenLosses(-objective, ratio.detach(), clipped)",
+                "TokenLosses(objective, ratio.detach(), clipped)",
             ),
         ),
     ),

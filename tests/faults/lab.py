@@ -19,7 +19,8 @@ from groupwise import trainers
 from groupwise.config import parse
 from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers.grpo import GrpoRecipe
@@ -32,7 +33,7 @@ STOP_IDS = [1, *range(100, 130)]
 RECIPE: dict[str, Any] = {
     "run": {"directory": "", "num_steps": 3, "checkpoint_every": 2, "seed": 1},
     "model": {"device": "cpu", "num_threads": 1},
-    "task": {"name": "arithmetic", "num_problems": 16, "num_eval_problems": 1, "template": {"chat": True}},
+    "task": {"kind": "arithmetic", "num_problems": 16, "num_eval_problems": 1, "template": {"chat": True}},
     "verifier": {"parts": {"brief": {"kind": "overlong", "weight": 1.0, "cache_tokens": 8}}},
     "sampling": {"max_tokens": 8, "temperature": 0.9},
     "grpo": {"prompts_per_step": 4, "group_size": 8},

@@ -1,15 +1,14 @@
 """Both sides of a comparison: one model, one batch, through our update and through TRL's trainer."""
 
-import copy
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.models.policy import Policy
 from groupwise.trainers.advantages import advantaged
 from groupwise.training.kl_reward import with_kl_part
@@ -64,7 +63,9 @@ def our_groups(policy: Policy) -> Callable[..., list[AdvantagedGroup]]:
 
     def prepare(batch: Batch, advantage: str, temperature: float = 1.0, **config: Any) -> list[AdvantagedGroup]:
         loss, groups = LossConfig(**config), scored(batch, groups_of(batch, policy, temperature))
-        return advantaged(with_kl_part(groups, reference_of(policy), loss, temperature), advantage, policy)
+        return advantaged(
+            with_kl_part(groups, reference_of(policy), loss, temperature), advantage_of(advantage), policy
+        )
 
     return prepare
 
@@ -75,7 +76,7 @@ def ours(policy: Policy, our_groups: Callable[..., list[AdvantagedGroup]]) -> Ca
 
     def run(batch: Batch, advantage: str = "group_mean", temperature: float = 1.0, **config: Any) -> Updates:
         groups = our_groups(batch, advantage, temperature, **config)
-        learner = replace(policy, model=copy.deepcopy(policy.model))
+        learner = policy.copy()
         recorder = Recorder(learner)
         loss, reference = LossConfig(**config), reference_of(policy)
         updater = Updater(learner, recorder, loss, temperature, MAX_TOKENS, reference)  # type: ignore[arg-type]

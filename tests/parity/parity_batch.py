@@ -1,6 +1,5 @@
 """What both sides are given, and how what they answer is compared."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -119,9 +118,9 @@ def move(model: Any, number: int) -> None:
 
 def reference_of(policy: Policy) -> Policy:
     """A policy near the one that is trained."""
-    model = copy.deepcopy(policy.model)
-    move(model, REFERENCE)
-    return replace(policy, model=model).freeze()
+    reference = policy.reference()
+    move(reference.model, REFERENCE)
+    return reference
 
 
 def gradients_of(model: Any) -> dict[str, Tensor]:

@@ -1,8 +1,6 @@
 """Loss and every parameter's gradient of learning from pairs equal TRL's, in two updates on the same text."""
 
-import copy
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,8 @@ from parity_trl import TrlRecorder, import_trl
 from transformers import PrinterCallback
 
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, Policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers.dpo import DpoConfig, dpo_gradient, referred
@@ -82,7 +81,7 @@ def ours(model: Any, gradient: Callable[[], float]) -> Updates:
 def test_dpo(
     make_model: Any, tokenizer: Any, policy: Policy, tmp_path: Path, loss: str, their_loss: str, micro_batches: int
 ) -> None:
-    learner = replace(policy, model=copy.deepcopy(policy.model))
+    learner = policy.copy()
     config = DpoConfig(loss=loss, beta=BETA, tokens_per_micro_batch=1000 if micro_batches == 1 else 30)
     pairs = referred(reference_of(policy), encode(policy, PAIRS), config)
     found = ours(learner.model, lambda: dpo_gradient(learner, pairs, config)[0])

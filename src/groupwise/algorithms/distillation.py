@@ -96,6 +96,10 @@ class Outputs(NamedTuple):
     bias: Tensor | None = None
     """(V,)"""
 
+    def cut(self, vocabulary: int) -> "Outputs":
+        """The head of the first tokens of the vocabulary."""
+        return Outputs(self.hidden, self.weight[:vocabulary], None if self.bias is None else self.bias[:vocabulary])
+
     def logits(self, rows: slice) -> Tensor:
         """(n, V) in fp32."""
         return torch.nn.functional.linear(self.hidden[rows], self.weight, self.bias).float()

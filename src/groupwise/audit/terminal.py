@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.audit.explanation import clipped
 from groupwise.audit.judge import Result
 from groupwise.audit.page import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.audit.summary import Summary, Tally, outcomes
+from groupwise.verifiers.extraction import clipped
 
 MAX_DISAGREEMENTS = 5
 """Disagreements with the second opinion that are shown; the JSON has all."""
@@ -47,9 +47,9 @@ def print_audit(
 
 def _table(title: str, summary: Summary) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name in ("right", "false positives", "false negatives"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold")
     for name, one in summary.groups.items():
         table.add_row(*_cells(name, one))
     if len(summary.groups) > 1:

@@ -14,13 +14,13 @@ from rich.text import Text
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.audit.cases import read_rows
-from groupwise.audit.explanation import clipped
 from groupwise.audit.page import document, share, text
 from groupwise.cli.audit_report import style_sheet, write_report
 from groupwise.config import Section, parse
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import ProbeResult, read_probes, run_probes
+from groupwise.verifiers.extraction import clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _as_json(config: SandboxConfig, found: Sequence[_Found]) -> dict[str, Any]:
 def _print(config: SandboxConfig, found: Sequence[_Found], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD)
     for column in ("probe", "", "what became of it"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for name, result in found:
         style = "green" if result.contained else "bold red"
         table.add_row(

@@ -43,6 +43,12 @@ class Choice:
     common: type[BaseModel] | None = None
     """What all of them are, where it has keys of its own."""
 
+    @property
+    def all(self) -> tuple[tuple[str, type[BaseModel]], ...]:
+        """What they have in common, where there are several, and the options."""
+        several = self.common is not None and len(self.options) > 1
+        return (("", self.common), *self.options) if several and self.common else self.options
+
 
 @dataclass(frozen=True, slots=True)
 class Heading:
@@ -64,39 +70,48 @@ class Heading:
 
 @dataclass(slots=True)
 class Reference:
-    """All sections, each class once, at the first place where it may stand."""
+    """All sections, each class once, where it may stand nearest to the top."""
 
-    headings: list[Heading] = field(default_factory=list)
     places: dict[Any, Heading] = field(default_factory=dict)
     """Where each class is documented."""
     choices: dict[str, Choice] = field(default_factory=dict)
     """What may stand at each place."""
+    below: dict[Heading | None, list[Heading]] = field(default_factory=dict)
+    """What stands in a section, and at the top."""
 
-    def add(self, path: str, chosen: str, model: type[BaseModel], root: str) -> None:
-        """Document a class and what stands in it, unless it is documented; `root` chooses the recipe it stands in."""
-        if model in self.places:
-            return
+    @property
+    def headings(self) -> list[Heading]:
+        """All sections, each with what stands in it behind it."""
+        return list(self._with_below(None))
+
+    def _with_below(self, heading: Heading | None) -> Iterator[Heading]:
+        for one in self.below.get(heading, ()):
+            yield one
+            yield from self._with_below(one)
+
+    def add(self, path: str, root: str, model: type[BaseModel]) -> None:
+        """Document a class and what stands in it; `root` chooses it, or the recipe it stands in."""
+        queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(None, path, root, model)]
+        for parent, place, chosen, one in queue:  # it grows
+            if one in self.places:
+                continue
+            heading = self._claim(place, chosen, one, root)
+            self.below.setdefault(parent, []).append(heading)
+            for name, info in own_fields(one, heading.base):
+                if choice := choice_of(info):
+                    inner = (f"{place}.{name}" if place else name) + (".NAME" if _is_table(info) else "")
+                    self.choices.setdefault(inner, choice)
+                    queue += [(heading, inner, which, option) for which, option in choice.all]
+
+    def _claim(self, path: str, chosen: str, model: type[BaseModel], root: str) -> Heading:
         base = next((one for one in model.__mro__[1:] if one in self.places), None)
-        taken = any((one.path, one.chosen) == (path, chosen) for one in self.headings)
+        taken = any((one.path, one.chosen) == (path, chosen) for one in self.places.values())
         self.places[model] = Heading(path, root if taken else chosen, model, base)
-        self.headings.append(self.places[model])
-        for name, info in own_fields(model, base):
-            inner = f"{path}.{name}" if path else name
-            if choice := choice_of(info):
-                self.add_choice(inner + (".NAME" if _is_table(info) else ""), choice, root)
-
-    def add_choice(self, path: str, choice: Choice, root: str) -> None:
-        """Document what may stand at a place."""
-        self.choices.setdefault(path, choice)
-        if choice.common and len(choice.options) > 1:
-            self.add(path, "", choice.common, root)
-        for chosen, model in choice.options:
-            self.add(path, chosen, model, root)
+        return self.places[model]
 
     def of(self, choice: Choice) -> list[Heading]:
         """Where what a key may hold is documented."""
-        models = [choice.common] if choice.common and len(choice.options) > 1 else []
-        return list(dict.fromkeys(self.places[model] for model in (*models, *(model for _, model in choice.options))))
+        return list(dict.fromkeys(self.places[model] for _, model in choice.all))
 
 
 def reference() -> Reference:
@@ -104,12 +119,12 @@ def reference() -> Reference:
     found = Reference()
     for name in TRAINERS.table:
         root = f'algorithm = "{name}"'
-        found.add("", root, TRAINERS.find(name).recipe, root)
-    found.add("", "[pipeline]", PipelineRecipe, "[pipeline]")
+        found.add("", root, TRAINERS.find(name).recipe)
+    found.add("", "[pipeline]", PipelineRecipe)
     for name in STAGES.table:
         if STAGES.find(name) is not Train:
-            found.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config, "[pipeline]")
-    found.add("", "[variants]", Comparison, "[variants]")
+            found.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config)
+    found.add("", "[variants]", Comparison)
     return found
 
 

@@ -20,9 +20,8 @@ def list_runs(folder: Path, console: Console) -> None:
         console.print(f"There are no runs in {folder}. Begin one with `groupwise train recipes/arithmetic.toml`.")
         return
     table = Table()
-    table.add_column("run", no_wrap=True)
-    for column in ("algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
-        table.add_column(column)
+    for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
+        table.add_column(column, overflow="fold")
     for path in runs:
         table.add_row(*_row(RunDirectory(path)))
     console.print(table)
@@ -33,7 +32,8 @@ def _row(run: RunDirectory) -> list[str]:
         recipe = read_recorded(run.config)
     except ConfigError:
         return [str(run.path), "", "", "", "its config.toml cannot be read", "", ""]
-    subject = recipe.get("task", {}).get("name") or recipe.get("data", {}).get("source", "")
+    chosen = recipe.get("task") or recipe.get("data") or {}
+    subject = next((chosen[key] for key in ("kind", "name", "source") if key in chosen), "")
     lines = list(run.metrics.lines())
     done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)
     dev = [line["pass_at_1"][0] for line in lines if line.get("kind") == "dev"]

@@ -86,7 +86,7 @@ def _finite(value: float) -> float | None:
 
 def _table(section: Section) -> Table:
     table = Table(title=f"{section.title}  [dim]--section {section.key}[/]", title_justify="left", box=SIMPLE)
-    table.add_column("setting", no_wrap=True)
+    table.add_column("setting", overflow="fold")
     for name in section.columns:
         table.add_column(name, justify="right", min_width=len(max(name.split(), key=len)))
     for row in section.rows:

@@ -16,7 +16,7 @@ from groupwise.cli.train import train_with_display
 from groupwise.errors import ConfigError
 from groupwise.evaluation.pipeline_report import write_pipeline_report
 from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
-from groupwise.models.policy import quiet_transformers
+from groupwise.models.loading import quiet_transformers
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.atomic import write_file
@@ -128,7 +128,7 @@ def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRe
 def _plan_table(planned: Sequence[Planned]) -> Table:
     table = Table(title="what would run, and why", title_justify="left")
     for name in ("stage", "does", "makes", "from", "", "because"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for one in planned:
         stage = one.stage
         table.add_row(

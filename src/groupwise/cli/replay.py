@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.models.policy import quiet_transformers
+from groupwise.models.loading import quiet_transformers
 from groupwise.runs.directory import find_run
 from groupwise.trainers.replay import replay
 

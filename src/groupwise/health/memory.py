@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from groupwise.algorithms.logprobs import MAX_LOGITS
-from groupwise.errors import ModelError
-from groupwise.models.policy import resolve
+from groupwise.models.size import language_model_size, reward_model_size
 from groupwise.trainers import trainer_of
 from groupwise.trainers.rl import RlRecipe
 
@@ -48,43 +46,24 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     Raises:
         ModelError: the model's configuration cannot be read.
     """
-    config = _config(recipe.model.path)
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    trunk = sum(parameter.numel() for parameter in model.base_model.parameters())
-    text = config.get_text_config()
+    size = language_model_size(recipe.model.path)
+    count, text = size.parameters, size.config.get_text_config()
     weights = {"policy": FP32 * count, "optimizer": MOMENTS * FP32 * count}
     training = {"gradients": FP32 * count}
     if recipe.loss.kl_coef > 0:
         weights["reference"] = FP32 * count
     beside = trainer_of(recipe).trained_beside(recipe)
     for name in beside:
-        weights |= {name: FP32 * count, f"{name}'s optimizer": MOMENTS * FP32 * trunk}
-        training[f"{name}'s gradients"] = FP32 * trunk
+        weights |= {name: FP32 * count, f"{name}'s optimizer": MOMENTS * FP32 * size.body}
+        training[f"{name}'s gradients"] = FP32 * size.body
     for name, part in recipe.reward_models.items():
-        weights[f"reward model {name}"] = FP32 * _reward_model_size(part.path)
+        weights[f"reward model {name}"] = FP32 * reward_model_size(part.path)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     training |= {
         "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * (1 + len(beside)),
         "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(recipe, text),
     }
     return MemoryPlan(weights, {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}, training)
-
-
-def _config(path: str) -> Any:
-    try:
-        return AutoConfig.from_pretrained(resolve(path))
-    except Exception as error:
-        raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None
-
-
-def _reward_model_size(path: str) -> int:
-    config = _config(path)
-    config.num_labels = 1
-    with torch.device("meta"):
-        model: Any = AutoModelForSequenceClassification.from_config(config)
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _head_dim(text: Any) -> int:

@@ -1,27 +1,85 @@
-"""What a policy and a reward model share: a transformers model, its tokenizer, and the packed forward of its body."""
+"""What a policy and a reward model share: the root module around a transformers model, and what others may ask of it.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+The root is the one way to the weights. Whoever computes with them calls the root or one of its public methods, its
+entries, from outside; what an entry needs, it does itself and calls no other entry. So a hook around the entries sees
+every use of every weight.
+"""
+
+import copy
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import PreTrainedModel
 
-from groupwise.models import attention
+from groupwise.models.attention import Layout
 from groupwise.models.packed import Pack
+
+
+def precision(device: torch.device, dtype: torch.dtype, keep: bool = True) -> AbstractContextManager[None]:
+    """The precision of matrix products; with `keep`, weights converted to it stay until the context ends."""
+    enabled = dtype is not torch.float32
+    return torch.autocast(device.type, dtype=dtype, enabled=enabled, cache_enabled=None if keep else False)
+
+
+def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
+    """(M, d) final hidden states at positions (M,) of a pack; a position may be asked for more than once.
+
+    Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
+    indexing adds with atomics from several threads: two runs would round differently.
+    """
+    out = body(packed.input_ids, position_ids=packed.position_ids, layout=packed.layout, use_cache=False)
+    states = out.last_hidden_state[0]
+    return torch.nn.functional.embedding(positions, states)
+
+
+class Root(nn.Module):
+    """Owns the weights of a transformers model."""
+
+    def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model
+        self.compute_dtype = compute_dtype
+
+    def hidden(
+        self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
+    ) -> Tensor:
+        """(1, N, d) final hidden states of a packed row; `weights` stand in for those of the body with their names."""
+        named = {"position_ids": position_ids, "layout": layout, "use_cache": False}
+        body: nn.Module = self.model.base_model
+        out = functional_call(body, weights, (input_ids,), named) if weights else body(input_ids, **named)
+        states: Tensor = out.last_hidden_state
+        return states
+
+    def _states_at(self, packed: Pack, positions: Tensor) -> Tensor:
+        with precision(self.model.device, self.compute_dtype):
+            return states_at(self.model.base_model, packed, positions)
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """A model whose body computes packed rows."""
+    """A model whose body computes packed rows, and its tokenizer."""
 
-    model: PreTrainedModel
+    root: Root
+    """For this package alone."""
     tokenizer: Any
     stop_ids: frozenset[int]
     """Token ids that end a completion (a model may have several)."""
-    compute_dtype: torch.dtype
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The transformers model; for this package alone."""
+        return self.root.model
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        return self.root.compute_dtype
 
     @property
     def device(self) -> torch.device:
@@ -32,29 +90,86 @@ class Backbone:
         """Most tokens a prompt and its completion may have together."""
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
 
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """The precision in which this model computes, wherever it is used."""
-        enabled = self.compute_dtype is not torch.float32
-        with torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=enabled):
-            yield
+    @property
+    def num_parameters(self) -> int:
+        return sum(weight.numel() for _, weight in self.state())
 
-    def hidden(self, input_ids: Tensor, position_ids: Tensor, layout: attention.Layout) -> Tensor:
-        """Final hidden states (N, d) of a packed row."""
-        out = self.model.base_model(input_ids, position_ids=position_ids, layout=layout, use_cache=False)
-        states: Tensor = out.last_hidden_state[0]
-        return states
+    @property
+    def identity(self) -> object:
+        """The same for all that compute with these very weights: a weak key for what is kept beside them."""
+        return self.root
 
-    def hidden_at(self, packed: Pack, positions: Tensor) -> Tensor:
-        """(M, d) final hidden states at positions (M,) of a pack; a position may be asked for more than once.
+    def precision(self, keep: bool = True) -> AbstractContextManager[None]:
+        """The precision in which this model computes; with `keep`, converted weights stay until the context ends."""
+        return precision(self.device, self.compute_dtype, keep)
 
-        Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
-        indexing adds with atomics from several threads: two runs would round differently.
+    def hidden(
+        self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
+    ) -> Tensor:
+        """(N, d) final hidden states of a packed row, in the precision around the call.
+
+        Args:
+            input_ids: (1, N)
+            position_ids: (1, N)
+            layout: which token attends to which.
+            weights: stand in for weights of the body, as `converted` names them.
         """
-        states = self.hidden(packed.input_ids, packed.position_ids, packed.layout)
-        return torch.nn.functional.embedding(positions, states)
+        # the view is made here: a hook on the root's output would be lost on it
+        return self.root.hidden(input_ids, position_ids, layout, weights)[0]
+
+    def converted(self) -> dict[str, Tensor]:
+        """Weights of the body that its precision converts in every forward, by name."""
+        if self.compute_dtype is torch.float32:
+            return {}
+        modules = self.model.base_model.named_modules()
+        linear = [part.named_parameters(name, recurse=False) for name, part in modules if isinstance(part, nn.Linear)]
+        return {name: weight for named in linear for name, weight in named}
+
+    def addresses(self) -> tuple[object, ...]:
+        """Where the body's weights lie, and its precision: a recorded forward is valid while this stays the same."""
+        body = self.model.base_model
+        return (self.compute_dtype, *(tensor.data_ptr() for tensor in (*body.parameters(), *body.buffers())))
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """What an optimizer may change, by name, always in the same order."""
+        return [(name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad]
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and weights, one that stands in two places once."""
+        yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
+
+    def fingerprint(self) -> str:
+        """16 hex digits that change when any weight changes by one bit."""
+        return fingerprint(self.state())
+
+    def save(self, directory: Path) -> None:
+        """Write a directory that loads unchanged in transformers and vLLM, each with its own attention."""
+        self.model.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)
+
+    def copy(self) -> Self:
+        """The same model with weights of its own."""
+        return replace(self, root=copy.deepcopy(self.root))
 
     def freeze(self) -> Self:
         """Its weights are never trained: a reference, a reward."""
-        self.model.requires_grad_(False)
+        self.root.requires_grad_(False)
         return self
+
+    def reference(self) -> Self:
+        """The model as it is now, for a KL term: its weights stay while those of this one are trained."""
+        return self.copy().freeze()
+
+
+@torch.no_grad()
+def fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """16 hex digits that change when any of the named weights changes by one bit.
+
+    Integer sums of the bit patterns and of their squares (modulo 2^64) per tensor: exact, independent of the order
+    of summation and so of thread count and device; cheap enough for every step.
+    """
+    digest = hashlib.sha256()
+    for name, weight in weights:
+        bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16).long()
+        digest.update(f"{name}:{bits.sum().item()}:{(bits * bits).sum().item()}".encode())
+    return digest.hexdigest()[:16]

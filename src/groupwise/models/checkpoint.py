@@ -1,6 +1,5 @@
 """A checkpoint is a plain Hugging Face directory; a trainer's state, when there is one, lies beside the weights."""
 
-import hashlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -36,9 +34,7 @@ class TrainerState:
 def save_checkpoint(path: Path, policy: Backbone, state: TrainerState | None = None) -> None:
     """Write a checkpoint atomically; it loads unchanged in transformers and vLLM."""
     with new_directory(path) as directory, _disk_errors():
-        # transformers shall choose its own attention when others load this directory
-        policy.model.save_pretrained(directory)
-        policy.tokenizer.save_pretrained(directory)
+        policy.save(directory)
         if state is not None:
             save_file(
                 {name: tensor.contiguous() for name, tensor in state.tensors.items()}, directory / OPTIMIZER_STATE
@@ -70,19 +66,3 @@ def load_trainer_state(path: Path) -> TrainerState:
         )
     facts = json.loads((path / TRAINER_STATE).read_text())
     return TrainerState(facts, load_file(path / OPTIMIZER_STATE))
-
-
-@torch.no_grad()
-def weight_fingerprint(model: torch.nn.Module) -> str:
-    """16 hex digits that change when any weight changes by one bit.
-
-    Integer sums of the bit patterns and of their squares (modulo 2^64) per tensor: exact, independent of the order
-    of summation and so of thread count and device; cheap enough for every step.
-    """
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        bits = (
-            parameter.detach().contiguous().view(torch.int32 if parameter.element_size() == 4 else torch.int16).long()
-        )
-        digest.update(f"{name}:{bits.sum().item()}:{(bits * bits).sum().item()}".encode())
-    return digest.hexdigest()[:16]

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from groupwise.models.backbone import precision, states_at
 from groupwise.models.packed import Pack
 from groupwise.models.policy import Policy
 
 
-class Critic(torch.nn.Module):
+class Critic(nn.Module):
     """V(prompt and the tokens so far), on a backbone of its own or on the policy's.
 
     The layer starts at zero, so that an untrained critic says 0 everywhere and its advantages are the plain returns.
@@ -17,27 +18,41 @@ class Critic(torch.nn.Module):
 
     def __init__(self, policy: Policy, backbone: Policy | None) -> None:
         super().__init__()
-        self.head = torch.nn.Linear(policy.head[0].shape[1], 1, device=policy.device)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
-        self._backbone = backbone
-        if backbone is not None:  # its output layer over the vocabulary is never used, so it is not ours
-            self.trunk = backbone.model.base_model
+        self.head = nn.Linear(policy.hidden_size, 1, device=policy.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        # the backbone's output layer over the vocabulary is never used, so it is not ours
+        self.trunk: nn.Module | None = None if backbone is None else backbone.model.base_model
+        self.compute_dtype = policy.compute_dtype if backbone is None else backbone.compute_dtype
 
-    def values(self, packed: Pack, policy_states: Tensor) -> Tensor:
+    def forward(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
+        states = policy_states if self.trunk is None else self._own_states(self.trunk, packed)
+        if states is None:
+            raise ValueError("a critic on the policy's backbone needs the policy's states")
+        values: Tensor = self.head(states.float())[:, 0]
+        return values
+
+    def _own_states(self, trunk: nn.Module, packed: Pack) -> Tensor:
+        with precision(self.head.weight.device, self.compute_dtype):
+            return states_at(trunk, packed, packed.head_positions)
+
+    def values(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
         """(M,) value of the state before each completion token, with gradient.
 
         Args:
             packed: the sequences.
-            policy_states: (M, d) the policy's `completion_states` of them; read where the backbone is shared.
+            policy_states: (M, d) the policy's `completion_states` of them, where the backbone is shared; else None.
         """
-        states = policy_states if self._backbone is None else self._backbone.completion_states(packed)
-        values: Tensor = self.head(states.float())[:, 0]
+        values: Tensor = self(packed, policy_states)
         return values
 
     @property
     def shares_backbone(self) -> bool:
-        return self._backbone is None
+        return self.trunk is None
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """What an optimizer may change, by name, always in the same order."""
+        return [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
         """Names and weights, for a checkpoint."""

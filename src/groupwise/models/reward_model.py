@@ -12,38 +12,60 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from groupwise.errors import ModelError, UnsupportedModelError
-from groupwise.models import attention
-from groupwise.models.backbone import Backbone
-from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import ModelConfig, damaged, read_pretrained, to_device
+from groupwise.errors import ModelError
+from groupwise.models.backbone import Backbone, Root
+from groupwise.models.checks import compare_with_eager
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import damaged, place, read_pretrained
+from groupwise.models.packed import Pack, Sequences, pack
 
 HEAD = "score.weight"
+
+
+class RewardModule(Root):
+    """The root module of a sequence classifier with one label."""
+
+    def forward(self, packed: Pack, ends: Tensor) -> Tensor:
+        scores: Tensor = self.score(self._states_at(packed, ends).float())[:, 0]
+        return scores
+
+    def states(self, packed: Pack, ends: Tensor) -> Tensor:
+        return self._states_at(packed, ends)
+
+    @property
+    def score(self) -> torch.nn.Linear:
+        layer: torch.nn.Linear = self.model.score  # type: ignore[assignment]
+        return layer
 
 
 @dataclass(frozen=True, slots=True)
 class RewardModel(Backbone):
     """A model that scores completions."""
 
+    root: RewardModule
+
     @property
     def head(self) -> torch.nn.Linear:
-        """The layer that makes a score of a hidden state."""
-        layer: torch.nn.Linear = self.model.score  # type: ignore[assignment]
-        return layer
+        """The layer that makes a score of a hidden state; for this package alone."""
+        return self.root.score
 
     def scores(self, sequences: Sequence[Sequences]) -> Tensor:
         """(B,) score of every completion, in order, with gradient; each ends with its end token."""
-        score: Tensor = self.head(self._end_states(sequences).float())[:, 0]
-        return score
+        scores: Tensor = self.root(*_with_ends(sequences, self.device))
+        return scores
 
-    def _end_states(self, sequences: Sequence[Sequences]) -> Tensor:
-        """(B, d) hidden states at the last token of every completion."""
-        # a pack never reads a completion's last token, which is only predicted; one more after it has the end read
-        longer = [Sequences(one.prompt, [np.append(c, 0) for c in one.completions]) for one in sequences]
-        packed = pack(longer, self.device)
-        ends = np.cumsum([len(completion) for one in longer for completion in one.completions]) - 1
-        with self.precision():
-            return self.hidden_at(packed, packed.head_positions[torch.from_numpy(ends).to(self.device)])
+    def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
+        """(B, d) hidden states at the last token of every completion, of which the scores are made."""
+        return self.root.states(*_with_ends(sequences, self.device))
+
+
+def _with_ends(sequences: Sequence[Sequences], device: torch.device) -> tuple[Pack, Tensor]:
+    """The pack, and the positions (B,) of every completion's last token."""
+    # a pack never reads a completion's last token, which is only predicted; one more after it has the end read
+    longer = [Sequences(one.prompt, [np.append(c, 0) for c in one.completions]) for one in sequences]
+    packed = pack(longer, device)
+    ends = np.cumsum([len(completion) for one in longer for completion in one.completions]) - 1
+    return packed, packed.head_positions[torch.from_numpy(ends).to(device)]
 
 
 def load_reward_model(config: ModelConfig) -> RewardModel:
@@ -76,30 +98,24 @@ def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
     # transformers reads the score before the padding: where that is the end token it would read one token too early
     padding = tokenizer.pad_token_id
     model.config.get_text_config().pad_token_id = None if padding == end else padding
-    to_device(model, config)
-    found = RewardModel(model, tokenizer, frozenset({end}), getattr(torch, config.compute_dtype))
+    place(model, config)
+    root = RewardModule(model, getattr(torch, config.compute_dtype))
     if lost:
-        torch.nn.init.zeros_(found.head.weight)
+        torch.nn.init.zeros_(root.score.weight)
+    found = RewardModel(root, tokenizer, frozenset({end}))
     _check_forward(found)
     return found
 
 
-@torch.no_grad()
 def _check_forward(reward_model: RewardModel) -> None:
-    """Compare with transformers' own eager forward; hidden states, because a new head scores everything 0."""
-    model, body = reward_model.model, reward_model.model.base_model
-    vocabulary = model.config.get_text_config().vocab_size
+    """Compare hidden states, because a new head scores everything 0."""
+    vocabulary = reward_model.model.config.get_text_config().vocab_size
     prompt, *tails = ([(7 * i + 3 * k + 1) % vocabulary for i in range(length)] for k, length in enumerate((3, 4, 2)))
-    with reward_model.precision():
-        ours = reward_model._end_states([Sequences(prompt, tails)]).float()
-        model.set_attn_implementation("eager")
-        rows = [torch.tensor([[*prompt, *tail]], device=reward_model.device) for tail in tails]
-        theirs = torch.cat([body(row, use_cache=False).last_hidden_state[:, -1] for row in rows]).float()
-        model.set_attn_implementation(attention.NAME)
-    difference = (ours - theirs).abs().max().item()
-    allowed = (1e-3 if reward_model.compute_dtype is torch.float32 else 0.25) * max(1.0, theirs.abs().max().item())
-    if not difference <= allowed:
-        raise UnsupportedModelError(
-            f"{type(model).__name__}: the packed forward differs from transformers' eager forward by {difference:.2g} "
-            f"(allowed {allowed:.2g}), so this architecture is not supported"
-        )
+    rows = [torch.tensor([[*prompt, *tail]], device=reward_model.device) for tail in tails]
+    body = reward_model.model.base_model
+    compare_with_eager(
+        reward_model.model,
+        reward_model.compute_dtype,
+        lambda: reward_model.end_states([Sequences(prompt, tails)]),
+        lambda: torch.cat([body(row, use_cache=False).last_hidden_state[:, -1] for row in rows]),
+    )

@@ -15,7 +15,7 @@ from pydantic import Field
 from groupwise.artifacts import SHIPPED, Makes, files, named, stage_of
 from groupwise.config import ReadIf, Section, parse
 from groupwise.kinds import Place
-from groupwise.models.policy import ModelConfig
+from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import COMPUTES
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
@@ -91,7 +91,7 @@ class Source:
         }
         below = {"seed": seed} if "seed" in model.model_fields else {}
         table = {**below, **with_tasks(self.table, shared["tasks"], self.where)}
-        whole, bases = completed(model, table, sections), {BASE: self.recipe.model.path}
+        whole, bases = completed(model, table, sections, self.folder), {BASE: self.recipe.model.path}
         return parse(model, whole, source=self.where, folder=self.folder, artifacts=bases)
 
 

@@ -115,10 +115,11 @@ class ColdStart(Stage[ColdStartConfig]):
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
-        policy = load_policy(settings.model.model_copy(update={"path": source.path}))
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
+            policy = load_policy(settings.model.at(source.path))
             for language, some in _by_language(problems).items():
                 shown = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [one for one in shown if one.language == language])

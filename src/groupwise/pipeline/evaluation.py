@@ -27,13 +27,14 @@ def evaluate_model(
 
     Returns, by task, every metric as [value, low, high] with the interval over problems.
     """
-    policy = load_policy(recipe.model.model_copy(update={"path": model}))
+    policy = load_policy(recipe.model.at(model))
     config, found, groups = recipe.measure, dict[str, Any](), list[ScoredGroup]()
     for done, (name, options) in enumerate(recipe.tasks.items()):
         progress(done, len(recipe.tasks))
         task = make_task(options)
         problems = split_problems(task, "test", config.num_problems)
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
             actors, draws = Actors.of(policy, task.template, verifier), Draws(recipe.pipeline.seed, Purpose.TEST)
             sampling = config.sampling or recipe.sampling
             evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)

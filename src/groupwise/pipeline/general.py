@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
 from groupwise.errors import VerifierError
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
@@ -22,7 +22,7 @@ from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.training.micro_batches import micro_batches
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import Request, VerifierConfig, make_verifier
+from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.extraction import after_thinking
 from groupwise.verifiers.judge.config import JudgeConfig
 
@@ -142,7 +142,7 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
 
     What reads answers only reads them after the question alone, without the opened reasoning, as it was trained.
     """
-    model = load_reward_model(config.model_copy(update={"path": judge.path})).freeze()
+    model = load_reward_model(config.at(judge.path)).freeze()
     answers = judge.see == "answer"
     texts = [after_thinking(prefill + one.completion) if answers else one.completion for one in candidates]
     prompts = [one.prompt.removesuffix(prefill) if answers else one.prompt for one in candidates]
@@ -173,11 +173,11 @@ def _approved(
     """
     places = sorted(kept)
     asked = [problems.get(candidates[i].problem) or _problem(candidates[i]) for i in places]
-    with make_verifier("judge", VerifierConfig(judge=judge)) as verifier:
+    with make_verifier({"kind": "judge", "judge": judge}) as verifier:
         requests = [Request(problem, candidates[i].completion) for problem, i in zip(asked, places, strict=True)]
         verdicts = verifier.verify_many(requests)
         most = verifier.config.max_failure_share * len(verdicts)
-    failed = [verdict for verdict in verdicts if not verdict.outcome.judged]
+    failed = [verdict for verdict in verdicts if verdict.outcome.failed]
     if len(failed) > most:
         raise VerifierError(
             f"the judge of general data failed on {len(failed)} of {len(verdicts)} answers; allowed are {most:g}; for "

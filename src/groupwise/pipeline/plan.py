@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from groupwise.artifacts import files
 from groupwise.errors import ConfigError
-from groupwise.models.policy import resolve
+from groupwise.models.config import resolve
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.fingerprint import COMPUTES, JUDGES, code_version, fingerprint

@@ -7,13 +7,14 @@ the recipe. So a stage's inputs are the names that it mentions.
 
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from groupwise.config import Section, chosen_section, merged
 from groupwise.errors import ConfigError
-from groupwise.models.policy import ModelConfig
+from groupwise.models.config import ModelConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions
 
@@ -80,7 +81,9 @@ Shared = Mapping[type[Section], Mapping[str, Any]]
 """Sections that a pipeline has too, by their class: what a stage's table leaves out of them is the pipeline's."""
 
 
-def completed(model: type[BaseModel], table: Mapping[str, Any], shared: Shared) -> dict[str, Any]:
+def completed(
+    model: type[BaseModel], table: Mapping[str, Any], shared: Shared, folder: Path | None = None
+) -> dict[str, Any]:
     """The table of such a section, with what it leaves out of shared sections, however deep they stand in it."""
     found = dict(table)
     for name, field in model.model_fields.items():
@@ -89,22 +92,22 @@ def completed(model: type[BaseModel], table: Mapping[str, Any], shared: Shared) 
             continue  # an optional section that is not there
         if typing.get_origin(field.annotation) is dict and isinstance(value, Mapping):
             inner = typing.get_args(field.annotation)[1]
-            found[name] = {key: _completed(inner, (), one, shared) for key, one in value.items()}
-        elif (whole := _completed(field.annotation, field.metadata, value, shared)) is not None:
+            found[name] = {key: _completed(inner, (), one, shared, folder) for key, one in value.items()}
+        elif (whole := _completed(field.annotation, field.metadata, value, shared, folder)) is not None:
             found[name] = whole
     return found
 
 
-def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Shared) -> Any:
+def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Shared, folder: Path | None) -> Any:
     """A key's value; None where there is nothing to say."""
-    section = chosen_section(annotation, metadata, value)
+    section = chosen_section(annotation, metadata, value, folder)
     if section is None or not isinstance(value, Mapping | None):
         return value
     for kind, below in shared.items():
         if issubclass(section, kind):
             read = {key: one for key, one in below.items() if not section.model_fields[key].exclude}
             return merged(read, value or {})
-    return completed(section, value or {}, shared) or value
+    return completed(section, value or {}, shared, folder) or value
 
 
 def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
@@ -148,8 +151,8 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
             )
     parts: dict[str, Any] = {}
     for name, one in tasks.items():
-        new = one["parts"] if one["name"] == "mixture" else {name: {"task": one}}
+        new = one["parts"] if one["kind"] == "mixture" else {name: {"task": one}}
         if both := sorted(parts.keys() & new.keys()):
             raise ConfigError(f"{where}: two of these tasks bring a part named {both[0]!r}; give them different names")
         parts |= new
-    return {"name": "mixture", "template": task["template"], "parts": parts}
+    return {"kind": "mixture", "template": task["template"], "parts": parts}

@@ -79,9 +79,10 @@ class RejectionSampling(Stage[RejectionConfig]):
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)
-        policy = load_policy(settings.model.model_copy(update={"path": settings.path}))
         problems = split_problems(task, "train", None)[-settings.num_problems :]
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
+            policy = load_policy(settings.model.at(settings.path))
             actors = Actors.of(policy, task.template, verifier)
             rows = collect_rows(
                 actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),

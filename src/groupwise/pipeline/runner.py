@@ -10,7 +10,7 @@ from typing import Any
 from groupwise.artifacts import located
 from groupwise.config import dump_toml
 from groupwise.errors import CheckpointError, GroupwiseError
-from groupwise.models.policy import resolve
+from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
 from groupwise.pipeline.cost import timed
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash

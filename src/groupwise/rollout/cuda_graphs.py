@@ -21,8 +21,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from groupwise.errors import ModelError
 from groupwise.models.policy import Policy
@@ -79,18 +78,16 @@ class GraphDecoder:
 
     def begin(self, policy: Policy, largest: Shape) -> None:
         """Prepare for steps up to `largest` with the policy's present weights."""
-        model = policy.model.base_model
         self.largest = Shape(*map(round_up, largest))._replace(suffix=round_up(max(largest.suffix, SHORTEST_SUFFIX)))
         room = Shape(*map(max, self.largest, self.cache.room))
-        tensors = (*model.parameters(), *model.buffers())
-        addresses = (policy.compute_dtype, *(tensor.data_ptr() for tensor in tensors))
+        addresses, converted = policy.addresses(), policy.converted()
         if room != self.cache.room or addresses != self.addresses:
             self.steps.clear()
             self.record = self.make_recorder()
             self.cache = KvCache(room)
-            self.copies = {name: weight.to(policy.compute_dtype) for name, weight in _converted(policy)}
+            self.copies = {name: weight.to(policy.compute_dtype) for name, weight in converted.items()}
             self.addresses = addresses
-        for name, weight in _converted(policy):
+        for name, weight in converted.items():
             self.copies[name].copy_(weight)
 
     def hidden(self, policy: Policy, step: Step) -> Tensor:
@@ -107,27 +104,14 @@ class GraphDecoder:
         return recorded.replay()[: len(step.tokens)]
 
     def _recorded(self, policy: Policy, shape: Shape, packed: Tensor) -> _Recorded:
-        model, cache, copies = policy.model.base_model, self.cache, self.copies
-        device, dtype = policy.device.type, policy.compute_dtype
+        cache, copies = self.cache, self.copies
 
         def work() -> Tensor:
-            tokens, positions, layout = model_inputs(cache, packed, shape, masked=True)
-            named = {"position_ids": positions, "layout": layout, "use_cache": False}
-            # no cache of conversions: it would hand memory of this graph to work outside of it
-            with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32, cache_enabled=False):
-                states: Tensor = functional_call(model, copies, (tokens,), named).last_hidden_state[0]
-            return states
+            inputs = model_inputs(cache, packed, shape, masked=True)
+            with policy.precision(keep=False):  # what is kept would hand memory of this graph to work outside of it
+                return policy.hidden(*inputs, copies)
 
         return _Recorded(packed, self.record(work))
-
-
-def _converted(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Weights that autocast converts in every step, by their name in the base model."""
-    if policy.compute_dtype is torch.float32:
-        return
-    for prefix, module in policy.model.base_model.named_modules():
-        if isinstance(module, nn.Linear):
-            yield from module.named_parameters(prefix, recurse=False)
 
 
 class CudaRecorder:
@@ -167,19 +151,19 @@ class CudaRecorder:
         return replay
 
 
-_DECODERS: WeakKeyDictionary[nn.Module, GraphDecoder] = WeakKeyDictionary()
+_DECODERS: WeakKeyDictionary[object, GraphDecoder] = WeakKeyDictionary()
 """By model, as long as the model lives."""
 
 
 @contextmanager
 def graph_decoder(policy: Policy, largest: Shape) -> Iterator[GraphDecoder]:
     """The model's decoder. While it is in use nobody else gets it, and after an error nobody does."""
-    decoder = _DECODERS.pop(policy.model, None) or GraphDecoder(partial(CudaRecorder, policy.device))
+    decoder = _DECODERS.pop(policy.identity, None) or GraphDecoder(partial(CudaRecorder, policy.device))
     decoder.begin(policy, largest)
     yield decoder
-    _DECODERS[policy.model] = decoder
+    _DECODERS[policy.identity] = decoder
 
 
 def release(policy: Policy) -> None:
     """Free what is kept for the policy's model: graphs, keys and values, copies of weights."""
-    _DECODERS.pop(policy.model, None)
+    _DECODERS.pop(policy.identity, None)

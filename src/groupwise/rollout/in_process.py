@@ -111,7 +111,7 @@ class _LiveBatch:
         self.entropy = np.zeros((total, config.max_tokens), np.float32)
         self.length = np.zeros(total, np.int64)
         self.stopped = np.zeros(total, np.bool_)
-        self.is_stop = np.zeros(len(policy.head[0]), np.bool_)
+        self.is_stop = np.zeros(policy.vocabulary, np.bool_)
         self.is_stop[list(policy.stop_ids)] = True
         self.num_admitted = 0
         self.row_output = np.zeros(0, np.int64)
@@ -165,11 +165,8 @@ class _LiveBatch:
         slots = self._tensor(np.repeat(self.slot_of[chunk], lengths))
         layout = PrefillLayout(packed.layout, self.decoder.cache, slots, packed.position_ids[0])
         hidden = self.policy.hidden(packed.input_ids, packed.position_ids, layout)
-        logits = self._head(hidden[self._tensor(np.cumsum(lengths) - 1)])
+        logits = self.policy.next_logits(hidden[self._tensor(np.cumsum(lengths) - 1)])
         self.first_logits |= dict(zip(chunk, logits, strict=True))
-
-    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(hidden, *self.policy.head)
 
     def decode(self) -> None:
         """One more token for every row."""
@@ -178,7 +175,7 @@ class _LiveBatch:
         outputs = self.row_output
         requests, lengths = self.request_of[outputs], self.length[outputs] - 1
         step = Step(self.tokens[outputs, lengths], lengths, self.slot_of[requests], self.prompt_lengths[requests])
-        logits = self._head(self.decoder.hidden(self.policy, step))
+        logits = self.policy.next_logits(self.decoder.hidden(self.policy, step))
         self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
         self._release()
 

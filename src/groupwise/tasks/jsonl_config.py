@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.artifacts import DataRef
-from groupwise.tasks.base import TaskConfig, Template
+from groupwise.tasks.base import TEMPLATES, TaskConfig, Template
 from groupwise.tasks.jsonl_presets import PRESETS
 from groupwise.tasks.jsonl_records import BOXED
 
@@ -24,9 +24,7 @@ REASONING = Template(
 class JsonlConfig(TaskConfig):
     """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
 
-    name: Literal["jsonl"] = "jsonl"
-    """Says that the section is this task's."""
-    template: Template = REASONING
+    template: Annotated[Template, TEMPLATES] = REASONING
     """How a problem becomes a prompt."""
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
     """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
@@ -34,7 +32,7 @@ class JsonlConfig(TaskConfig):
     data_dir: str = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: DataRef | None = None
-    """File of problems to train on, `.jsonl` or `.json` (a list)."""
+    """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
     test_path: DataRef | None = None
     """File of problems to test on."""
     hub: str | None = None
@@ -48,7 +46,7 @@ class JsonlConfig(TaskConfig):
     question_field: str | tuple[str, ...] | None = None
     """Field of the question; several are joined with a space. Without a preset: `question`."""
     answer_field: str | None = None
-    """Field of the reference answer. Without a preset: `answer`."""
+    """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
     r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""

@@ -32,13 +32,13 @@ def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda re
     return trainer_of(recipe).run(recipe, restart, on_report)
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe of any algorithm and apply `a.b=c` overrides.
+def load_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> Recipe:
+    """Read a recipe of any algorithm, put others over it, by path or shipped, and apply `a.b=c` overrides.
 
     Raises:
-        ConfigError: the file, a key or a value cannot be used.
+        ConfigError: a file, a key or a value cannot be used.
     """
-    data = read_recipe(path, overrides)
+    data = read_recipe(path, overrides, over)
     algorithm, trainer = chosen(data.get("algorithm"), path.parent, f"{path}: ")
     return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path), folder=path.parent)
 

@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-import torch
 from pydantic import Field, field_validator, model_validator
 
-from groupwise.algorithms.distillation import DIVERGENCES, Comparison, Outputs, total_divergence
+from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import Section
 from groupwise.errors import ConfigError, DataError, ModelError
-from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Pack, Sequences, pack
-from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
@@ -183,9 +182,9 @@ def train_distill(
     draw_batch = batches(recipe)
     session = Session(recipe, recipe.run, restart)
     teacher = load_policy(recipe.teacher).freeze()
-    student = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+    student = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
-    optimizer = Optimizer(student.model, recipe.optimizer, recipe.run.num_steps)
+    optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)
     session.attach(student, optimizer)
     for step in session.steps():
         began = time.perf_counter()
@@ -206,7 +205,7 @@ def _record(session: Session, report: DistillStep, batch: Batch) -> None:
     for name, count in (("tokens", report.num_tokens), ("sampled_tokens", report.sampled_tokens or 0)):
         session.facts[name] = session.facts.get(name, 0) + count
     facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
-    session.record({**facts, "weights": weight_fingerprint(session.policy.model)}, report._asdict())
+    session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
@@ -249,7 +248,7 @@ def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
 
 def shared_vocabulary(student: Policy, teacher: Policy) -> int:
     """Rows that both heads have. Models of one family pad the same vocabulary to different sizes."""
-    return min(len(student.head[0]), len(teacher.head[0]))
+    return min(student.vocabulary, teacher.vocabulary)
 
 
 def batches(recipe: DistillRecipe) -> DrawBatch:
@@ -322,26 +321,16 @@ def distill_gradient(
     """
     ordered = sorted(sequences, key=lambda one: one.num_read)
     num_tokens = sum(one.num_predicted for one in ordered)
-    vocabulary = shared_vocabulary(student, teacher)
     total, agreements = 0.0, 0
     for chunk in micro_batches([one.num_read for one in ordered], config.tokens_per_micro_batch):
         packed = pack([ordered[i] for i in chunk], student.device)
         _check_readable(student, teacher, packed)
-        with torch.no_grad():
-            theirs = _outputs(teacher, packed, vocabulary)
-        compared = total_divergence(_outputs(student, packed, vocabulary), theirs, config.comparison)
+        compared = student.divergence(packed, teacher, config.comparison)
         loss = compared.divergence / num_tokens
         loss.backward()
         total += loss.item()
         agreements += int(compared.agreements.item())
     return Gradient(total, agreements / num_tokens, num_tokens)
-
-
-def _outputs(policy: Policy, packed: Pack, vocabulary: int) -> Outputs:
-    weight, bias = policy.head
-    dtype = policy.compute_dtype
-    bias = None if bias is None else bias[:vocabulary].to(dtype)
-    return Outputs(policy.completion_states(packed).to(dtype), weight[:vocabulary].to(dtype), bias)
 
 
 def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:

@@ -115,11 +115,11 @@ def train_dpo(
     """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     session = Session(recipe, recipe.run, restart)
-    policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+    policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
     train, held_out = (encode(policy, part) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, train, held_out)
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session.attach(policy, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> DpoStep:

@@ -13,9 +13,8 @@ from groupwise.algorithms.statistics import Estimate, mean_share
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig
 from groupwise.randomness import permutation
 from groupwise.tasks.preferences import Message, Pair, PairsData
 from groupwise.trainers.base import Recipe
@@ -209,7 +208,7 @@ def train_on_pairs(
 
 def _record(session: Session, report: StepReport) -> None:
     session.facts["tokens"] = session.facts.get("tokens", 0) + report.num_tokens
-    fingerprint = weight_fingerprint(session.policy.model)
+    fingerprint = session.policy.fingerprint()
     facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
     session.record(facts, report._asdict())
 

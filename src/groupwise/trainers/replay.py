@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
-from groupwise.models.checkpoint import load_trainer_state, weight_fingerprint
+from groupwise.models.checkpoint import load_trainer_state
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -60,7 +60,7 @@ def replay(
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
-    policy = load_policy(recipe.model.model_copy(update={"path": path}))
+    policy = load_policy(recipe.model.at(path))
     problems = _Problems(run, recipe)
     _repeat_steps(run, recipe, policy, problems, start, step, on_step)
     chosen = next(found for found in problems.rounds(step) if problem_id in [problem.id for problem in found])
@@ -114,7 +114,8 @@ def _repeat_steps(
     trainer = trainer_of(recipe)
     assert isinstance(trainer, RlTrainer), trainer  # its recipe is one
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
-    with make_verifier(make_task(recipe.task).verifier, recipe.verifier) as verifier:
+    with make_verifier(recipe.verifier) as verifier:
+        verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
         learner = trainer.learner(recipe, policy, verifier)
         if start is not None:
             critic = learner.critic_loss and learner.critic_loss.critic
@@ -126,7 +127,7 @@ def _repeat_steps(
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             first, *refills = problems.rounds(step)
             learner.step(step, first, [problem for found in refills for problem in found])
-            if weight_fingerprint(policy.model) != weights[step]:
+            if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "
                     "thread count or library rounds differently (environment.json says what the run stood on)"

@@ -64,9 +64,9 @@ def train_reward_model(
     pairs = load_pairs(recipe.data)
     session = Session(recipe, recipe.run, restart)
     path = session.model_path(recipe.model.path)
-    model = start_reward_model(recipe.model.model_copy(update={"path": path}))
+    model = start_reward_model(recipe.model.at(path))
     train, held_out = (encode(model, part) for part in pairs)
-    optimizer = Optimizer(model.model, recipe.optimizer, recipe.run.num_steps)
+    optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session.attach(model, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> RewardModelStep:

@@ -3,24 +3,24 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.audit.quick import quick_audit
-from groupwise.config import Section
+from groupwise.config import FOLDER, Section
 from groupwise.errors import ConfigError, InvariantError
-from groupwise.models.checkpoint import weight_fingerprint
-from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy, load_policy
 from groupwise.models.reward_model import RewardModel
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.evaluate import Evaluation, evaluate
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
-from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.trainers.curriculum import PassRates, problem_order
@@ -40,7 +40,7 @@ from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import Session
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
-from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.parts import PartName, check_lengths
 from groupwise.verifiers.style.phrases import BehaviourConfig
 
@@ -70,9 +70,10 @@ class EvaluationConfig(Section):
     """Test problems; the test split is opened once, after training, for the start and the best checkpoint. 0: never."""
     test_samples: int = Field(4, ge=1)
     """Completions per test problem."""
-    second_verifier: str | None = None
+    second_verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
-    beside `number`: where it rejects what training pays, training has found a hole in its verifier."""
+    beside `number`: where it rejects what training pays, training has found a hole in its verifier. What its section
+    leaves out it has from the `verifier` section."""
     second_sample: int = Field(100, ge=1)
     """Completions with a correct answer that it judges, drawn at random."""
     alarm: float = Field(ALARM, ge=0, lt=1)
@@ -86,8 +87,8 @@ class RlRecipe(Recipe):
     """The model to start from; also the KL reference."""
     task: TaskOptions
     """Where problems come from."""
-    verifier: VerifierConfig = VerifierConfig()
-    """How completions are judged."""
+    verifier: Annotated[VerifierConfig, VERIFIERS]
+    """How completions are judged; where it names no kind, by the task's own verifier."""
     reward_models: dict[PartName, RewardModelPartConfig] = Field(default_factory=dict)
     """Reward models whose scores are more parts of the reward, by a name of your own."""
     sampling: SamplingConfig = SamplingConfig()
@@ -105,6 +106,18 @@ class RlRecipe(Recipe):
     token_budget: int = Field(0, ge=0)
     """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
     at equal cost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judged(cls, values: Any, info: ValidationInfo) -> Any:
+        """Every recipe says in full who judges, and who judges again."""
+        folder = (info.context or {}).get(FOLDER)
+        tables = with_verifier(values, folder)
+        judge, evaluation = (tables.get(name) for name in ("verifier", "evaluation"))
+        if isinstance(judge, Mapping) and isinstance(evaluation, Mapping) and "second_verifier" in evaluation:
+            second = second_section(evaluation["second_verifier"], judge, folder)
+            return {**tables, "evaluation": {**evaluation, "second_verifier": second}}
+        return tables
 
     @field_validator("sampling")
     @classmethod
@@ -194,12 +207,13 @@ def train_rl(
     """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
     with (
-        make_verifier(task.verifier, recipe.verifier) as verifier,
+        make_verifier(recipe.verifier) as verifier,
         open_second(recipe.evaluation.second_verifier, task, recipe.verifier) as second,
     ):
-        task.validate(verifier.verify)
-        quick_audit(task, verifier)
         problems = split_problems(task, "train", None)
+        verifier.check([*problems, *split_problems(task, "dev", None)], task.template)
+        task.validate(verifier.verify, must_accept=verifier.accepts_references)
+        quick_audit(task, verifier)
         check_problems(recipe.reward_models, problems)
         if recipe.batch.prompts_per_step > len(problems):
             raise ConfigError(
@@ -207,7 +221,7 @@ def train_rl(
                 f"{len(problems)} training problems"
             )
         session = Session(recipe, recipe.run, restart)
-        policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+        policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
         learner = make_learner(recipe, policy, verifier)
         session.attach(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
         learner.publish()
@@ -278,7 +292,7 @@ class _Run:
             "surrogate": result.update.surrogate,
             "grad_norm": result.update.grad_norm,
             "updates": self.session.optimizer.updates_done,
-            "weights": weight_fingerprint(self.actors.policy.model),
+            "weights": self.actors.policy.fingerprint(),
         }
         self.session.record(facts, {"kind": "step", **report._asdict()})
         self.pass_rates.learn([group.scored for group in result.groups])
@@ -321,7 +335,7 @@ class _Run:
         if self.second is None or config.second_verifier is None:
             return None
         return look_again(
-            evaluation.scored, config.second_verifier, self.second, size=config.second_sample, alarm=config.alarm,
+            evaluation.scored, config.second_verifier.kind, self.second, size=config.second_sample, alarm=config.alarm,
             max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
         )  # fmt: skip
 
@@ -331,7 +345,7 @@ class _Run:
         self.test_is_open = True
         paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
         for name, path in paths.items():
-            policy = load_policy(self.recipe.model.model_copy(update={"path": path}))
+            policy = load_policy(self.recipe.model.at(path))
             actors = Actors.of(policy, self.actors.template, self.actors.verifier, self.recipe.engine)
             evaluation = self._evaluate(Purpose.TEST, actors, (config.test_problems, config.test_samples), name)
             self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})

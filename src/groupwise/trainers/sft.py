@@ -15,9 +15,10 @@ from pydantic import Field
 from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
-from groupwise.models.checkpoint import weight_fingerprint
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import ModelConfig, NewModel, Policy, load_policy, new_policy
+from groupwise.models.policy import Policy, load_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.randomness import permutation
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
@@ -108,7 +109,7 @@ def train_sft(
     texts = _texts(recipe)
     session = Session(recipe, recipe.run, restart)
     policy = _start_policy(recipe, session)
-    optimizer = Optimizer(policy.model, recipe.optimizer, recipe.run.num_steps)
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session.attach(policy, optimizer)
     for step in session.steps():
         began = time.perf_counter()
@@ -118,7 +119,7 @@ def train_sft(
         grad_norm = optimizer.update(step)
         report = SftStep(step, loss, grad_norm, lr, num_tokens, time.perf_counter() - began)
         session.facts["tokens"] = session.facts.get("tokens", 0) + num_tokens
-        fingerprint = weight_fingerprint(policy.model)
+        fingerprint = policy.fingerprint()
         session.record({"step": step, "loss": loss, "grad_norm": grad_norm, "weights": fingerprint}, report._asdict())
         on_step(report)
     session.finish()
@@ -128,7 +129,7 @@ def train_sft(
 def _start_policy(recipe: SftRecipe, session: Session) -> Policy:
     if recipe.new_model and not session.resumed_at:
         return new_policy(recipe.new_model, character_tokenizer(alphabet()), recipe.model)
-    return load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
+    return load_policy(recipe.model.at(session.model_path(recipe.model.path)))
 
 
 def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:

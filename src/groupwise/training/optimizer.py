@@ -1,6 +1,7 @@
 """AdamW with warm-up, decay and gradient clipping."""
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import torch
@@ -38,10 +39,10 @@ class Optimizer:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        weights: Iterable[tuple[str, Tensor]],
         config: OptimizerConfig,
         num_steps: int,
-        critic: torch.nn.Module | None = None,
+        critic: Iterable[tuple[str, Tensor]] = (),
         critic_lr: float = 0.0,
     ) -> None:
         self.config = config
@@ -49,11 +50,11 @@ class Optimizer:
         """Steps in the whole run; the schedule ends there."""
         self.updates_done = 0
         """Updates so far: the policy's version."""
-        parts = [(model, config.lr)] + ([(critic, critic_lr)] if critic else [])
-        self._parts = [[p for p in module.parameters() if p.requires_grad] for module, _ in parts]
+        of_policy, of_critic = ([weight for _, weight in named] for named in (weights, critic))
+        self._parts = [of_policy, of_critic] if of_critic else [of_policy]
         """Policy, then the critic if there is one; each is clipped by its own norm."""
         groups = []
-        for parameters, (_, lr) in zip(self._parts, parts, strict=True):
+        for parameters, lr in zip(self._parts, (config.lr, critic_lr), strict=False):
             matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
             vectors = [parameter for parameter in parameters if parameter.ndim < 2]
             groups.append({"params": matrices, "weight_decay": config.weight_decay, "lr": lr, "peak": lr})

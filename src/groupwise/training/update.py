@@ -274,8 +274,7 @@ class _Update:
 
     def backward(self, micro: MicroBatch) -> None:
         """Forward, loss and backward of one micro-batch."""
-        states = self.policy.completion_states(micro.packed)
-        logprobs, entropy = self.policy.logprobs_of(states, micro.packed.targets, self.temperature)
+        logprobs, entropy, states = self.policy.token_logprobs(micro.packed, self.temperature)
         old_logprobs = self._old(logprobs.detach(), micro)
         importance = self._importance(old_logprobs, micro)
         tokens = Tokens(

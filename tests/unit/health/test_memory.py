@@ -7,13 +7,14 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ModelError
 from groupwise.health.memory import plan
-from groupwise.models.policy import ModelConfig, load_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import load_policy
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
 
 
 def recipe(kind: type[Any], *overrides: str) -> Any:
-    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
     return parse(kind, values, overrides)
 
 

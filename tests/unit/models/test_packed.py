@@ -81,7 +81,7 @@ def test_logits_equal_separate_padded_sequences(
     policy, sequences = tiny_policy(device=device), ragged()
     batch = pack(sequences, device)
     hidden = policy.hidden(batch.input_ids, batch.position_ids, batch.layout)[batch.head_positions]
-    ours = torch.nn.functional.linear(hidden, *policy.head)
+    ours = policy.next_logits(hidden)
     _, logits = eager_logits(policy, [[*prompt, *completion] for prompt, completion in pairs(sequences)])
     theirs = [row[len(p) - 1 : len(p) - 1 + len(c)] for row, (p, c) in zip(logits, pairs(sequences), strict=True)]
     torch.testing.assert_close(ours.double(), torch.cat(theirs), atol=TOLERANCE, rtol=TOLERANCE)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from groupwise.models import policy as module
-from groupwise.models.policy import Policy, bfloat16_cost
+from groupwise.models import loading as module
+from groupwise.models.loading import bfloat16_cost
+from groupwise.models.policy import Policy
 
 
 def test_a_processor_that_is_slow_at_bfloat16_is_named(

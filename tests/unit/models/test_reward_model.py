@@ -12,8 +12,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from groupwise.errors import ModelError
 from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.policy import Policy, load_policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
 
 END = 1

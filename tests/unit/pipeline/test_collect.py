@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ModelError
-from groupwise.models.policy import ModelConfig, NewModel, Policy, load_policy, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.policy import Policy, load_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.pipeline.collect import collect_rows
 from groupwise.randomness import Draws, Purpose

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from groupwise.errors import VerifierError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, NewModel, new_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.pipeline.directory import write_rows
@@ -16,7 +17,7 @@ from groupwise.pipeline.general import GeneralData, ModelJudge, general_rows
 from groupwise.tasks.hidden_rule import answer_of
 
 module = importlib.import_module("groupwise.pipeline.general")
-TASK = {"name": "general", "num_problems": 40, "num_eval_problems": 4}
+TASK = {"kind": "general", "num_problems": 40, "num_eval_problems": 4}
 
 
 def quiet(what: str, done: int, total: int) -> None:

@@ -52,7 +52,7 @@ def test_files_in_lists_and_of_benchmarks_count(fake: Any) -> None:
     more = fake.folder / "more.jsonl"
     more.write_text("one")
     fake.values["stages"]["first"] = {"include": [str(more)]}
-    fake.values["stages"]["other"] = {"task": {"name": "jsonl", "preset": "gsm8k", "data_dir": str(data)}}
+    fake.values["stages"]["other"] = {"task": {"kind": "jsonl", "preset": "gsm8k", "data_dir": str(data)}}
     fake.run()
     more.write_text("two")
     assert fake.actions() == {"first": "run", "second": "run", "other": "skip", "third": "run"}
@@ -157,7 +157,7 @@ def test_an_interrupted_stage_goes_on_unless_something_changed(fake: Any) -> Non
     [
         ("measure", {"num_samples": 3}),
         ("sampling", {"temperature": 0.5}),
-        ("tasks", {"sums": {"name": "countdown"}}),
+        ("tasks", {"sums": {"kind": "countdown"}}),
     ],
 )
 def test_another_way_to_measure_measures_only(fake: Any, measured: list[str], section: str, value: Any) -> None:

@@ -146,7 +146,7 @@ def test_recorded_steps_sample_what_plain_ones_do(
     found, expected = recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG)
     assert_same(found, expected, atol=2e-5)
     assert len({len(s.token_ids) for group in expected for s in group}) > 2  # rows left at different times
-    shapes = cuda_graphs._DECODERS[policy.model].steps
+    shapes = cuda_graphs._DECODERS[policy.identity].steps
     assert len({shape.rows for shape in shapes}) > 1
     assert len({shape.suffix for shape in shapes}) > 3
     assert recorder.count == len(shapes)
@@ -212,7 +212,7 @@ def test_in_bfloat16_no_weight_is_converted_in_a_recorded_step(
 ) -> None:
     policy = tiny_policy("qwen2", compute_dtype="bfloat16")
     _both(policy, Shape(6, 3, 3, 7, 6), atol=0.05)
-    decoder = cuda_graphs._DECODERS[policy.model]
+    decoder = cuda_graphs._DECODERS[policy.identity]
     names = {name for name, weight in policy.model.base_model.named_parameters() if "_proj" in name}
     assert set(decoder.copies) == names
     assert all(weight.dtype == torch.bfloat16 for weight in decoder.copies.values())
@@ -236,19 +236,19 @@ def test_the_cache_grows_once_and_serves_smaller_calls(tiny_policy: Callable[...
     policy = stopping(tiny_policy())
     small, large = requests(((3, 2),)), requests(((20, 3), (2, 9)))
     recorded(policy, small, CONFIG)
-    first = cuda_graphs._DECODERS[policy.model].cache
+    first = cuda_graphs._DECODERS[policy.identity].cache
     assert_same(recorded(policy, large, CONFIG), generate(policy, large, CONFIG), atol=2e-5)
-    grown = cuda_graphs._DECODERS[policy.model].cache
+    grown = cuda_graphs._DECODERS[policy.identity].cache
     assert grown is not first
     assert_same(recorded(policy, small, CONFIG), generate(policy, small, CONFIG), atol=2e-5)
-    assert cuda_graphs._DECODERS[policy.model].cache is grown
+    assert cuda_graphs._DECODERS[policy.identity].cache is grown
 
 
 def test_two_models_have_their_own(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
     first, second = stopping(tiny_policy()), stopping(tiny_policy(seed=1))
     for policy in (first, second, first):
         assert_same(recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG), atol=2e-5)
-    assert cuda_graphs._DECODERS[first.model] is not cuda_graphs._DECODERS[second.model]
+    assert cuda_graphs._DECODERS[first.identity] is not cuda_graphs._DECODERS[second.identity]
 
 
 def test_the_graph_longest_unused_goes_first(
@@ -257,7 +257,7 @@ def test_the_graph_longest_unused_goes_first(
     monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
     policy = stopping(tiny_policy())
     assert_same(recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG), atol=2e-5)
-    assert len(cuda_graphs._DECODERS[policy.model].steps) == 2
+    assert len(cuda_graphs._DECODERS[policy.identity].steps) == 2
     assert recorder.count > 5
 
 
@@ -283,7 +283,7 @@ def test_after_an_error_a_decoder_is_not_used_again(tiny_policy: Callable[..., P
 
     with pytest.raises(KeyError):
         recorded(policy, requests(), CONFIG, on_finished=fail)
-    assert policy.model not in cuda_graphs._DECODERS
+    assert policy.identity not in cuda_graphs._DECODERS
 
 
 def test_a_decoder_goes_with_its_model(tiny_policy: Callable[..., Policy], recorder: Recorder) -> None:
@@ -296,7 +296,7 @@ def test_a_decoder_goes_with_its_model(tiny_policy: Callable[..., Policy], recor
     with torch.inference_mode(), graph_decoder(policy, Shape(6, 3, 3, 7, 6)) as decoder:
         decoder.record = forget
         hidden_states(policy, decoder)
-    alive = weakref.ref(policy.model)
+    alive = weakref.ref(policy.identity)
     del policy
     gc.collect()
     assert alive() is None
@@ -308,7 +308,7 @@ def test_without_cuda_nothing_is_recorded(tiny_policy: Callable[..., Policy], re
     assert CONFIG.cuda_graphs
     generate(policy, requests(), CONFIG)
     assert recorder.count == 0
-    assert policy.model not in cuda_graphs._DECODERS
+    assert policy.identity not in cuda_graphs._DECODERS
 
 
 @pytest.fixture
@@ -335,7 +335,7 @@ def test_graphs_sample_what_plain_steps_do(
     for _ in range(2):  # recorded, then replayed alone
         found = generate(policy, requests(), config)
         assert_same(found, generate(policy, requests(), plain(config)), atol=1e-4)
-    assert cuda_graphs._DECODERS[policy.model].steps
+    assert cuda_graphs._DECODERS[policy.identity].steps
 
 
 @pytest.mark.gpu
@@ -345,10 +345,10 @@ def test_graphs_use_the_weights_of_the_last_update(tiny_policy: Callable[..., Po
     policy = tiny_policy("qwen2", device="cuda", compute_dtype=dtype)
     largest = Shape(6, 3, 3, 7, 6)
     before = _both(policy, largest, atol)
-    steps = dict(cuda_graphs._DECODERS[policy.model].steps)
+    steps = dict(cuda_graphs._DECODERS[policy.identity].steps)
     update(policy)
     after = _both(policy, largest, atol)
-    assert cuda_graphs._DECODERS[policy.model].steps == steps  # nothing was recorded anew
+    assert cuda_graphs._DECODERS[policy.identity].steps == steps  # nothing was recorded anew
     assert (after - before).abs().max() > 5 * atol
 
 

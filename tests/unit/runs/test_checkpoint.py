@@ -13,15 +13,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.errors import CheckpointError, ModelError
+from groupwise.models.backbone import fingerprint
 from groupwise.models.checkpoint import (
     OPTIMIZER_STATE,
     TrainerState,
     load_trainer_state,
     save_checkpoint,
-    weight_fingerprint,
 )
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import ModelConfig, Policy, load_policy
+from groupwise.models.policy import Policy, load_policy
 from groupwise.runs.atomic import check_directory
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 
@@ -62,7 +63,7 @@ def test_a_checkpoint_loads_as_the_same_policy(tiny_policy: Callable[..., Policy
     policy = tiny_policy()
     save_checkpoint(tmp_path / "model", policy)
     again = load(tmp_path / "model")
-    assert weight_fingerprint(again.model) == weight_fingerprint(policy.model)
+    assert again.fingerprint() == policy.fingerprint()
     assert again.stop_ids == policy.stop_ids
     assert again.context_length == policy.context_length
     assert torch.equal(again.token_logprobs(pack(SEQUENCES)).logprobs, policy.token_logprobs(pack(SEQUENCES)).logprobs)
@@ -71,17 +72,17 @@ def test_a_checkpoint_loads_as_the_same_policy(tiny_policy: Callable[..., Policy
 def test_training_goes_on_exactly_from_a_checkpoint(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
     config = OptimizerConfig(lr=1e-2, warmup_steps=3, schedule="cosine", weight_decay=0.1)
     policy = tiny_policy("qwen2", tie_word_embeddings=False)
-    optimizer = Optimizer(policy.model, config, 6)
+    optimizer = Optimizer(policy.trainable(), config, 6)
     train(policy, optimizer, range(3))
     save_checkpoint(tmp_path / "step", policy, TrainerState({"step": 3, "best": None}, optimizer.state()))
     train(policy, optimizer, range(3, 6))
     state = load_trainer_state(tmp_path / "step")
     assert state.facts == {"step": 3, "best": None}
     resumed = load(tmp_path / "step")
-    resumed_optimizer = Optimizer(resumed.model, config, 6)
+    resumed_optimizer = Optimizer(resumed.trainable(), config, 6)
     resumed_optimizer.load_state(state.tensors, 3)
     train(resumed, resumed_optimizer, range(3, 6))
-    assert weight_fingerprint(resumed.model) == weight_fingerprint(policy.model)
+    assert resumed.fingerprint() == policy.fingerprint()
     assert resumed_optimizer.updates_done == optimizer.updates_done == 6
 
 
@@ -89,7 +90,7 @@ def test_a_checkpoint_before_the_first_update_can_be_resumed(
     tiny_policy: Callable[..., Policy], tmp_path: Path
 ) -> None:
     policy = tiny_policy()
-    optimizer = Optimizer(policy.model, OptimizerConfig(), 6)
+    optimizer = Optimizer(policy.trainable(), OptimizerConfig(), 6)
     save_checkpoint(tmp_path / "step", policy, TrainerState({}, optimizer.state()))
     assert load_trainer_state(tmp_path / "step").tensors == {}
 
@@ -117,24 +118,24 @@ def test_the_fingerprint_changes_with_one_weight(
     tiny_policy: Callable[..., Policy], change: Callable[[Any], Any]
 ) -> None:
     model = tiny_policy().model
-    before = weight_fingerprint(model)
-    assert weight_fingerprint(tiny_policy().model) == before
+    before = fingerprint(model.named_parameters())
+    assert tiny_policy().fingerprint() == before
     for parameter in model.parameters():
         one = parameter.data.flatten()[:1]
         saved = one.clone()
         change(one)
-        assert weight_fingerprint(model) != before
+        assert fingerprint(model.named_parameters()) != before
         one.copy_(saved)
-    assert weight_fingerprint(model) == before
+    assert fingerprint(model.named_parameters()) == before
 
 
 def test_the_fingerprint_sees_changes_that_cancel_in_a_sum(tiny_policy: Callable[..., Policy]) -> None:
     model = tiny_policy().model
-    before = weight_fingerprint(model)
+    before = fingerprint(model.named_parameters())
     bits = next(model.parameters()).data.view(torch.int32).flatten()
     bits[40] += 1
     bits[50] -= 1
-    assert weight_fingerprint(model) != before
+    assert fingerprint(model.named_parameters()) != before
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from torch import Tensor
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison, divergence_of
 from groupwise.config import dump_toml, parse
 from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import ModelConfig, Policy, make_policy
+from groupwise.models.policy import Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
@@ -36,7 +37,7 @@ SEQUENCES = [
 ]
 NUM_TOKENS = 17
 BUDGETS = pytest.mark.parametrize("budget", [1, 12, 100_000])
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 12, "num_eval_problems": 2}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 12, "num_eval_problems": 2}
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """From pairs to gradients: encoding, order, both trainers' gradients against loops over separate eager sequences."""
 
 import copy
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from groupwise.algorithms.preferences import PREFERENCE_LOSSES, PairLogprobs, ca
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.policy import ModelConfig, Policy, make_policy
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy, make_policy
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.tasks.preferences import Pair
@@ -158,7 +158,7 @@ def test_a_reward_model_step_reports_what_was_before_it_and_learns(
     reward_model: RewardModel, pairs: list[EncodedPair]
 ) -> None:
     _, scores = eager_scores(reward_model, pairs)
-    optimizer = Optimizer(reward_model.model, OptimizerConfig(lr=1e-3), 20)
+    optimizer = Optimizer(reward_model.trainable(), OptimizerConfig(lr=1e-3), 20)
     config = RewardModelConfig()
     first = reward_model_step(0, pairs, reward_model, optimizer, config)
     assert first.accuracy == sum(c > r for c, r in scores.tolist()) / len(pairs)
@@ -172,12 +172,12 @@ def test_a_reward_model_step_reports_what_was_before_it_and_learns(
 
 def test_centring_pulls_the_mean_score_to_zero(reward_model: RewardModel, pairs: list[EncodedPair]) -> None:
     with torch.no_grad():
-        states = reward_model._end_states([pair.sequences for pair in pairs])
+        states = reward_model.end_states([pair.sequences for pair in pairs])
         reward_model.head.weight += 3 * states.mean(0) / states.mean(0).square().sum()  # a mean score of about 3
     means = {}
     for weight in (0.0, 1.0):
-        learner = dataclasses.replace(reward_model, model=copy.deepcopy(reward_model.model))
-        optimizer = Optimizer(learner.model, OptimizerConfig(lr=1e-3), 40)
+        learner = reward_model.copy()
+        optimizer = Optimizer(learner.trainable(), OptimizerConfig(lr=1e-3), 40)
         for step in range(40):
             last = reward_model_step(step, pairs, learner, optimizer, RewardModelConfig(centring=weight))
         means[weight] = abs(last.mean_score)
@@ -252,7 +252,7 @@ def test_a_dpo_step_reports_rewards_and_both_logprobs(
     _, sums = eager_sums(policy, pairs, eager_logprobs)
     _, ref = eager_sums(tiny_policy(seed=3), pairs, eager_logprobs)
     ratios = (sums - ref).detach()
-    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), 20)
+    optimizer = Optimizer(policy.trainable(), OptimizerConfig(lr=1e-3), 20)
     first = dpo_step(0, known, policy, optimizer, DpoConfig(beta=0.2))
     assert first.margin == pytest.approx(0.2 * (ratios[:, 0] - ratios[:, 1]).mean().item(), rel=1e-4)
     assert first.accuracy == sum(c > r for c, r in ratios.tolist()) / len(pairs)

@@ -1,6 +1,5 @@
 """Every loss through model, packing and two updates: the gradient is that of loops over separate eager sequences."""
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
@@ -35,15 +35,15 @@ class Recorder:
     def __init__(self, policy: Policy, change: float, critic: Critic | None = None) -> None:
         self.policy, self.change, self.critic = policy, change, critic
         self.gradients: list[dict[str, Tensor]] = []
-        self.models: list[Any] = []
+        self.policies: list[Policy] = []
 
     def update(self, step: int) -> float:
-        self.models.append(copy.deepcopy(self.policy.model))
+        self.policies.append(self.policy.copy())
         named = dict(self.policy.model.named_parameters())
         self.gradients.append(
             {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in named.items()}
         )
-        generator = torch.Generator().manual_seed(len(self.models))
+        generator = torch.Generator().manual_seed(len(self.policies))
         with torch.no_grad():
             for parameter in named.values():
                 parameter += self.change * torch.randn(parameter.shape, generator=generator)
@@ -64,7 +64,7 @@ def groups_of(policy: Policy, rewards: Sequence[Sequence[float]] = REWARDS) -> l
         actors = Actors.of(policy, Template(), Unjudged())
         group = sample_and_score(actors, [problem], len(earned), sampling, Draws(0, Purpose.TRAIN))[0].group
         verdicts = tuple(Verdict(Outcome.WRONG, {"r": r}, "") for r in earned)
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
+        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
         arrays = [
             None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
         ]
@@ -76,6 +76,7 @@ def run(
     policy: Policy,
     groups: Sequence[AdvantagedGroup],
     change: float = 0.05,
+    /,
     critic: CriticLoss | None = None,
     **config: Any,
 ) -> tuple[UpdateMetrics, Recorder]:
@@ -120,14 +121,13 @@ def test_two_updates_have_the_gradients_of_the_papers_loops(
 ) -> None:
     groups = groups_of(policy)
     epochs = 1 if name == "reinforce" else 2
-    _, recorder = run(
-        policy, groups, policy_loss=name, clip_low=LOW, clip_high=HIGH, epochs=epochs, tokens_per_micro_batch=budget
-    )
+    dials = {"clip_low": LOW, "clip_high": HIGH} if name in ("sequence_ratio", "clipped_weight") else {}
+    _, recorder = run(policy, groups, policy={"kind": name, **dials}, epochs=epochs, tokens_per_micro_batch=budget)
     assert len(recorder.gradients) == epochs
     rows = rows_of(groups)
-    for number, (weights, found) in enumerate(zip(recorder.models, recorder.gradients, strict=True)):
+    for number, (trained, found) in enumerate(zip(recorder.policies, recorder.gradients, strict=True)):
         pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
-        model, logprobs, _ = eager_logprobs(dataclasses.replace(policy, model=weights), pairs)
+        model, logprobs, _ = eager_logprobs(trained, pairs)
         pieces = logprobs.split([completion.num_tokens for _, completion, _ in rows])
         total = torch.zeros((), dtype=torch.float64)
         for (_, completion, advantage), piece in zip(rows, pieces, strict=True):
@@ -232,11 +232,13 @@ def test_correction_weights_every_token_with_trainer_over_sampler(
 ) -> None:
     groups = foreign(groups_of(policy))
     correction = {"bound": bound, "level": level, "cap": 1.2}
-    metrics, recorder = run(policy, groups, correction=correction, epochs=2, clip_low=LOW, clip_high=HIGH)
+    metrics, recorder = run(
+        policy, groups, correction=correction, epochs=2, policy={"clip_low": LOW, "clip_high": HIGH}
+    )
     rows = rows_of(groups)
     pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
-    _, before, _ = eager_logprobs(dataclasses.replace(policy, model=recorder.models[0]), pairs)
-    model, after, _ = eager_logprobs(dataclasses.replace(policy, model=recorder.models[1]), pairs)
+    _, before, _ = eager_logprobs(recorder.policies[0], pairs)
+    model, after, _ = eager_logprobs(recorder.policies[1], pairs)
     total, at, bounded, weights_seen = torch.zeros((), dtype=torch.float64), 0, 0, []
     for _, completion, advantage in rows:
         places = range(at, at + completion.num_tokens)
@@ -280,7 +282,8 @@ def test_the_critic_is_trained_on_its_returns(
         )
         for group in groups
     ]
-    critic = Critic(policy, None if shared else tiny_policy(seed=5))
+    backbone = policy if shared else tiny_policy(seed=5)
+    critic = Critic(policy, None if shared else backbone)
     with torch.no_grad():
         critic.head.weight.copy_(torch.randn(critic.head.weight.shape, generator=torch.Generator().manual_seed(0)))
     with_critic, recorder = run(policy, viewed, 0.0, CriticLoss(critic, 0.7, 0.2))
@@ -288,8 +291,6 @@ def test_the_critic_is_trained_on_its_returns(
     alone = run(policy, viewed, 0.0)[1].gradients[0]
     batches = make_micro_batches(viewed, LossConfig(), MAX_TOKENS, policy.device)
     total = torch.zeros(())
-    backbone = policy if shared else critic._backbone
-    assert backbone is not None
     backbone.model.zero_grad(set_to_none=True)
     critic.head.zero_grad(set_to_none=True)
     count = sum(batch.packed.targets.numel() for batch in batches)

@@ -28,7 +28,7 @@ def set_gradient(model: torch.nn.Module, seed: int, scale: float = 1.0) -> None:
 def test_three_steps_by_hand() -> None:
     model = small_model()
     config = OptimizerConfig(lr=0.1, betas=(0.8, 0.9), eps=1e-8, weight_decay=0.5, max_grad_norm=0)
-    optimizer = Optimizer(model, config, num_steps=10)
+    optimizer = Optimizer(model.named_parameters(), config, num_steps=10)
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
     mean = {name: torch.zeros_like(p) for name, p in expected.items()}
     square = {name: torch.zeros_like(p) for name, p in expected.items()}
@@ -95,7 +95,9 @@ def test_a_warm_up_longer_than_the_run_is_no_division_by_zero() -> None:
 
 def test_the_rate_of_a_step_is_used_in_that_step() -> None:
     model = small_model()
-    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, warmup_steps=4, eps=1e-12, max_grad_norm=0), num_steps=10)
+    optimizer = Optimizer(
+        model.named_parameters(), OptimizerConfig(lr=0.1, warmup_steps=4, eps=1e-12, max_grad_norm=0), num_steps=10
+    )
     assert [optimizer.lr(step) for step in range(5)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
     before = model.weight.detach().clone()
     set_gradient(model, 0)
@@ -106,7 +108,9 @@ def test_the_rate_of_a_step_is_used_in_that_step() -> None:
 
 def test_the_norm_is_reported_before_clipping_and_cut_to_the_limit() -> None:
     model = small_model()
-    optimizer = Optimizer(model, OptimizerConfig(lr=1.0, betas=(0.0, 0.0), eps=1e6, max_grad_norm=0.5), num_steps=1)
+    optimizer = Optimizer(
+        model.named_parameters(), OptimizerConfig(lr=1.0, betas=(0.0, 0.0), eps=1e6, max_grad_norm=0.5), num_steps=1
+    )
     set_gradient(model, 0, scale=10)
     gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
     before = torch.cat([p.detach().flatten().clone() for p in model.parameters()]).double()
@@ -121,7 +125,9 @@ def test_the_norm_is_reported_before_clipping_and_cut_to_the_limit() -> None:
 @pytest.mark.parametrize("limit", [0, 1e6])
 def test_a_gradient_below_the_limit_is_left_alone(limit: float) -> None:
     model = small_model()
-    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, betas=(0.0, 0.0), max_grad_norm=limit), num_steps=1)
+    optimizer = Optimizer(
+        model.named_parameters(), OptimizerConfig(lr=0.1, betas=(0.0, 0.0), max_grad_norm=limit), num_steps=1
+    )
     set_gradient(model, 0)
     gradient = torch.cat([p.grad.flatten().clone() for p in model.parameters()])
     optimizer.update(0)
@@ -133,7 +139,7 @@ def test_a_gradient_below_the_limit_is_left_alone(limit: float) -> None:
 @pytest.mark.parametrize("limit", [0.0, 1.0])
 def test_a_gradient_that_is_not_finite_changes_nothing(value: float, limit: float) -> None:
     model = small_model()
-    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, max_grad_norm=limit), num_steps=2)
+    optimizer = Optimizer(model.named_parameters(), OptimizerConfig(lr=0.1, max_grad_norm=limit), num_steps=2)
     set_gradient(model, 0)
     optimizer.update(0)
     weights = [p.detach().clone() for p in model.parameters()]
@@ -151,7 +157,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value: float, limit: floa
 def test_frozen_parameters_are_left_out() -> None:
     model = small_model()
     model.bias.requires_grad_(False)
-    optimizer = Optimizer(model, OptimizerConfig(lr=0.1, weight_decay=0.1), num_steps=1)
+    optimizer = Optimizer(model.named_parameters(), OptimizerConfig(lr=0.1, weight_decay=0.1), num_steps=1)
     before = model.bias.clone()
     model.weight.grad = torch.ones(2, 3)
     optimizer.update(0)
@@ -161,14 +167,14 @@ def test_frozen_parameters_are_left_out() -> None:
 def test_saved_moments_go_on_exactly() -> None:
     config = OptimizerConfig(lr=0.1, schedule="cosine", warmup_steps=2, weight_decay=0.1)
     whole, first = small_model(), small_model()
-    optimizer, half = Optimizer(whole, config, 6), Optimizer(first, config, 6)
+    optimizer, half = Optimizer(whole.named_parameters(), config, 6), Optimizer(first.named_parameters(), config, 6)
     for step in range(3):
         for model, one in ((whole, optimizer), (first, half)):
             set_gradient(model, step)
             one.update(step)
     second = small_model()
     second.load_state_dict(first.state_dict())
-    resumed = Optimizer(second, config, 6)
+    resumed = Optimizer(second.named_parameters(), config, 6)
     resumed.load_state({name: tensor.clone() for name, tensor in half.state().items()}, half.updates_done)
     for step in range(3, 6):
         for model, one in ((whole, optimizer), (second, resumed)):
@@ -176,7 +182,7 @@ def test_saved_moments_go_on_exactly() -> None:
             one.update(step)
         assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), second.parameters(), strict=True))
     assert resumed.updates_done == 6
-    without = Optimizer(second, config, 6)
+    without = Optimizer(second.named_parameters(), config, 6)
     set_gradient(second, 9)
     set_gradient(whole, 9)
     without.update(1)
@@ -186,7 +192,7 @@ def test_saved_moments_go_on_exactly() -> None:
 
 def test_an_optimizer_that_has_not_stepped_has_no_moments() -> None:
     model = small_model()
-    optimizer = Optimizer(model, OptimizerConfig(), 1)
+    optimizer = Optimizer(model.named_parameters(), OptimizerConfig(), 1)
     assert optimizer.state() == {}
     optimizer.load_state({}, 0)
     set_gradient(model, 0)

@@ -1,6 +1,5 @@
 """The update's gradient is that of the paper's formula, however the batch is ordered, cut and packed."""
 
-import copy
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
@@ -36,13 +36,13 @@ class Recorder:
     def __init__(self, policy: Policy, change: float = 0.0) -> None:
         self.policy, self.change = policy, change
         self.gradients: list[dict[str, Tensor]] = []
-        self.models: list[Any] = []
+        self.policies: list[Policy] = []
 
     def update(self, step: int) -> float:
         model = self.policy.model
-        self.models.append(copy.deepcopy(model))
+        self.policies.append(self.policy.copy())
         self.gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
-        generator = torch.Generator().manual_seed(len(self.models))
+        generator = torch.Generator().manual_seed(len(self.policies))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += self.change * torch.randn(parameter.shape, generator=generator).to(parameter.device)
@@ -58,7 +58,7 @@ def policy(tiny_policy: Callable[..., Policy]) -> Policy:
 
 def frozen(policy: Policy) -> Policy:
     """A reference with the same weights."""
-    return dataclasses.replace(policy, model=copy.deepcopy(policy.model).requires_grad_(False))
+    return policy.reference()
 
 
 def make_groups(
@@ -73,7 +73,7 @@ def make_groups(
         verdicts = [
             Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned
         ]
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
+        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
         arrays = [
             None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
         ]
@@ -84,6 +84,7 @@ def make_groups(
 def run(
     policy: Policy,
     groups: Sequence[AdvantagedGroup],
+    /,
     *,
     change: float = 0.0,
     reference: Policy | None = None,
@@ -303,14 +304,13 @@ def test_later_updates_divide_by_the_samplers_logprobs(
     policy: Policy, eager_logprobs: Any, config: dict[str, int]
 ) -> None:
     groups = make_groups(policy, [*SIGNAL, (0.0, 1.0)])
-    metrics, recorder = run(policy, groups, change=0.05, clip_low=0.1, clip_high=0.3, **config)
+    metrics, recorder = run(policy, groups, change=0.05, policy={"clip_low": 0.1, "clip_high": 0.3}, **config)
     assert metrics.num_updates == len(recorder.gradients) == 2
     first, second = (groups[:2], groups[2:]) if "mini_batches" in config else (groups, groups)
-    before, between = (dataclasses.replace(policy, model=model) for model in recorder.models)
-    for model, part, on_policy, found in zip(
-        (before, between), (first, second), (True, False), recorder.gradients, strict=True
+    for trained, part, on_policy, found in zip(
+        recorder.policies, (first, second), (True, False), recorder.gradients, strict=True
     ):
-        _, expected = slow_gradient(model, part, eager_logprobs, on_policy=on_policy, clip=(0.1, 0.3))
+        _, expected = slow_gradient(trained, part, eager_logprobs, on_policy=on_policy, clip=(0.1, 0.3))
         assert_close(found, expected, 1e-5)
     assert metrics.clipped > 0.05
     assert metrics.ratio_max > 1.3
@@ -434,7 +434,7 @@ def test_a_filled_in_logprob_is_also_found_in_a_later_mini_batch(policy: Policy)
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_a_logprob_that_is_no_number_never_reaches_the_weights(policy: Policy, value: float) -> None:
     groups = with_logprobs(make_groups(policy), 2, fill(value))
-    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=1)
+    optimizer = Optimizer(policy.trainable(), OptimizerConfig(lr=1e-3), num_steps=1)
     with pytest.raises(InvariantError):
         update_policy(Updater(policy, optimizer, LossConfig(mini_batches=3), 1.0, MAX_TOKENS), groups, step=0)
     assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
@@ -447,7 +447,7 @@ def test_sampling_at_another_temperature_stops_the_run(policy: Policy) -> None:
 
 def test_completions_of_stale_weights_stop_the_run(policy: Policy) -> None:
     groups = make_groups(policy)
-    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=2)
+    optimizer = Optimizer(policy.trainable(), OptimizerConfig(lr=1e-3), num_steps=2)
     updater = Updater(policy, optimizer, LossConfig(), 1.0, MAX_TOKENS)
     update_policy(updater, groups, step=0)
     weights = [parameter.clone() for parameter in policy.model.parameters()]
@@ -505,7 +505,7 @@ def test_updates_raise_the_likelihood_of_what_was_rewarded(policy: Policy, eager
     lengths = [len(completion) for _, completion in pairs]
     advantages = torch.tensor([advantage for *_, advantage in judged(groups)]).repeat_interleave(torch.tensor(lengths))
     before = advantages.double() @ eager_logprobs(policy, pairs)[1]
-    optimizer = Optimizer(policy.model, OptimizerConfig(lr=1e-3), num_steps=1)
+    optimizer = Optimizer(policy.trainable(), OptimizerConfig(lr=1e-3), num_steps=1)
     metrics = update_policy(Updater(policy, optimizer, LossConfig(), 1.0, MAX_TOKENS), groups, step=0)
     assert optimizer.updates_done == metrics.num_updates == 1
     assert advantages.double() @ eager_logprobs(policy, pairs)[1] > before + 0.1

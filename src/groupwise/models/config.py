@@ -1,0 +1,38 @@
+"""Which model, and how it computes."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field
+
+from groupwise.artifacts import SHIPPED, ModelRef
+from groupwise.config import Section
+
+
+class ModelConfig(Section):
+    """Which model, and how it computes."""
+
+    path: ModelRef = SHIPPED
+    """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes a GPU when there is one."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32.
+    `bfloat16` is for GPUs and for processors with instructions for it; where it is slower, a warning says so."""
+    num_threads: int = Field(0, ge=0)
+    """CPU threads; 0 leaves the number to torch. Sums may round differently with another number."""
+
+    def at(self, path: str | Path) -> Self:
+        """The same for a model at another path."""
+        return self.model_copy(update={"path": str(path)})
+
+
+def shipped_path() -> Path:
+    """Directory of the base model inside the package."""
+    return Path(str(resources.files("groupwise") / "base_model"))
+
+
+def resolve(path: str) -> str:
+    """The directory or hub name that a model path means."""
+    return str(shipped_path()) if path == SHIPPED else path

@@ -1,0 +1,96 @@
+"""Reading a transformers model from a directory or a hub, and placing it where it computes."""
+
+import logging
+import timeit
+import warnings
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, PreTrainedModel
+
+from groupwise.errors import ModelError
+from groupwise.models import attention
+from groupwise.models.checks import refuse_unsupported
+from groupwise.models.config import ModelConfig, resolve
+
+SLOW = 1.5
+"""A processor that takes so many times as long for a product in bf16 as in fp32 has no instructions for it."""
+
+
+def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:
+    """Read a directory or hub name as this kind of model: the model, its tokenizer, the weights that are not there.
+
+    Raises:
+        ModelError: it is missing or cannot be read.
+    """
+    path = resolve(config.path)
+    try:
+        model, report = kind.from_pretrained(
+            path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except Exception as error:
+        raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error
+    return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
+
+
+def _why(path: str, error: Exception) -> str:
+    if not Path(path).exists():
+        return f"there is no such directory, and no hub answers for it ({type(error).__name__})"
+    if not (Path(path) / "config.json").exists():
+        return f"{path} has no config.json, so it is not a Hugging Face model directory"
+    return str(error).split("\n")[0]
+
+
+def damaged(path: str, lost: list[str]) -> ModelError:
+    """What is said of a model without all of its weights."""
+    return ModelError(f"the model {path!r} is damaged: weights {lost[:3]} are missing or of another shape")
+
+
+def place(model: PreTrainedModel, config: ModelConfig) -> None:
+    """Refuse what the packed forward cannot compute, and move the model to its device.
+
+    This is the one place that sets the number of CPU threads, which all models of a process share: the last one placed
+    with `num_threads` decides it.
+    """
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
+    device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and config.compute_dtype == "bfloat16":
+        _warn_if_slow(bfloat16_cost())
+    refuse_unsupported(model)
+    model.set_attn_implementation(attention.NAME)
+    model.to(device)  # type: ignore[arg-type]
+    model.eval()
+
+
+def _warn_if_slow(times: float) -> None:
+    if times > SLOW:
+        warnings.warn(
+            f"compute_dtype = bfloat16: on this processor a matrix product takes {times:.1f} times as long as in "
+            "float32; model.compute_dtype = float32 is faster here",
+            stacklevel=2,
+        )
+
+
+@cache
+def bfloat16_cost() -> float:
+    """How many times as long as in fp32 a matrix product takes in bf16 on this processor; the best of three of each."""
+    seconds = []
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = torch.ones(256, 256, dtype=dtype)
+        seconds.append(min(timeit.repeat(partial(torch.mm, matrix, matrix), repeat=3, number=1)))
+    return seconds[1] / seconds[0]
+
+
+def quiet_transformers() -> None:
+    """Keep transformers' progress bars and notices out of our display; errors still raise."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
