@@ -190,7 +190,10 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
         data = data.setdefault(name, {})
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override!r}: {name} is a value, not a section")
-    data[last] = _toml_value(text.strip())
+    value = _toml_value(text.strip())
+    if last == "kind" and data.get(last, value) != value:
+        data.clear()  # as in `merged`: settings of another kind are none of this one
+    data[last] = value
 
 
 def _toml_value(text: str) -> Any:
@@ -225,7 +228,7 @@ def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str], folde
         field = section.model_fields.get(above[-1])
         for kinds in field.metadata if field else ():
             if isinstance(kinds, _ChosenByKind) and (readers := kinds.kinds_with(key)):
-                kind = kinds.kind_of(_value_at(tables, above))
+                kind = kinds.kind_of(_value_at(tables, above)) or "the one in use"
                 reads = "reads" if len(readers) == 1 else "read"
                 return f"a setting without effect: {', '.join(readers)} {reads} it, {kind} does not"
     return ""

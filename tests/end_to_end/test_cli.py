@@ -503,6 +503,23 @@ def run_process(*arguments: str) -> tuple[int, bool, str]:
     return done.returncode, done.stdout.splitlines()[-1] == "True", done.stderr
 
 
+@pytest.mark.parametrize("command", [("memory", "--set", "model.path=no/model"), ("eval", "--task", "arithmetic")])
+def test_a_hub_that_does_not_answer_is_one_sentence(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    name, *options = command
+    code, _, said = run_process(
+        name, str(ROOT / "recipes/arithmetic.toml") if name == "memory" else "no/model", *options
+    )
+    assert code == 2
+    assert said == (
+        "groupwise: the model 'no/model' cannot be loaded: there is no such directory, and no hub answers for it "
+        "(ConnectError)\n"
+    )
+
+
 def test_help_answers_at_once() -> None:
     assert run_process("train", "--help") == (0, False, "")
 
@@ -631,7 +648,7 @@ def jsonl_recipe(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
     def train(*lines: str) -> str:
         (tmp_path / "problems.jsonl").write_text("\n".join(lines))
-        text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nname = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
+        text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
         return refuse("train", write_recipe(tmp_path, tmp_path / "run", text), *settings(dict(JSONL)))
 
     yield train
@@ -658,7 +675,7 @@ def test_a_broken_line_of_a_data_file_is_named_by_its_number(
 
 
 def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
-    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nname = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
+    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
     assert "there is no problem file" in refuse("train", write_recipe(tmp_path, tmp_path / "run", text))
 
 

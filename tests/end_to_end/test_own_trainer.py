@@ -16,7 +16,6 @@ MY_TRAINER = '''
 
 from typing import NamedTuple
 
-import torch
 from pydantic import Field
 
 from groupwise.config import Section
@@ -24,7 +23,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
 from groupwise.trainers import Recipe, Trainer
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import Session
+from groupwise.training.session import Start
 
 
 class ShrinkConfig(Section):
@@ -43,15 +42,14 @@ class Step(NamedTuple):
 
 
 def shrink(recipe, restart, on_report):
-    session = Session(recipe, recipe.run, restart)
-    policy = load_policy(recipe.model.model_copy(update={"path": session.model_path(recipe.model.path)}))
-    session.attach(policy, Optimizer(policy.model, OptimizerConfig(), recipe.run.num_steps))
+    start = Start(recipe, recipe.run, restart)
+    policy = load_policy(start.model_to_load(recipe.model))
+    weights = [weight for _, weight in policy.state()]
+    session = start.begin(policy, Optimizer(policy.trainable(), OptimizerConfig(), recipe.run.num_steps))
     for step in session.steps():
-        with torch.no_grad():
-            for weight in policy.model.parameters():
-                weight.mul_(recipe.shrink.factor)
-        norm = sum(weight.abs().sum().item() for weight in policy.model.parameters())
-        session.facts["tokens"] = 0
+        for weight in weights:
+            weight.mul_(recipe.shrink.factor)
+        norm = sum(weight.abs().sum().item() for weight in weights)
         session.record({"step": step, "norm": norm}, {"step": step, "norm": norm})
         on_report(Step(step, norm))
     session.finish()

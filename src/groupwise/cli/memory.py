@@ -8,12 +8,14 @@ from rich.table import Table
 
 from groupwise.errors import ConfigError
 from groupwise.health.memory import MIB, plan
+from groupwise.models.loading import quiet_transformers
 from groupwise.trainers import load_recipe
 from groupwise.trainers.rl import RlRecipe
 
 
 def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, console: Console) -> None:
     """Print what stays, what sampling and training add, and the peak."""
+    quiet_transformers()
     recipe = load_recipe(path, overrides)
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")

@@ -40,13 +40,13 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
     directory = session.directory
     if session.stopping:
         console.print(
-            f"Stopped after step {session.resumed_at} with a checkpoint; the same command goes on from there."
+            f"Stopped after step {session.progress.step} with a checkpoint; the same command goes on from there."
         )
     elif isinstance(trainer_of(recipe), RlTrainer):
         show_report(directory, console)
     else:
         newest = directory.checkpoint(directory.steps()[-1])
-        console.print(f"Trained on {session.facts['tokens']:,} tokens: {newest}")
+        console.print(f"Trained on {session.progress.tokens:,} tokens: {newest}")
 
 
 def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:

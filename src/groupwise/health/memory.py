@@ -47,7 +47,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         ModelError: the model's configuration cannot be read.
     """
     size = language_model_size(recipe.model.path)
-    count, text = size.parameters, size.config.get_text_config()
+    count, text = size.total, size.config.get_text_config()
     weights = {"policy": FP32 * count, "optimizer": MOMENTS * FP32 * count}
     training = {"gradients": FP32 * count}
     if recipe.loss.kl_coef > 0:

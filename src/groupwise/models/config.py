@@ -8,6 +8,7 @@ from pydantic import Field
 
 from groupwise.artifacts import SHIPPED, ModelRef
 from groupwise.config import Section
+from groupwise.errors import ModelError
 
 
 class ModelConfig(Section):
@@ -36,3 +37,26 @@ def shipped_path() -> Path:
 def resolve(path: str) -> str:
     """The directory or hub name that a model path means."""
     return str(shipped_path()) if path == SHIPPED else path
+
+
+def located(path: str) -> str:
+    """The directory or hub name that a model path means, once something is known to be there.
+
+    Asks the hub once: transformers would try again and again, for most of a minute.
+
+    Raises:
+        ModelError: there is no such directory, and no hub answers for the name.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # takes half a second
+    from huggingface_hub.constants import CONFIG_NAME
+
+    found = resolve(path)
+    try:
+        if not Path(found).exists() and not isinstance(try_to_load_from_cache(found, CONFIG_NAME), str):
+            get_hf_file_metadata(hf_hub_url(found, CONFIG_NAME))
+    except Exception as error:  # of the name, the connection, or what the hub answered
+        raise ModelError(
+            f"the model {path!r} cannot be loaded: there is no such directory, and no hub answers for it "
+            f"({type(error).__name__})"
+        ) from None
+    return found

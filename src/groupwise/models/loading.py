@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from groupwise.errors import ModelError
 from groupwise.models import attention
 from groupwise.models.checks import refuse_unsupported
-from groupwise.models.config import ModelConfig, resolve
+from groupwise.models.config import ModelConfig, located
 
 SLOW = 1.5
 """A processor that takes so many times as long for a product in bf16 as in fp32 has no instructions for it."""
@@ -25,7 +25,7 @@ def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[Pre
     Raises:
         ModelError: it is missing or cannot be read.
     """
-    path = resolve(config.path)
+    path = located(config.path)
     try:
         model, report = kind.from_pretrained(
             path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
@@ -37,9 +37,7 @@ def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[Pre
 
 
 def _why(path: str, error: Exception) -> str:
-    if not Path(path).exists():
-        return f"there is no such directory, and no hub answers for it ({type(error).__name__})"
-    if not (Path(path) / "config.json").exists():
+    if Path(path).exists() and not (Path(path) / "config.json").exists():
         return f"{path} has no config.json, so it is not a Hugging Face model directory"
     return str(error).split("\n")[0]
 
@@ -88,9 +86,10 @@ def bfloat16_cost() -> float:
 
 
 def quiet_transformers() -> None:
-    """Keep transformers' progress bars and notices out of our display; errors still raise."""
+    """Keep the progress bars and notices of transformers and the hub out of our display; errors still raise."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    for library in ("transformers", "huggingface_hub"):
+        logging.getLogger(library).setLevel(logging.ERROR)

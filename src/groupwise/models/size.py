@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
-from groupwise.models.config import resolve
+from groupwise.models.config import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class ModelSize:
 
     config: Any
     """The transformers configuration."""
-    parameters: int
+    total: int
     """All of them; a matrix used twice counts once."""
     body: int
     """Those that make hidden states."""
@@ -52,7 +52,8 @@ def _count(module: nn.Module) -> int:
 
 
 def _config(path: str) -> Any:
+    place = located(path)
     try:
-        return AutoConfig.from_pretrained(resolve(path))
+        return AutoConfig.from_pretrained(place)
     except Exception as error:
         raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None

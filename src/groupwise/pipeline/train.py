@@ -17,6 +17,7 @@ from groupwise.pipeline.directory import content_hash
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import Recipe, chosen, trainer_of
+from groupwise.training.progress import Progress
 
 
 class Train(Stage[Recipe]):
@@ -57,13 +58,11 @@ class Train(Stage[Recipe]):
 def made(run: RunDirectory, epochs: int) -> Made:
     """What a finished run made; `epochs`: how often reinforcement learning went through what it sampled."""
     newest = run.checkpoint(run.steps()[-1])
-    facts = json.loads((newest / TRAINER_STATE).read_text())
+    progress = Progress.read(json.loads((newest / TRAINER_STATE).read_text()))
     held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
     statistics = {"held_out_accuracy": held_out[-1]["accuracy"]} if held_out else {}
-    trained = facts["tokens"] if "tokens" in facts else epochs * _kept_tokens(run)
-    return Made(
-        newest, content_hash(newest), facts.get("sampled_tokens", 0), trained, {"steps": facts["step"], **statistics}
-    )
+    trained = progress.tokens or epochs * _kept_tokens(run)
+    return Made(newest, content_hash(newest), progress.sampled_tokens, trained, {"steps": progress.step, **statistics})
 
 
 def _kept_tokens(run: RunDirectory) -> int:

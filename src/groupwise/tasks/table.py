@@ -36,6 +36,7 @@ TASKS = Kinds(
         "equational_proofs": f"{_HERE}.proofs.equational:EquationalProofs",
         "minif2f": f"{_HERE}.proofs.statements:Minif2f",
         "coq_statements": f"{_HERE}.proofs.statements:CoqStatements",
+        "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGym",
         "mixture": f"{_HERE}.mixture:Mixture",
     },
 )

@@ -33,7 +33,8 @@ from groupwise.trainers.preferences import (
     train_on_pairs,
 )
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 
 
 class DpoConfig(PairsConfig):
@@ -114,13 +115,13 @@ def train_dpo(
 ) -> Session:
     """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
-    session = Session(recipe, recipe.run, restart)
-    policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    start = Start(recipe, recipe.run, restart)
+    policy = load_policy(start.model_to_load(recipe.model))
     train, held_out = (encode(policy, part) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, train, held_out)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(policy, optimizer)
+    session = start.begin(policy, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> DpoStep:
         return dpo_step(number, chosen, policy, optimizer, recipe.dpo)
@@ -188,10 +189,10 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, found = 0.0, []
+    total, found, num_pairs = 0.0, [], RANKS.sum(len(pairs))
     for chunk in chunks(pairs, config.tokens_per_micro_batch):
         logprobs = pair_logprobs(policy, chunk)
-        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / len(pairs)
+        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
         loss.backward()
         total += loss.item()
         found.append([tensor.detach().cpu() for tensor in logprobs])

@@ -37,7 +37,9 @@ from groupwise.trainers.reward_part import with_reward_model_parts
 from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems, check_reward_models
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import Session
+from groupwise.training.progress import Best
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
@@ -220,10 +222,10 @@ def train_rl(
                 f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the "
                 f"{len(problems)} training problems"
             )
-        session = Session(recipe, recipe.run, restart)
-        policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+        start = Start(recipe, recipe.run, restart)
+        policy = load_policy(start.model_to_load(recipe.model))
         learner = make_learner(recipe, policy, verifier)
-        session.attach(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
+        session = start.begin(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
         learner.publish()
         run = _Run(recipe, task, learner.actors, second, session, observer)
         run.evaluate_start()
@@ -264,10 +266,10 @@ class _Run:
     ) -> None:
         self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
         self.session, self.observer = session, observer
-        self.pass_rates = PassRates(session.facts.get("pass_rates", {}))
+        self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
 
-    def choose(self, problems: Sequence[Problem], step: int) -> tuple[list[Problem], list[Problem]]:
+    def choose(self, problems: Sequence[Problem], step: int) -> tuple[Sequence[Problem], Sequence[Problem]]:
         """The step's problems, and those that may replace them."""
         size, seed = self.recipe.batch.prompts_per_step, self.recipe.run.seed
         if self.recipe.batch.curriculum:
@@ -275,11 +277,11 @@ class _Run:
         else:
             order = problem_order(len(problems), size, seed, step)
         chosen = [problems[index] for index in order]
-        return chosen[:size], chosen[size:]
+        return RANKS.share(chosen[:size]), RANKS.share(chosen[size:])
 
     def is_last(self, step: int) -> bool:
         """Whether the run ends with this step."""
-        return self.session.ending or step + 1 == self.recipe.run.num_steps
+        return self.session.progress.ending or step + 1 == self.recipe.run.num_steps
 
     def record(self, step: int, result: StepResult) -> None:
         """Rollouts first, then ledger and metrics, then the display."""
@@ -296,19 +298,20 @@ class _Run:
         }
         self.session.record(facts, {"kind": "step", **report._asdict()})
         self.pass_rates.learn([group.scored for group in result.groups])
-        sampled = self.session.facts.get("sampled_tokens", 0) + report.sampled_tokens
-        self.session.facts |= {"pass_rates": self.pass_rates.state(), "sampled_tokens": sampled}
-        if self.recipe.token_budget and sampled >= self.recipe.token_budget:
-            self.session.end()
+        progress = self.session.progress
+        progress.pass_rates = self.pass_rates.state()
+        progress.sampled_tokens += report.sampled_tokens
+        if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
+            progress.ending = True
         self.observer.on_step(report)
 
     def evaluate_start(self) -> None:
         """Evaluate the starting point, or take up the best result of an interrupted run."""
-        best = self.session.facts.get("best")
+        best = self.session.progress.best
         if best is None:
             self.evaluate_dev(0)
         else:  # the process may have been killed between a checkpoint and its mark
-            self.session.directory.mark_best(best["step"])
+            self.session.directory.mark_best(best.step)
 
     def evaluate_dev(self, done: int) -> None:
         """Evaluate on dev; a new best is checkpointed and marked."""
@@ -316,10 +319,10 @@ class _Run:
         name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
         evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
         estimate = evaluation.pass_at_1
-        best = self.session.facts.get("best")
-        is_best = best is None or estimate.value > best["pass_at_1"]
+        best = self.session.progress.best
+        is_best = best is None or estimate.value > best.pass_at_1
         if is_best:
-            self.session.facts["best"] = {"step": done, "pass_at_1": estimate.value}
+            self.session.progress.best = Best(done, estimate.value)
         second = self._look_again(evaluation)
         self._record_evaluation(
             "dev", done, evaluation, {"best": is_best} | ({"second": second.record()} if second else {})

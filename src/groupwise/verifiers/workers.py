@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from groupwise.errors import VerifierError
 from groupwise.verifiers.fork_server import START_S, DiedError, ExpiredError, ForkServer, Worker
 
 MEMORY_BYTES = 2 << 30
@@ -47,12 +48,13 @@ class WorkerPool:
         self._server: ForkServer | None = None
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()  # None: a worker that is yet to be forked
         self._lock = threading.Lock()
+        self._is_closed = False
         for _ in range(num_workers):
             self._idle.put(None)
 
     def start(self) -> None:
         """Have a worker ready before the first request; a failure is left to that request to report."""
-        worker = self._idle.get()
+        worker = self._take()
         try:
             worker = worker or self._ready()
         except (ExpiredError, DiedError, OSError):
@@ -68,8 +70,12 @@ class WorkerPool:
             return list(threads.map(lambda request: self.call(request, timeout_s), requests))
 
     def call(self, request: Any, timeout_s: float) -> Reply:
-        """Run one request, waiting for a free worker first; the deadline starts when the worker has it."""
-        worker = self._idle.get()
+        """Run one request, waiting for a free worker first; the deadline starts when the worker has it.
+
+        Raises:
+            VerifierError: the pool was closed meanwhile.
+        """
+        worker = self._take()
         try:
             worker = worker or self._ready()
             message = worker.ask(request, timeout_s)
@@ -84,7 +90,11 @@ class WorkerPool:
         return Reply("ok", message["reply"]) if "reply" in message else Reply("crashed", evidence=message["failed"])
 
     def close(self) -> None:
-        """Kill the workers when they are idle, and the server; later calls start new ones."""
+        """Kill the workers when they are idle, and the server, for good.
+
+        Calls that still wait for a worker in other threads are refused: after an interrupt nothing starts again.
+        """
+        self._is_closed = True
         workers = [self._idle.get() for _ in range(self._num_workers)]
         with self._lock:
             for worker in workers:
@@ -109,6 +119,14 @@ class WorkerPool:
         if "failed" in message:
             worker.kill()
             raise DiedError(message["failed"])
+        return worker
+
+    def _take(self) -> Worker | None:
+        """An idle worker, or None in place of one that is yet to be forked."""
+        worker = self._idle.get()
+        if self._is_closed:
+            self._idle.put(worker)
+            raise VerifierError("completions were handed to a verifier whose workers have been closed")
         return worker
 
     def _fork(self) -> Worker:

@@ -7,10 +7,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers.fork_server import DiedError, ForkServer
@@ -23,6 +25,7 @@ import os, signal, sys, time
 def run(request):
     what = request["answer"]
     if what == "sleep": time.sleep(60)
+    if what == "nap": time.sleep(1)
     if what == "deaf":
         for number in range(1, 32):
             if number not in (signal.SIGKILL, signal.SIGSTOP): signal.signal(number, signal.SIG_IGN)
@@ -128,6 +131,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
         textwrap.dedent(r"""
         import threading
         from groupwise.types import Problem
+        from groupwise.verifiers.math import MathVerifier
 
         print("imported")
         def work():
@@ -142,7 +146,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
 
 def test_importing_verifiers_imports_neither_torch_nor_sympy_and_starts_nothing() -> None:
     code = (
-        "import sys; from groupwise.verifiers import MathVerifier; from groupwise.types import Problem\n"
+        "import sys; from groupwise.verifiers.math import MathVerifier; from groupwise.types import Problem\n"
         "print(MathVerifier().verify(Problem('p','q','7'), r'\\boxed{7.0}').outcome)\n"
         "print(sorted({'torch','sympy','math_verify','transformers'} & set(sys.modules)))"
     )
@@ -206,7 +210,24 @@ def test_closing_leaves_no_process(pool: WorkerPool) -> None:
     pool.close()
     assert not alive(worker)
     assert not alive(parent)
-    assert ask(pool, "again")[0] == "ok"
+    with pytest.raises(VerifierError, match="closed"):
+        ask(pool, "again")
+    assert pool._server is None
+
+
+def test_closing_starts_nothing_for_calls_that_still_wait(pool: WorkerPool) -> None:
+    parent = server(pool)
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(pool.call, {"answer": "nap"}, 20.0)
+        while pool._idle.qsize():  # until it has the only worker
+            time.sleep(0.01)
+        waiting = [threads.submit(pool.call, {"answer": "late"}, 20.0) for _ in range(3)]
+        pool.close()
+        errors = [one.exception(20.0) for one in waiting]
+    assert first.result().status == "ok"
+    assert [type(error) for error in errors] == [VerifierError] * 3
+    assert pool._server is None
+    assert not alive(parent)
 
 
 def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> None:
