@@ -43,6 +43,7 @@ MOVES: tuple[Move, ...] = (
     Move("grpo.advantage", "advantage.kind"),
     Move("task.name", "task.kind", unless="kind"),
     Move("tasks.*.name", "tasks.*.kind", unless="kind"),
+    Move("evaluation", "measure", beside="stages"),
 )
 
 
@@ -122,9 +123,15 @@ def _moved(table: dict[str, Any], old: list[str], new: list[str], move: Move, ne
     target, key = _section(table, new[:-1]), new[-1]
     if value == move.default and target.get("kind") not in move.kinds and not (key in target and newest):
         return False
-    if newest or key not in target:
-        target[key] = value
+    today = target.get(key, value)
+    target[key] = _over(today, value) if newest else _over(value, today)
     return new != old
+
+
+def _over(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return below | {key: _over(below.get(key), value) for key, value in above.items()}
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import drawn
 from groupwise.trainers.rl import split_problems
@@ -33,7 +34,7 @@ from groupwise.training.forward import sequences_of
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
-from groupwise.training.session import RunConfig, Session, Start
+from groupwise.training.session import Session, Start
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
 
@@ -114,13 +115,11 @@ class DistillConfig(Section):
         return Comparison(self.divergence, self.beta, self.top_k, self.temperature)
 
 
-class DistillRecipe(Section):
+class DistillRecipe(Recipe):
     """A whole distillation run."""
 
     algorithm: Literal["distill"] = "distill"
     """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig
     """The student to start from."""
     teacher: ModelConfig = ModelConfig()
@@ -348,3 +347,6 @@ def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
             f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed are "
             f"tokens below {shared_vocabulary(student, teacher)}"
         )
+
+
+TRAINER = Trainer(DistillRecipe, train_distill)

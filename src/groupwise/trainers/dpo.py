@@ -22,6 +22,7 @@ from groupwise.algorithms.preferences import (
 from groupwise.models.packed import pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.tasks.preferences import PairsFile, load_pairs
+from groupwise.trainers.base import Trainer, data_line
 from groupwise.trainers.preferences import (
     EncodedPair,
     PairsConfig,
@@ -207,3 +208,12 @@ def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
     known = [(*length, pair.ref_chosen, pair.ref_rejected) for length, pair in zip(lengths, pairs, strict=True)]
     chosen_lengths, rejected_lengths, ref_chosen, ref_rejected = chosen.new_tensor(known).unbind(1)
     return PairLogprobs(chosen, rejected, ref_chosen, ref_rejected, chosen_lengths, rejected_lengths)
+
+
+def dpo_line(report: DpoStep) -> str:
+    """A step as a line; it says so where most chosen completions became less likely."""
+    fell = "  ! most chosen completions fell" if (report.chosen_fell or 0) > 0.5 else ""
+    return f"{data_line(report)}{fell}"
+
+
+TRAINER = Trainer(DpoRecipe, train_dpo, line=dpo_line)

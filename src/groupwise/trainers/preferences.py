@@ -17,10 +17,11 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
 from groupwise.randomness import permutation
 from groupwise.tasks.preferences import Message, Pair, PairsData
+from groupwise.trainers.base import Recipe
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import OptimizerConfig
 from groupwise.training.ranks import RANKS
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import Session
 
 
 class PairsConfig(Section):
@@ -43,13 +44,9 @@ class PairsOptimizerConfig(OptimizerConfig):
     """Peak learning rate (InstructGPT's reward model: 9e-6; DPO: 1e-6)."""
 
 
-class PairsRecipe(Section):
+class PairsRecipe(Recipe):
     """What all recipes that learn from pairs have."""
 
-    algorithm: str
-    """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig = ModelConfig()
     """The model to start from."""
     data: PairsData

@@ -14,6 +14,7 @@ from torch import Tensor
 from groupwise.algorithms.preferences import bradley_terry, centring, preferred
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.tasks.preferences import load_pairs
+from groupwise.trainers.base import Trainer
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
@@ -114,3 +115,6 @@ def reward_model_gradient(
 def pair_scores(model: RewardModel, pairs: Sequence[EncodedPair]) -> Tensor:
     """(B, 2) scores of chosen and rejected completions, with gradient."""
     return model.scores([pair.sequences for pair in pairs]).view(-1, 2)
+
+
+TRAINER = Trainer(RewardModelRecipe, train_reward_model, makes="reward_model")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -22,6 +22,7 @@ from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
+from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.trainers.curriculum import PassRates, problem_order
 from groupwise.trainers.report import (
     SILENT,
@@ -38,7 +39,7 @@ from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.progress import Best
 from groupwise.training.ranks import RANKS
-from groupwise.training.session import RunConfig, Session, Start
+from groupwise.training.session import Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
@@ -81,13 +82,9 @@ class EvaluationConfig(Section):
     """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
 
 
-class RlRecipe(Section):
+class RlRecipe(Recipe):
     """What all reinforcement-learning recipes have."""
 
-    algorithm: str
-    """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig = ModelConfig()
     """The model to start from; also the KL reference."""
     task: TaskOptions
@@ -378,3 +375,26 @@ class _Run:
             **more,
         }
         self.session.record(facts, {"kind": kind, **{k: v for k, v in facts.items() if k != "tokens"}})
+
+
+@dataclass(frozen=True, slots=True)
+class RlTrainer(Trainer):
+    """A trainer whose algorithm brings a step, and whose loop, evaluation and record are `train_rl`."""
+
+    learner: MakeLearner = field(kw_only=True)
+    """What it brings to the loop; a replay repeats steps with it."""
+
+
+def rl_trainer(
+    recipe: type[RlRecipe],
+    learner: MakeLearner,
+    trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: (),
+) -> RlTrainer:
+    """The trainer of an algorithm that learns by reinforcement."""
+
+    def run(one: Any, restart: bool, on_report: OnReport) -> Session:
+        return train_rl(one, learner, restart, Observer(on_report, on_report))
+
+    return RlTrainer(
+        recipe, run, epochs=lambda one: int(one.loss.epochs), trained_beside=trained_beside, learner=learner
+    )

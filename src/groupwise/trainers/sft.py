@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
@@ -21,10 +22,11 @@ from groupwise.models.policy import Policy, load_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.randomness import permutation
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
+from groupwise.trainers.base import Recipe, Trainer
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.ranks import RANKS
-from groupwise.training.session import RunConfig, Session, Start
+from groupwise.training.session import Session, Start
 
 
 class CorpusData(CorpusConfig):
@@ -39,7 +41,7 @@ class PairsData(Section):
 
     source: Literal["jsonl"] = "jsonl"
     """One JSON object a line."""
-    path: str
+    path: DataRef
     """The file."""
     prompt_field: str = "prompt"
     """Field with the prompt's text."""
@@ -65,13 +67,11 @@ class SftOptimizerConfig(OptimizerConfig):
     """Peak learning rate; pretraining from random weights wants some 1e-3."""
 
 
-class SftRecipe(Section):
+class SftRecipe(Recipe):
     """A whole SFT run."""
 
     algorithm: Literal["sft"] = "sft"
     """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig = ModelConfig()
     """The model to start from."""
     new_model: NewModel | None = None
@@ -223,3 +223,6 @@ def _read_pair(data: PairsData, number: int, line: str) -> tuple[str, str]:
     if not all(isinstance(text, str) and text for text in pair):
         raise DataError(f"{data.path}, line {number}: prompt and completion must be non-empty strings")
     return pair
+
+
+TRAINER = Trainer(SftRecipe, train_sft)
