@@ -125,8 +125,8 @@ def test_a_recipe_may_choose_its_verifier_and_the_task_may(folder: Path) -> None
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["verifier.timeout_s=9"], "verifier.timeout_s: a setting without effect: math reads it, the one in use does not"),
-        (["verifier.judge.url=http://a"], "verifier.judge: a setting without effect: judge reads it, the one in use does not"),
+        (["verifier.timeout_s=9"], "verifier.timeout_s: a setting without effect: math"),
+        (["verifier.judge.url=http://a"], "judge: a setting without effect: judge reads it, the one in use"),
         (["verifier.kind=numbr"], "there is no verifier 'numbr'; did you mean 'number'?"),
         (["verifier.kind=own.py:Lowr"], "own.py has no 'Lowr'; did you mean 'Lower'?"),
         (["verifier.parts.a={kind='verifier', verifier={kind='math', steps='equations'}}"], "steps = 'equations' has"),
