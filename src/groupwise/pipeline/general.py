@@ -12,7 +12,7 @@ from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
 from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Sequences
+from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
@@ -20,7 +20,6 @@ from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.general_text import GeneralMix, written
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, read_pairs
-from groupwise.training.micro_batches import micro_batches
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.extraction import after_thinking

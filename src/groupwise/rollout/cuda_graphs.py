@@ -25,8 +25,7 @@ from torch import Tensor
 
 from groupwise.errors import ModelError
 from groupwise.models.policy import Policy
-from groupwise.rollout.decode import Step, model_inputs
-from groupwise.rollout.kv_cache import KvCache, Shape
+from groupwise.rollout.decode import KvCache, Shape, Step, model_inputs
 
 MAX_GRAPHS = 64
 """Graphs kept; the one longest unused goes first."""

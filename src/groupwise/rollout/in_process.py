@@ -6,7 +6,7 @@
 Every draw is keyed by (request key, token position), so a completion does not depend on who else is in the batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
@@ -15,13 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
-from groupwise.models.packed import Sequences, pack
+from groupwise.models.packed import Sequences, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import uniforms
 from groupwise.rollout.cuda_graphs import graph_decoder
-from groupwise.rollout.decode import Decoder, PlainDecoder, Step
+from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, PrefillLayout, Shape, Step
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
-from groupwise.rollout.kv_cache import KvCache, PrefillLayout, Shape
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.types import FinishReason
 
@@ -155,8 +154,8 @@ class _LiveBatch:
         """Give prompts the next slots and run them through the model."""
         self.slot_of[requests] = len(self.slot_request) + np.arange(len(requests))
         self.slot_request = np.concatenate((self.slot_request, requests))
-        for chunk in _chunks(requests.tolist(), self.prompt_lengths[requests].tolist(), PREFILL_TOKENS):
-            self._prefill(chunk)
+        for chunk in micro_batches(self.prompt_lengths[requests].tolist(), PREFILL_TOKENS):
+            self._prefill(requests[chunk].tolist())
 
     def _prefill(self, chunk: list[int]) -> None:
         """Keep the keys and values of prompts, and the logits of their first completion token."""
@@ -247,17 +246,3 @@ def _without_gaps(
     items = items.copy()
     items[targets] = items[sources]
     return items[:count], sources, targets
-
-
-def _chunks(items: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Consecutive items whose sizes sum to at most the budget (an item over it stands alone)."""
-    chunk: list[int] = []
-    total = 0
-    for item, size in zip(items, sizes, strict=True):
-        if chunk and total + size > budget:
-            yield chunk
-            chunk, total = [], 0
-        chunk.append(item)
-        total += size
-    if chunk:
-        yield chunk

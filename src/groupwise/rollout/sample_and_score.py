@@ -6,21 +6,93 @@ Training, evaluation, pipeline stages, replay and `groupwise sample` all come th
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
-from groupwise.errors import ConfigError, InvariantError
+from groupwise.errors import ConfigError, InvariantError, ModelError
+from groupwise.models.backbone import Backbone
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
-from groupwise.rollout.clock import Clock
 from groupwise.rollout.engine import Engine, EngineConfig, Request, Sampled, make_engine
-from groupwise.rollout.prompts import encode_prompt
 from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Where a step's time went."""
+
+    generate: float
+    verify: float
+    train: float
+    processor: float
+    """Processor time of all threads, which other programs on the machine do not change much."""
+
+
+class Clock:
+    """Adds up where a step's time goes: `with clock("verify"): ...`."""
+
+    def __init__(self) -> None:
+        self._spent = {"generate": 0.0, "verify": 0.0, "train": 0.0}
+        self._began = time.process_time()
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._spent[what] += time.perf_counter() - began
+
+    def seconds(self) -> Seconds:
+        return Seconds(**self._spent, processor=time.process_time() - self._began)
+
+
+def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Prompt:
+    """Render a problem as exactly what the model reads, once; training, evaluation and replay use these ids.
+
+    Raises:
+        ModelError: the tokenizer cannot write a character, has no chat template, or doubles its BOS.
+    """
+    tokenizer = policy.tokenizer
+    text = template.render(problem)
+    if template.chat:
+        text, ids = _chat(tokenizer, template, text)
+    else:
+        ids = list(tokenizer(text)["input_ids"])
+    if template.prefill:
+        text += template.prefill
+        ids += tokenizer(template.prefill, add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise ModelError(f"the prompt of {problem.id} has no tokens: {text!r}")
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        unknown = sorted(
+            {c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]}
+        )
+        raise ModelError(
+            f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}"
+        )
+    bos = tokenizer.bos_token_id
+    if bos is not None and ids[:2] == [bos, bos]:
+        raise ModelError(f"the prompt of {problem.id} begins with two BOS tokens: the chat template already writes one")
+    return Prompt(problem, text, tuple(ids), template.prefill)
+
+
+def _chat(tokenizer: Any, template: Template, question: str) -> tuple[str, list[int]]:
+    if not tokenizer.chat_template:
+        raise ModelError(
+            "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
+        )
+    messages = [{"role": "system", "content": template.system}] if template.system else []
+    messages.append({"role": "user", "content": question})
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    # the template writes its own special tokens; adding them again is the classic double BOS
+    return text, list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
 
 FALSE_ALARM = 25.0
 """Draws count as dependent when independent ones would look like them with a probability below exp(-25) = 1e-11."""

@@ -19,7 +19,7 @@ from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import Section
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.packed import Pack, Sequences, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -31,7 +31,6 @@ from groupwise.trainers.preferences import drawn
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
 from groupwise.training.forward import sequences_of
-from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start

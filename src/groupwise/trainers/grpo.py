@@ -4,26 +4,27 @@
 kind in `[advantage]` or `[loss.policy]`, a name in `loss.aggregation` each (docs/algorithms.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
+import numpy as np
+import torch
 from pydantic import Field, model_validator
 
-from groupwise.algorithms.advantages import ADVANTAGES, AdvantageEstimator, GroupMean
+from groupwise.algorithms.advantages import ADVANTAGES, AdvantageEstimator, GroupMean, step_advantages
+from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.clock import Clock
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
-from groupwise.trainers.advantages import advantaged
-from groupwise.trainers.dynamic_sampling import Rounds
+from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
+from groupwise.rollout.steps import step_ends
 from groupwise.trainers.report import StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
-from groupwise.training.kl_reward import with_kl_part
+from groupwise.training.forward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import update_policy
-from groupwise.types import Problem
+from groupwise.types import AdvantagedGroup, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier
 
 
@@ -100,6 +101,118 @@ def grpo_step(
         update = update_policy(learner.updater, groups, step)
         learner.publish()
     return StepResult(groups, update, clock.seconds(), rounds.problems, drawn(rounds.drawn))
+
+
+class Rounds:
+    """The rounds of sampling of one step: its problems, then others in place of groups without signal.
+
+    Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, §3.2). What it costs and bends is logged with every step:
+    how many groups were drawn, and the pass rate of all of them beside that of those kept. The kept ones are no fair
+    sample of the task: problems near pass rates 0 and 1 are under-weighted.
+
+    rounds = Rounds(problems, spare, max_refills)
+    for chosen in rounds:
+        rounds.add(sample_and_score(chosen, ...))
+    rounds.kept
+    """
+
+    def __init__(self, problems: Sequence[Problem], spare: Sequence[Problem], max_refills: int) -> None:
+        self._wanted, self._left, self._max_refills = list(problems), list(spare), max_refills
+        self.drawn: list[ScoredGroup] = []
+        """Everything sampled, in order."""
+        self.problems: list[list[str]] = []
+        """Problem ids of each round."""
+
+    def __iter__(self) -> Iterator[list[Problem]]:
+        chosen = self._wanted
+        while chosen:
+            self.problems.append([problem.id for problem in chosen])
+            yield chosen
+            missing = len(self._wanted) - sum(group.has_signal for group in self.drawn)
+            may_refill = len(self.problems) <= self._max_refills
+            chosen = self._left[: max(missing, 0)] if may_refill else []
+            self._left = self._left[len(chosen) :]
+
+    def add(self, scored: Sequence[ScoredGroup]) -> None:
+        """Take up what a round sampled."""
+        self.drawn += scored
+
+    @property
+    def kept(self) -> list[ScoredGroup]:
+        """The step's groups; without signal only where the bound was reached."""
+        by_signal = sorted(self.drawn, key=lambda group: not group.has_signal)  # stable: else in the order of sampling
+        return (by_signal if len(self.problems) > 1 else self.drawn)[: len(self._wanted)]
+
+
+def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, policy: Policy) -> list[AdvantagedGroup]:
+    """Advantages of a step's groups; the policy's tokenizer says where steps end."""
+    if estimator.reads == "steps":
+        return [_by_steps(group, estimator, policy) for group in scored]
+    rewards = [group.rewards for group in scored]
+    found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
+    groups = [_broadcast(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+    if estimator.reads == "reward":  # parts are weighed anew, so their order is the estimator's own
+        for group in groups:
+            _check_order(group)
+    return groups
+
+
+def _broadcast(scored: ScoredGroup, advantages: Sequence[float | None]) -> AdvantagedGroup:
+    """A completion's advantage at every token that was sampled."""
+    pairs = zip(scored.group.completions, advantages, strict=True)
+    arrays = [None if value is None else np.where(one.sampled, value, 0.0) for one, value in pairs]
+    return AdvantagedGroup(scored, tuple(arrays))
+
+
+def _check_order(group: AdvantagedGroup) -> None:
+    """Within a group nothing that earned more has the smaller advantage.
+
+    Raises:
+        InvariantError: names the problem where something has.
+    """
+    rewards = group.scored.rewards
+    completions = group.scored.group.completions
+    values = zip(group.advantages, completions, strict=True)
+    first = [None if array is None else float(array[one.sampled][0]) for array, one in values]
+    pairs = zip(rewards, first, strict=True)
+    by_reward = [a for _, a in sorted((r, a) for r, a in pairs if r is not None and a is not None)]
+    if by_reward != sorted(by_reward):
+        raise InvariantError(
+            f"the rewards {rewards} of problem {group.scored.group.prompt.problem.id} became the advantages "
+            f"{first}, smaller where more was earned: they are another group's, or have the wrong sign"
+        )
+
+
+def _parts(scored: ScoredGroup) -> list[list[float]]:
+    """Reward parts as a table, completions by names; a part that a verdict does not have is 0."""
+    names = sorted({name for verdict in scored.verdicts for name in verdict.parts})
+    return [[verdict.parts.get(name, 0.0) for name in names] for verdict in scored.verdicts]
+
+
+def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy) -> AdvantagedGroup:
+    judged = [i for i, verdict in enumerate(scored.verdicts) if verdict.outcome.judged]
+    if judged and not any(scored.verdicts[i].steps for i in judged):
+        raise VerifierError(
+            f"advantage.kind = '{estimator.kind}' needs the rewards of steps, but no verdict of problem "
+            f"{scored.group.prompt.problem.id} has any: set verifier.steps = 'equations', "
+            "or another advantage"
+        )
+    completions = [scored.group.completions[i] for i in judged]
+    steps = [scored.verdicts[i].steps for i in judged]
+    ends = [
+        step_ends(policy, scored.group.prompt, completion, [step.end for step in found])
+        for completion, found in zip(completions, steps, strict=True)
+    ]
+    found = estimator.of_steps(
+        [torch.tensor([step.reward for step in one], dtype=torch.float64) for one in steps],
+        [torch.tensor(one) for one in ends],
+        [completion.num_read for completion in completions],
+    )
+    advantages: list[TokenValues | None] = [None] * len(scored.verdicts)
+    for place, values in zip(judged, found, strict=True):
+        sampled = scored.group.completions[place].sampled
+        advantages[place] = np.where(sampled, values.numpy(), 0.0).astype(np.float32)
+    return AdvantagedGroup(scored, tuple(advantages))
 
 
 def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> GrpoLearner:

@@ -19,13 +19,11 @@ from groupwise.config import Section
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.clock import Clock
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
+from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.trainers.report import StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
-from groupwise.training.forward import Arrays, per_token
-from groupwise.training.kl_reward import token_penalties
+from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import CriticLoss, update_policy

@@ -14,11 +14,10 @@ from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Sequences
+from groupwise.models.packed import Sequences, micro_batches
 from groupwise.randomness import permutation
 from groupwise.tasks.preferences import Message, Pair, PairsData
 from groupwise.trainers.base import Recipe
-from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import OptimizerConfig
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session

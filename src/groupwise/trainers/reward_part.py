@@ -8,12 +8,11 @@ import torch
 
 from groupwise.errors import ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Sequences
+from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.reward_model import RewardModel, load_reward_model
-from groupwise.rollout.prompts import encode_prompt
+from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers.reward_part_config import RewardModelConfigs, RewardModelPartConfig
-from groupwise.training.micro_batches import micro_batches
 from groupwise.types import FinishReason, Group, Outcome, ScoredGroup, Verdict
 from groupwise.verifiers.extraction import after_thinking
 

@@ -17,13 +17,12 @@ from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, new_policy
-from groupwise.models.packed import Sequences, pack
+from groupwise.models.packed import Sequences, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.randomness import permutation
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
 from groupwise.trainers.base import Recipe, Trainer
-from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start

@@ -1,15 +1,18 @@
-"""Something per token of every completion, without gradient: log-probabilities of a reference, values of a critic."""
+"""Something per token of every completion, without gradient: values of a critic, the divergence from a reference."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.packed import Pack, Sequences, pack
-from groupwise.training.micro_batches import micro_batches
-from groupwise.types import Group
+from groupwise.algorithms.kl import KL_ESTIMATORS
+from groupwise.models.packed import Pack, Sequences, micro_batches, pack
+from groupwise.models.policy import Policy
+from groupwise.training.loss_config import LossConfig
+from groupwise.types import Group, ScoredGroup
 
 Arrays = list[NDArray[np.float32]]
 """One array (T,) per completion of a group."""
@@ -44,3 +47,40 @@ def per_token(
         pieces = iter(np.split(values, np.cumsum(lengths)[:-1]))
         found += [[one.spread(next(pieces)) for one in groups[i].completions] for i in chunk]
     return found
+
+
+def token_penalties(groups: Sequence[Group], reference: Policy, config: LossConfig, temperature: float) -> list[Arrays]:
+    """β · KL estimate of every token of every completion, under the distribution that sampled it."""
+    estimator = KL_ESTIMATORS[config.kl_estimator]
+    found = per_token(
+        groups,
+        lambda packed: reference.token_logprobs(packed, temperature).logprobs,
+        config.tokens_per_micro_batch,
+        reference.device,
+    )
+    return [
+        [
+            (config.kl_coef * estimator(torch.from_numpy(one.sampling_logprobs), torch.from_numpy(ref))).numpy()
+            for one, ref in zip(group.completions, references, strict=True)
+        ]
+        for group, references in zip(groups, found, strict=True)
+    ]
+
+
+def with_kl_part(
+    scored: Sequence[ScoredGroup], reference: Policy | None, config: LossConfig, temperature: float
+) -> list[ScoredGroup]:
+    """Add the reward part `kl` = -β Σₜ KLₜ to every verdict, where the recipe asks for it (`loss.kl_in = "reward"`)."""
+    if reference is None or config.kl_in != "reward":
+        return list(scored)
+    penalties = token_penalties([one.group for one in scored], reference, config, temperature)
+    return [
+        replace(
+            one,
+            verdicts=tuple(
+                replace(verdict, parts={**verdict.parts, "kl": -float(penalty.sum())})
+                for verdict, penalty in zip(one.verdicts, found, strict=True)
+            ),
+        )
+        for one, found in zip(scored, penalties, strict=True)
+    ]

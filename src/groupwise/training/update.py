@@ -16,12 +16,11 @@ from groupwise.algorithms.objective import Tokens, token_loss
 from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
-from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.packed import Pack, Sequences, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.invariants import check_gradient, check_weights
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues

@@ -22,10 +22,9 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.rollout import cuda_graphs, in_process
 from groupwise.rollout.cuda_graphs import Work, graph_decoder
-from groupwise.rollout.decode import Decoder, PlainDecoder, Step
+from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, PrefillLayout, Shape, Step
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.in_process import generate
-from groupwise.rollout.kv_cache import KvCache, PrefillLayout, Shape
 from groupwise.rollout.sampling import SamplingConfig
 
 CONFIG = SamplingConfig(max_tokens=12)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.rollout.cuda_graphs import SHORTEST_SUFFIX, padded, round_up
-from groupwise.rollout.decode import Step
-from groupwise.rollout.kv_cache import Shape
+from groupwise.rollout.decode import Shape, Step
 
 
 def step(lengths: list[int], slots: list[int], prompt_of_slot: list[int]) -> Step:

@@ -17,7 +17,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import Policy, make_policy
 from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
-from groupwise.rollout.prompts import encode_prompt
+from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
 from groupwise.trainers.distill import (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from groupwise.trainers.dynamic_sampling import Rounds
+from groupwise.trainers.grpo import Rounds
 from groupwise.trainers.report import drawn
 from groupwise.types import Problem, ScoredGroup
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from groupwise.algorithms.advantages import advantage
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
-from groupwise.trainers.advantages import advantaged
+from groupwise.trainers.grpo import advantaged
 from groupwise.trainers.report import Seconds, StepResult, drawn, ledger_group, step_report
 from groupwise.training.forward import per_token
 from groupwise.training.loss_config import LossConfig
