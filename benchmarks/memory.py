@@ -43,7 +43,7 @@ def make_recipe(name: str, model: str):
     values |= {
         "run": {"directory": "unused", "num_steps": 2},
         "model": {"path": model},
-        "task": {"name": "arithmetic", "num_problems": 8},
+        "task": {"kind": "arithmetic", "num_problems": 8},
         "sampling": {"max_tokens": 16},
         # with an entropy bonus every completion has a gradient, whatever a random model earns
         "loss": {**values.get("loss", {}), "tokens_per_micro_batch": 256, "entropy_coef": 1e-3},

@@ -12,9 +12,10 @@ from pathlib import Path
 from groupwise.sandbox.base import Program, Sandbox, SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import read_probes, run_probes
-from groupwise.tasks.code import Code, CodeConfig
+from groupwise.tasks import make_task
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import CodeVerifier, Request, VerifierConfig
+from groupwise.verifiers import Request
+from groupwise.verifiers.code import CodeVerifier
 
 FILES = {"humaneval": "humaneval/HumanEval.jsonl.gz", "mbpp": "mbpp/mbpp.jsonl"}
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -35,7 +36,9 @@ def main() -> None:
         print(f"opening with self-test    {time.monotonic() - start:.2f} s")
         speed(sandbox)
         for name, file in FILES.items():
-            problems = Code(CodeConfig(path=str(data.data_dir / file), format=name, only_test=True)).problems("test")
+            problems = make_task(
+                {"kind": "code", "path": str(data.data_dir / file), "format": name, "only_test": True}
+            ).problems("test")
             references(sandbox, name, problems)
             mutants(sandbox, name, problems, data.mutants // len(FILES))
         attacks(sandbox, data.data_dir / "attack_probes" / "code.jsonl")
@@ -122,7 +125,7 @@ def plain_program(problem: Problem, source: str) -> Program:
 
 def judge(sandbox: Sandbox, answers: Sequence[tuple[Problem, str]]) -> list[Outcome]:
     """Verdicts on sources, each in the form of a completion."""
-    verifier = CodeVerifier(VerifierConfig(), sandbox)
+    verifier = CodeVerifier(CodeVerifier.Config(kind="code"), sandbox)
     requests = [Request(problem, f"<think></think>\n```python\n{source}\n```") for problem, source in answers]
     return [verdict.outcome for verdict in verifier.verify_many(requests)]
 

@@ -54,8 +54,8 @@ class Ours:
         self.before = _copy(self.policy.model)
         self.recipe = GrpoRecipe(
             run=RunConfig(directory="unused", num_steps=1000),
-            task=ArithmeticConfig(name="arithmetic", template=Template(prompt="{question}")),
-            grpo=GrpoConfig(prompts_per_step=shape.num_prompts, group_size=shape.group_size, advantage="group_mean"),
+            task=ArithmeticConfig(kind="arithmetic", template=Template(prompt="{question}")),
+            grpo=GrpoConfig(prompts_per_step=shape.num_prompts, group_size=shape.group_size),
             sampling=SamplingConfig(temperature=1.0, max_tokens=shape.max_tokens),
             loss=LossConfig(aggregation="constant"),
             optimizer=OptimizerConfig(lr=LR, betas=BETAS, max_grad_norm=1.0),

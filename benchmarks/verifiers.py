@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks import make_task
 from groupwise.tasks.base import Task
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
+from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.math import MathVerifier
 
 REPEATS = 7
 EASY = [
@@ -43,8 +42,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="?", type=Path, help="JSON Lines with gold, pred, wrap")
     cases = parser.parse_args().cases
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, {REPEATS} repeats, least to most")
-    config = VerifierConfig(num_workers=2)
-    with MathVerifier(config) as verifier:
+    with make_verifier({"kind": "math", "num_workers": 2}) as verifier:
         report("easy, in process", lambda i: rate(verifier, EASY, 2_000, i))
         report("symbolic, two workers", lambda i: rate(verifier, SYMBOLIC, 40, i))
     for task in TASKS:
@@ -76,7 +74,7 @@ def rate(verifier: MathVerifier, kinds: Sequence[tuple[str, str, bool]], rounds:
 
 def step_ms(name: str) -> list[float]:
     """Milliseconds of processor time for a step's verdicts: 16 problems, 16 completions each, half of them right."""
-    task = make_task(TypeAdapter(TaskOptions).validate_python({"name": name}))
+    task = make_task(name)
     problems = task.problems("train")
     times = []
     with make_verifier(task.verifier) as verifier:

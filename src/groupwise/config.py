@@ -11,6 +11,7 @@ import json
 import tomllib
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,14 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
+from groupwise.upgrade import upgraded
 
 EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
 FOLDER = "folder"
 """Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
+SHIPPED = Path(__file__).parent / "recipes"
+"""Recipes that come with the package: published algorithms, to be extended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 def load(model: type[SectionT], path: Path, overrides: Sequence[str] = ()) -> SectionT:
     """Read a recipe file with what it extends, apply `a.b=c` overrides and check the result."""
-    return parse(model, read_recipe(path), overrides, source=str(path), folder=path.parent)
+    return parse(model, read_recipe(path, overrides), source=str(path), folder=path.parent)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -75,23 +79,66 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 
-def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The file's tables over those of the recipes it `extends`, which stand relative to it; later ones count more.
+def read_recorded(path: Path) -> dict[str, Any]:
+    """The tables of a resolved recipe that a run directory keeps, in today's keys whichever version wrote them."""
+    return upgraded(read_toml(path))[0]
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> dict[str, Any]:
+    """The file's tables with what it extends, in today's keys; other recipes over them, then `a.b=c` overrides.
 
     Raises:
-        ConfigError: a file cannot be read, or a recipe extends itself.
+        ConfigError: a file cannot be read, a recipe extends itself, or an override is none.
     """
+    found = _extended(path, ())
+    for name in over:
+        found = merged(found, _extended(recipe_file(name, Path()), ()))
+    return overridden(found, overrides)
+
+
+def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """The file's tables over those of the recipes it `extends`, beside it or shipped; later ones count more."""
     chain = (*above, path.resolve())
     if path.resolve() in above:
         raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
-    own = read_toml(path)
+    own, said = upgraded(read_toml(path))
+    _tell(said, f" (in {path})")
     names = own.pop(EXTENDS, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
     found: dict[str, Any] = {}
     for name in names:
-        found = merged(found, read_recipe(path.parent / name, chain))
+        found = merged(found, _extended(recipe_file(name, path.parent), chain))
     return merged(found, own)
+
+
+def recipe_file(name: str, folder: Path) -> Path:
+    """The recipe of that name in a folder, else the one that is shipped, such as `algorithms/dapo.toml`."""
+    near, shipped = folder / name, SHIPPED / name
+    return shipped if shipped.exists() and not near.exists() else near
+
+
+def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The tables, those given as they are, with `a.b=c` overrides over them; one may name a key of an earlier version.
+
+    Raises:
+        ConfigError: an override is none.
+    """
+    found: dict[str, Any] = json.loads(json.dumps(tables, default=str))
+    for override in overrides:
+        alone: dict[str, Any] = {}
+        _apply_override(alone, override)
+        _apply_override(found, override)
+        today, said = upgraded(alone)
+        if today != alone:
+            found = upgraded(found, newest=True)[0]
+            _tell(said, f" (in --set {override})")
+    return found
+
+
+def _tell(said: Sequence[str], where: str) -> None:
+    for sentence in said:
+        warnings.warn(f"{sentence}{where}", stacklevel=2)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,13 +173,11 @@ def parse(
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
-    tables = json.loads(json.dumps(data, default=str))
-    for override in overrides:
-        _apply_override(tables, override)
+    tables = overridden(data, overrides)
     try:
         return model.model_validate(tables, context={FOLDER: folder})
     except ValidationError as error:
-        faults = "\n".join(f"  {_explain(fault, model, tables)}" for fault in error.errors())
+        faults = "\n".join(f"  {_explain(fault, model, tables, folder)}" for fault in error.errors())
         raise ConfigError(f"{source} cannot be used:\n{faults}") from None
 
 
@@ -156,27 +201,27 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any]) -> str:
+def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], folder: Path | None) -> str:
     path = [str(part) for part in fault["loc"]]
-    dotted = ".".join(_walk(model, tables, path)[0])
+    dotted = ".".join(_walk(model, tables, path, folder)[0])
     if fault["type"] != "extra_forbidden":
         found = "" if isinstance(fault["input"], Mapping) else f" = {fault['input']!r}"
         return f"{dotted or 'recipe'}{found}: {fault['msg'].removeprefix('Value error, ')}"
-    elsewhere = _other_kinds(model, tables, path)
+    elsewhere = _other_kinds(model, tables, path, folder)
     if elsewhere:
         return f"{dotted}: {elsewhere}"
-    known = sorted({name for section in _walk(model, tables, path[:-1])[1] for name in section.model_fields})
+    known = sorted({name for section in _walk(model, tables, path[:-1], folder)[1] for name in section.model_fields})
     nearest = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(known)}"
     return f"{dotted}: unknown key; {hint}"
 
 
-def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str]) -> str:
+def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str], folder: Path | None) -> str:
     """What is said of a key that this section does not read and one of another kind does; empty where none does."""
     *above, key = path
     if not above:
         return ""
-    for section in _walk(model, tables, above[:-1])[1]:
+    for section in _walk(model, tables, above[:-1], folder)[1]:
         field = section.model_fields.get(above[-1])
         for kinds in field.metadata if field else ():
             if isinstance(kinds, _ChosenByKind) and (readers := kinds.kinds_with(key)):
@@ -192,7 +237,7 @@ class _ChosenByKind(typing.Protocol):
 
     def kind_of(self, value: Any) -> str | None: ...
 
-    def settings(self, kind: str) -> type[BaseModel]: ...
+    def settings(self, kind: str, folder: Path | None) -> type[BaseModel]: ...
 
     def kinds_with(self, key: str) -> list[str]: ...
 
@@ -203,7 +248,9 @@ def _value_at(tables: Any, path: Sequence[str]) -> Any:
     return tables
 
 
-def _walk(model: type[BaseModel], tables: Any, path: Sequence[str]) -> tuple[list[str], list[type[BaseModel]]]:
+def _walk(
+    model: type[BaseModel], tables: Any, path: Sequence[str], folder: Path | None
+) -> tuple[list[str], list[type[BaseModel]]]:
     """The keys of an error's location, and the sections at its end.
 
     The location also holds the names that chose members of unions; they are no keys. In a table of sections, such as
@@ -219,21 +266,23 @@ def _walk(model: type[BaseModel], tables: Any, path: Sequence[str]) -> tuple[lis
         kept.append(part)
         value = _value_at(tables, kept)
         if inner:  # a name of the user's own
-            models, inner = [sub for one in inner for sub in _models_in(one, (), value)], []
+            models, inner = [sub for one in inner for sub in _models_in(one, (), value, folder)], []
             continue
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         inner = [typing.get_args(f.annotation)[1] for f in fields if typing.get_origin(f.annotation) is dict]
-        models = [sub for f in fields for sub in _models_in(f.annotation, f.metadata, value)] if fields else models
+        models = (
+            [sub for f in fields for sub in _models_in(f.annotation, f.metadata, value, folder)] if fields else models
+        )
     return kept, models
 
 
-def _models_in(annotation: Any, metadata: Sequence[Any], value: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: Any, metadata: Sequence[Any], value: Any, folder: Path | None) -> Iterator[type[BaseModel]]:
     """The sections that a field of this type may hold, given what it holds."""
     if typing.get_origin(annotation) is typing.Annotated:
         annotation, *metadata = typing.get_args(annotation)
     if chosen := next((mark for mark in metadata if isinstance(mark, _ChosenByKind)), None):
         try:
-            yield chosen.settings(str(chosen.kind_of(value)))
+            yield chosen.settings(str(chosen.kind_of(value)), folder)
             return
         except ConfigError:
             pass  # an unknown kind is a fault of its own
@@ -241,7 +290,7 @@ def _models_in(annotation: Any, metadata: Sequence[Any], value: Any) -> Iterator
         yield annotation
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType, dict):
         for argument in typing.get_args(annotation):
-            yield from _models_in(argument, (), value)
+            yield from _models_in(argument, (), value, folder)
 
 
 def _tag_matches(model: type[BaseModel], tag: str) -> bool:

@@ -17,7 +17,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -41,10 +41,12 @@ class KindSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where somebody's own Python stands: `file.py:name`."""
+    """Where somebody's own Python stands: `file.py:name`, or `package.module:name` of what can be imported."""
 
     file: Path
     name: str
+    module: str = ""
+    """The module's name, where it is imported by that."""
 
     @classmethod
     def of(cls, kind: str) -> "Place | None":
@@ -52,8 +54,24 @@ class Place:
         file, separator, name = kind.rpartition(":")
         return cls(Path(file), name) if separator and file.endswith(".py") else None
 
+    @classmethod
+    def importable(cls, kind: str) -> "Place":
+        """The place that `package.module:name` means.
+
+        Raises:
+            ConfigError: there is no such module.
+        """
+        module, _, name = kind.partition(":")
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"{kind} cannot be imported: {error}") from None
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"{kind} cannot be imported: there is no module {module!r}")
+        return cls(Path(spec.origin), name, module)
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.name}"
+        return f"{self.module or self.file}:{self.name}"
 
     def definition(self) -> ast.stmt | None:
         """The statement that makes the name, read without running the file; None where that cannot be seen.
@@ -73,7 +91,7 @@ class Place:
             ConfigError: the file cannot be run, or has no such name; says which it has.
         """
         _parsed(self.file)  # says what is wrong with it before it runs
-        module = _run(self.file.resolve())
+        module = _run(self.file.resolve(), self.module)
         if not hasattr(module, self.name):
             raise ConfigError(f"{self.file} has no {self.name!r}; {_offered(module, self.name)}")
         return getattr(module, self.name)
@@ -98,18 +116,28 @@ def _names(statement: ast.stmt) -> set[str]:
 
 
 @cache
-def _run(file: Path) -> ModuleType:
+def _run(file: Path, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name) if name else _run_file(file)
+    except GroupwiseError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _run_file(file: Path) -> ModuleType:
     name = f"groupwise_user_{file.stem}_{abs(hash(file)):x}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None, file
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    sys.path.insert(0, str(file.parent))  # its neighbours come first while it is imported
     try:
         spec.loader.exec_module(module)
-    except GroupwiseError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(file.parent))
+    if str(file.parent) not in sys.path:  # and last ever after, so that none of them hides a library of ours
+        sys.path.append(str(file.parent))
     return module
 
 
@@ -130,6 +158,7 @@ class Kinds:
         table: Mapping[str, str],
         default: str | None = None,
         adopt: Callable[[Place], Any] | None = None,
+        base: type[KindSection] | None = None,
     ) -> None:
         """Name the part.
 
@@ -139,8 +168,9 @@ class Kinds:
             default: the kind of a section that names none; None: it must name one.
             adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
                 it is.
+            base: the class that every implementation builds on, where it is its own settings.
         """
-        self.what, self.table, self.default = what, dict(table), default
+        self.what, self.table, self.default, self._base = what, dict(table), default, base
         self._adopt = adopt or Place.load
         self.group = "groupwise." + what.replace(" ", "_")
 
@@ -155,15 +185,16 @@ class Kinds:
         if place := Place.of(kind):
             return self._checked(kind, self._adopt(place))
         if registered := {point.name: point for point in entry_points(group=self.group)}.get(kind):
-            return self._checked(kind, registered.load())
+            return self._checked(kind, self._adopt(Place.importable(registered.value)))
         if ":" in kind:
-            try:
-                return self._checked(kind, _imported(kind))
-            except (ImportError, AttributeError) as error:
-                raise ConfigError(f"the {self.what} {kind!r} cannot be imported: {error}") from None
+            return self._checked(kind, self._adopt(Place.importable(kind)))
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
     def _checked(self, kind: str, found: Any) -> Any:
+        if self._base is not None:
+            if isinstance(found, type) and issubclass(found, self._base):
+                return found
+            raise ConfigError(f"{kind} is no {self.what}: allowed is a class that builds on {self._base.__name__}")
         if not (isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))):
             raise ConfigError(
                 f"{kind} is no {self.what}: allowed is a class that is a KindSection or has one as its attribute Config"
@@ -175,9 +206,9 @@ class Kinds:
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
 
-    def settings(self, kind: str) -> type[KindSection]:
-        """The class of a kind's settings."""
-        found = self.find(kind)
+    def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
+        """The class of a kind's settings; a file is looked for in the folder first."""
+        found = self.find(beside(kind, folder))
         settings: type[KindSection] = found if issubclass(found, KindSection) else found.Config
         return settings
 
@@ -202,9 +233,8 @@ class Kinds:
         kind = self.kind_of(value)
         if kind is None or not isinstance(value, Mapping | str):
             raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
-        kind = beside(kind, folder)
-        table = {**(value if isinstance(value, Mapping) else {}), "kind": kind}
-        return self.settings(kind).model_validate(table, context={FOLDER: folder})
+        table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
+        return self.settings(kind, folder).model_validate(table, context={FOLDER: folder})
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: Any, info: ValidationInfo) -> KindSection:
@@ -245,6 +275,39 @@ def beside(path: str, folder: Path | None) -> str:
     if file.exists():
         raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
     return f"{near}:{place.name}" if place else str(near)
+
+
+def user_files(recipe: Section) -> list[Path]:
+    """The files of the user's own Python that a recipe names anywhere, with those beside them that they import."""
+    found: dict[Path, None] = {}
+    for value in _texts(recipe.model_dump(mode="json")):
+        place = Place.of(value)
+        if place and place.file.is_file():
+            found |= dict.fromkeys(written_in(place.file))
+    return list(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def written_in(file: Path, known: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """A file and the files beside it that it imports, and those that they import."""
+    files = (*known, file)
+    for node in ast.walk(_parsed(file)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            beside_it = file.parent / Path(*name.split("."))
+            for near in (beside_it.with_suffix(".py"), beside_it / "__init__.py"):
+                if near.is_file() and near not in files:
+                    files = written_in(near, files)
+    return files
 
 
 def source_file(implementation: Any) -> Path | None:

@@ -33,11 +33,11 @@ class Problem:
     language: str = "en"
     """Language of the question (ISO 639-1)."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What the verifier needs beside the reference answer, for example the numbers of a countdown.
-
-    Any problem may have here: `open_ended` (True where no rule can judge an answer, so that only reward models and
-    style say what it is worth) and, in a mixture, `verifier` (the name of the one that judges).
-    """
+    """What the verifier needs beside the reference answer, for example the numbers of a countdown."""
+    open_ended: bool = False
+    """True where no rule can judge an answer, so that only reward models and style say what it is worth."""
+    verifier: str = ""
+    """The kind of the verifier that judges it, in a mixture, whose problems have different ones; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Verdict:
 
     @property
     def reward(self) -> float | None:
-        """Sum of the parts; None when the verifier failed, which is not a zero."""
+        """Sum of the parts; None where the completion was not judged, which is not a zero."""
         return sum(self.parts.values()) if self.outcome.judged else None
 
 

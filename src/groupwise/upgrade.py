@@ -1,11 +1,15 @@
 """Recipes and run directories of earlier versions: their keys, read as today's.
 
-Each entry of `MOVES` is a key that stands elsewhere today. A run directory's `config.toml` names every value, so one
-that the chosen kind does not read today, and that is the default it had then, is left out.
+Each entry of `MOVES` is a key that stands elsewhere today. It is looked for in every table, so that a trainer's key
+moves in a pipeline's stage too. A run directory's `config.toml` names every value, so a value that the chosen kind does
+not read today, and that is the default it had then, is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+ANY = "*"
+"""In a move's keys: any one key; the same one in the old place and in the new."""
 
 
 class Move(NamedTuple):
@@ -16,43 +20,85 @@ class Move(NamedTuple):
     new: str
     """Where it stands."""
     default: Any = None
-    """Its default then; `kinds` apart, an old value equal to it is left out."""
+    """Its default then; an old value equal to it is left out where the new section does not read it."""
     kinds: tuple[str, ...] = ()
-    """Kinds of its new section that read it; empty: all of them."""
+    """Kinds of its new section that read it; empty: all of them, but none reads the old default."""
+    beside: str = ""
+    """It moves only in a table that has this key too; empty: in every one."""
 
 
-MOVES: tuple[Move, ...] = ()
+_CLIPPING = ("clipped_ratio", "sequence_ratio", "clipped_weight")
+
+MOVES: tuple[Move, ...] = (
+    Move("loss.policy_loss", "loss.policy.kind"),
+    Move("loss.clip_low", "loss.policy.clip_low", 0.2, _CLIPPING),
+    Move("loss.clip_high", "loss.policy.clip_high", 0.2, _CLIPPING),
+    Move("loss.dual_clip", "loss.policy.dual_clip", 0.0, _CLIPPING[:2]),
+    Move("loss.tau_pos", "loss.policy.tau_pos", 1.0, ("soft_gate",)),
+    Move("loss.tau_neg", "loss.policy.tau_neg", 1.05, ("soft_gate",)),
+    Move("loss.max_logprob_difference", "loss.max_logprob_difference", 0.0),
+    Move("grpo.advantage", "advantage.kind"),
+)
 
 
-def upgraded(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The tables in today's keys, and for each key that moved a sentence that says where it stands."""
+def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """The tables in today's keys, and for each key that moved a sentence that says where it stands.
+
+    Where the old key and the new one are both there, the new one counts; with `newest`, the old one.
+    """
     found: dict[str, Any] = _copied(tables)
     said: list[str] = []
-    for move in MOVES:
-        value = _taken(found, move.old.split("."))
-        if value is None:
-            continue
-        section = _section(found, move.new.split(".")[:-1])
-        if move.kinds and section.get("kind") not in move.kinds and value == move.default:
-            continue
-        section.setdefault(move.new.split(".")[-1], value)
-        said.append(f"{move.old} is {move.new} now")
+    for prefix, table in list(_tables(found)):
+        for move in MOVES:
+            if move.beside and move.beside not in table:
+                continue
+            for bound in list(_bindings(table, move.old.split("."))):
+                old, new = (".".join(_bound(path.split("."), bound)) for path in (move.old, move.new))
+                if _moved(table, old.split("."), new.split("."), move, newest):
+                    said.append(f"{prefix}{old} is {prefix}{new} now")
     return found, said
+
+
+def _moved(table: dict[str, Any], old: list[str], new: list[str], move: Move, newest: bool) -> bool:
+    value = _section(table, old[:-1]).pop(old[-1])
+    target, key = _section(table, new[:-1]), new[-1]
+    if value == move.default and target.get("kind") not in move.kinds and not (key in target and newest):
+        return False
+    if newest or key not in target:
+        target[key] = value
+    return new != old
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
 
 
-def _taken(tables: dict[str, Any], path: list[str]) -> Any:
-    for name in path[:-1]:
-        tables = tables.get(name, {})
-        if not isinstance(tables, dict):
-            return None
-    return tables.pop(path[-1], None)
+def _tables(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """This table and all below it, with what stands before their keys."""
+    yield prefix, table
+    for key, value in list(table.items()):
+        if isinstance(value, dict):
+            yield from _tables(value, f"{prefix}{key}.")
+
+
+def _bindings(table: Any, path: list[str]) -> Iterator[tuple[str, ...]]:
+    """For every place of this path that is there, what `ANY` stands for in it."""
+    if not path:
+        yield ()
+    elif isinstance(table, dict):
+        for key in list(table) if path[0] == ANY else [path[0]] if path[0] in table else []:
+            for rest in _bindings(table[key], path[1:]):
+                yield (key, *rest) if path[0] == ANY else rest
+
+
+def _bound(path: list[str], bound: tuple[str, ...]) -> list[str]:
+    names = iter(bound)
+    return [next(names) if key == ANY else key for key in path]
 
 
 def _section(tables: dict[str, Any], path: list[str]) -> dict[str, Any]:
     for name in path:
+        if isinstance(tables.get(name), str):  # the kind alone
+            tables[name] = {"kind": tables[name]}
         tables = tables.setdefault(name, {})
     return tables

@@ -11,15 +11,16 @@ from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
+from groupwise.config import merged, read_toml
 from groupwise.oracle.document import document, formula_and_source, groups
 from groupwise.oracle.prose import FINDINGS
-from groupwise.oracle.published import PUBLISHED, Published
+from groupwise.oracle.published import published_algorithms
 from groupwise.oracle.report import Section
 from groupwise.oracle.sections import SECTIONS
 from groupwise.oracle.toys import Dials
 from groupwise.trainers import RECIPES, load_recipe
-from groupwise.training.loss_config import LossConfig
 
+PUBLISHED = published_algorithms()
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
 
@@ -36,9 +37,9 @@ def test_it_is_what_would_be_written(sections: dict[str, Section]) -> None:
 
 
 def test_every_entry_of_every_table_is_in_it() -> None:
-    names = [*ADVANTAGES, *POLICY_LOSSES, *AGGREGATIONS, *KL_ESTIMATORS, "process"]
+    names = [*ADVANTAGES.table, *POLICY_LOSSES.table, *AGGREGATIONS, *KL_ESTIMATORS]
     functions = ["advantages.gae", "kl.importance_corrected", "importance.importance_weights"]
-    functions += ["values.clipped_value_loss", "advantages.process_supervision"]
+    functions += ["values.clipped_value_loss", "advantages.Process"]
     assert [name for name in names if f"\n| `{name}` |" not in DOCUMENT] == []
     assert [name for name in functions if f"`{name}`" not in DOCUMENT] == []
     assert [name for name in PUBLISHED if f"\n| {name} |" not in DOCUMENT] == []
@@ -86,20 +87,14 @@ def test_every_entry_has_a_formula() -> None:
     assert all(formula_and_source(entry.function)[0] for entries in groups().values() for entry in entries)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_settings_are_recipes(name: str) -> None:
-    keys = dict(PUBLISHED[name].keys)
-    algorithm = keys.pop("algorithm", "grpo")
-    file = {"grpo": "arithmetic.toml", "ppo": "ppo.toml"}[algorithm]
-    recipe = load_recipe(ROOT / "recipes" / file, [f"{key}={toml(value)}" for key, value in keys.items()])
-    assert isinstance(recipe, RECIPES[algorithm])
-    for key, value in keys.items():
-        section, field = key.split(".")
-        assert getattr(getattr(recipe, section), field) == value
-
-
-def toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+@pytest.mark.parametrize("file", sorted(path.name for path in (ROOT / "recipes" / "algorithms").iterdir()))
+def test_published_settings_are_recipes(file: str) -> None:
+    own = read_toml(ROOT / "recipes" / "algorithms" / file)
+    below = {"grpo": "arithmetic.toml", "ppo": "ppo.toml"}[own["algorithm"]]
+    recipe = load_recipe(ROOT / "recipes" / below, over=[f"algorithms/{file}"])
+    assert isinstance(recipe, RECIPES[own["algorithm"]])
+    found = recipe.model_dump(mode="json")
+    assert merged(found, own) == found  # every value stands
 
 
 def test_recipe_keys_in_the_document_are_toml() -> None:
@@ -111,9 +106,8 @@ def test_recipe_keys_in_the_document_are_toml() -> None:
 
 
 def test_the_defaults_are_dr_grpo() -> None:
-    published: Published = PUBLISHED["Dr. GRPO"]
-    changed = {key.removeprefix("loss."): value for key, value in published.keys.items() if key.startswith("loss.")}
-    assert LossConfig(**changed) == LossConfig()
+    below = ROOT / "recipes" / "arithmetic.toml"
+    assert load_recipe(below, over=["algorithms/dr_grpo.toml"]) == load_recipe(below)
 
 
 def test_group_sizes_that_the_prose_names_are_those_of_the_sections(sections: dict[str, Section]) -> None:

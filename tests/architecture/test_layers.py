@@ -24,8 +24,8 @@ LAYERS: dict[str, int] = {
 """Layer of every top-level module; a module may import those of lower layers, and itself."""
 
 NEIGHBOURS = {
-    ("verifiers", "sandbox"), ("rollout", "models"), ("training", "models"), ("__main__", "cli"),
-    ("pipeline", "evaluation"),
+    ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout", "models"), ("training", "models"),
+    ("__main__", "cli"), ("pipeline", "evaluation"),
 }  # fmt: skip
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 

@@ -46,7 +46,7 @@ device = "cpu"
 num_threads = 1
 
 [task]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 40
 num_eval_problems = 8
 
@@ -445,7 +445,7 @@ def test_export_writes_a_plain_model_with_its_provenance(trained: Trained, tmp_p
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (newest / "model.safetensors").read_bytes()
     assert not (tmp_path / "model" / "optimizer.safetensors").exists()
     (entry,) = json.loads((tmp_path / "model" / "provenance.json").read_text())
-    assert entry["recipe"]["task"]["name"] == "arithmetic"
+    assert entry["recipe"]["task"]["kind"] == "arithmetic"
     assert "tokens" in succeed("sample", tmp_path / "model", "What is 23 × 17?", "-n", 1, "--task", "arithmetic")
 
 
@@ -542,9 +542,9 @@ def test_help_answers_at_once() -> None:
         ("run.seed.deep=3", ["run.seed: ", "integer"]),
         ("algorithm.deep=3", ["--set 'algorithm.deep=3': algorithm is a value, not a section"]),
         ("algorithm=ppo", ["algorithm = 'ppo'", "grpo"]),
-        ("task.name=sums", ["'sums'", "'arithmetic', 'word_problems', 'countdown'", "'mixture'"]),
+        ("task.kind=sums", ["no task 'sums'", "arithmetic, code, coq_statements", "mixture"]),
         ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
-        ("grpo.advantage=best", ["grpo.advantage = 'best'", "group_mean, group_normalised"]),
+        ("advantage.kind=best", ["there is no advantage 'best'", "group_mean, group_normalised"]),
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),

@@ -27,7 +27,7 @@ signalled_run = importlib.import_module("signalled_run")
 PATIENCE_S = 300.0
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["groupwise.trainers"])
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
 SAMPLED = {"task": SUMS, "prompts_per_step": 4, "group_size": 2, "sampling": {"max_tokens": 24}}
 SOURCES = pytest.mark.parametrize("source", ["jsonl", "teacher", "student"])
 BASE = ModelConfig(device="cpu", num_threads=1)

@@ -161,7 +161,7 @@ def test_the_same_recipe_takes_any_model_and_gsm8k(tmp_path: Path) -> None:
     )  # fmt: skip
     save_checkpoint(tmp_path / "model", new_policy(config, byte_tokenizer(), ModelConfig(device="cpu")))
     # all problems of a stage have one template: that of the general prompts
-    data = f'{{name = "jsonl", preset = "gsm8k", data_dir = {json.dumps(str(DATA))}, template = {{}}}}'
+    data = f'{{kind = "jsonl", preset = "gsm8k", data_dir = {json.dumps(str(DATA))}, template = {{}}}}'
     more = [
         f"model.path={json.dumps(str(tmp_path / 'model'))}",
         f"tasks.reasoning={data}",

@@ -33,7 +33,7 @@ NUM_STEPS = 6
 ALGORITHMS = pytest.mark.parametrize("algorithm", ["reward_model", "dpo"])
 SUMS = {
     "source": "task",
-    "task": {"name": "arithmetic", "kinds": ["sum"], "digits": [2, 2], "num_problems": 3000, "num_eval_problems": 200},
+    "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [2, 2], "num_problems": 3000, "num_eval_problems": 200},
 }
 
 
@@ -190,7 +190,7 @@ num_steps = 3
 path = "{model}"
 num_threads = 1
 [task]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 8
 num_eval_problems = 2
 digits = [1, 1]

@@ -41,14 +41,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"optimizer": {"lr": 1e-2}},
     "everything on": {
         "optimizer": {"lr": 1e-2, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},
-        "loss": {"kl_coef": 0.05, "mini_batches": 2, "epochs": 2, "aggregation": "token", "clip_high": 0.28},
+        "loss": {
+            "kl_coef": 0.05,
+            "mini_batches": 2,
+            "epochs": 2,
+            "aggregation": "token",
+            "policy": {"clip_high": 0.28},
+        },
         "grpo": {
             "prompts_per_step": 4,
             "group_size": 16,
-            "advantage": "group_normalised",
             "refill_rounds": 2,
             "curriculum": True,
         },
+        "advantage": {"kind": "group_normalised"},
         "sampling": {"max_tokens": 6, "temperature": 0.9},
     },
     "ppo": {
@@ -78,7 +84,7 @@ def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
         "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(model), "device": "cpu", "num_threads": 1},
         "task": {
-            "name": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
+            "kind": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
             "num_eval_problems": 3,
         },
         "verifier": {"extraction": "last_number"},

@@ -20,7 +20,7 @@ RECIPE = """
 [sampling]
 max_tokens = 16
 [tasks.reasoning]
-name = "arithmetic"
+kind = "arithmetic"
 num_problems = 40
 num_eval_problems = 8
 [evaluation]

@@ -144,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_completion(i, one, text)",
-                "_completion(i, Sampled(policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
-                "one.finish_reason), text)",
+                "Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)",
+                "Completion(i, policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
+                "one.finish_reason, text)",
             ),
         ),
     ),
@@ -175,9 +175,9 @@ FAULTS = (
         DRAWS,
         (
             Edit(
-                "rollout",
-                "key(seed, purpose, step, problem_id, sample)",
-                "key(seed, purpose, step, problem_id)",
+                "randomness",
+                "key(self.seed, self.name, self.step, problem_id, sample)",
+                "key(self.seed, self.name, self.step, problem_id)",
             ),
         ),
     ),

@@ -128,8 +128,8 @@ FAULTS = (
         (
             Edit(
                 "algorithms",
-                "PolicyLoss(-objective, ratio.detach(), clipped)",
-                "PolicyLoss(objective, ratio.detach(), clipped)",
+                "TokenLosses(-objective, ratio.detach(), clipped)",
+                "TokenLosses(objective, ratio.detach(), clipped)",
             ),
         ),
     ),

@@ -54,8 +54,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "Group(prompts[place], completions, step, policy_version)",
-                "Group(prompts[place - 1], completions, step, policy_version)",
+                "_group(policy, prompts[index], sampled, draws.step, actors.engine.version)",
+                "_group(policy, prompts[index - 1], sampled, draws.step, actors.engine.version)",
             ),
         ),
     ),
@@ -111,6 +111,6 @@ FAULTS = (
         0,
         "The advantage has the wrong sign",
         ORDER,
-        (Edit("algorithms:group_mean", "rewards - rewards.mean()", "rewards.mean() - rewards"),),
+        (Edit("algorithms:GroupMean", "rewards - rewards.mean()", "rewards.mean() - rewards"),),
     ),
 )

@@ -26,7 +26,7 @@ class Edit(NamedTuple):
 
     where: str
     """Package or module below `groupwise` that holds it, dotted, as `rollout` or `models.packed`. After a colon the
-    public function or class around it, where the same stands elsewhere too: `algorithms:group_mean`."""
+    public function or class around it, where the same stands elsewhere too: `algorithms:GroupMean`."""
     before: str
     """What stands there once: an expression, or whole statements one after the other."""
     after: str

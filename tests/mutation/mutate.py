@@ -12,6 +12,7 @@ import argparse
 import ast
 import gc
 import importlib
+import linecache
 import os
 import signal
 import sys
@@ -144,6 +145,8 @@ def _put_in_place(one: Target, source: str) -> None:
     module.__file__ = str(one.path)
     parent = importlib.import_module(package)
     sys.modules[one.module] = module
+    # sections read the docstrings of their fields from the source, which is not what stands in the file
+    linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     exec(compile(source, str(one.path), "exec"), module.__dict__)
     setattr(parent, name, module)
 

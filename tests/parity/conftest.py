@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.models.policy import Policy
 from groupwise.trainers.advantages import advantaged
 from groupwise.training.kl_reward import with_kl_part
@@ -62,7 +63,9 @@ def our_groups(policy: Policy) -> Callable[..., list[AdvantagedGroup]]:
 
     def prepare(batch: Batch, advantage: str, temperature: float = 1.0, **config: Any) -> list[AdvantagedGroup]:
         loss, groups = LossConfig(**config), scored(batch, groups_of(batch, policy, temperature))
-        return advantaged(with_kl_part(groups, reference_of(policy), loss, temperature), advantage, policy)
+        return advantaged(
+            with_kl_part(groups, reference_of(policy), loss, temperature), advantage_of(advantage), policy
+        )
 
     return prepare
 

@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is depreca
 DR_GRPO = {"loss_type": "dr_grpo", "scale_rewards": "none"}
 DAPO = {"loss_type": "dapo", "scale_rewards": "none"}
 GRPO = {"loss_type": "grpo", "scale_rewards": "none"}
+CISPO = {"kind": "clipped_weight", "clip_low": 1.0, "clip_high": 0.2}
 
 
 def single_tokens(batch: Batch) -> Batch:
@@ -75,22 +76,22 @@ def test_bnpo_is_a_token_mean_of_each_micro_batch(batch: Batch, ours: Any, their
 
 def test_luspo_is_sequence_ratio_times_the_token_limit(batch: Batch, ours: Any, theirs: Any) -> None:
     luspo = {"loss_type": "luspo", "scale_rewards": "none", "importance_sampling_level": "sequence"}
-    found = ours(batch, policy_loss="sequence_ratio", epochs=2, tokens_per_micro_batch=40)
+    found = ours(batch, policy="sequence_ratio", epochs=2, tokens_per_micro_batch=40)
     assert_equal(found, theirs(batch, micro_batches=4, num_iterations=2, **luspo), factor=MAX_TOKENS)
 
 
 def test_cispos_epsilon_high_is_the_cap_itself(batch: Batch, ours: Any, theirs: Any) -> None:
     cispo = {"loss_type": "cispo", "scale_rewards": "none"}
-    found = ours(batch, policy_loss="clipped_weight", clip_low=1.0, clip_high=0.2, aggregation="token", epochs=2)
+    found = ours(batch, policy=CISPO, aggregation="token", epochs=2)
     assert_equal(found, theirs(batch, epsilon_high=1.2, num_iterations=2, **cispo))
-    first = ours(batch, policy_loss="clipped_weight", clip_low=1.0, clip_high=0.2, aggregation="token")
+    first = ours(batch, policy=CISPO, aggregation="token")
     assert_equal(first, theirs(batch, **cispo), factor=0.2)  # TRL's default caps every weight at 0.2
 
 
 def test_delta_below_the_upper_bound_also_bounds_positive_advantages(batch: Batch, ours: Any, theirs: Any) -> None:
     half = {"epsilon_high": 0.5, "num_iterations": 2} | DR_GRPO
-    assert_equal(ours(batch, clip_high=0.5, dual_clip=1.5, epochs=2), theirs(batch, delta=1.5, **half))
-    found = ours(batch, clip_high=0.5, dual_clip=1.1, epochs=2)
+    assert_equal(ours(batch, policy={"clip_high": 0.5, "dual_clip": 1.5}, epochs=2), theirs(batch, delta=1.5, **half))
+    found = ours(batch, policy={"clip_high": 0.5, "dual_clip": 1.1}, epochs=2)
     assert gap(found.gradients[1], theirs(batch, delta=1.1, **half).gradients[1]) > VISIBLE
 
 
@@ -106,7 +107,7 @@ def test_trls_entropy_bonus_is_a_mean_over_tokens_whatever_the_loss(batch: Batch
 
 
 def test_trl_corrects_kl_with_the_sequence_ratio_in_gspo(batch: Batch, ours: Any, theirs: Any) -> None:
-    mine = {"policy_loss": "sequence_ratio", "kl_coef": 0.3, "kl_corrected": True, "epochs": 2}
+    mine = {"policy": "sequence_ratio", "kl_coef": 0.3, "kl_corrected": True, "epochs": 2}
     other = {"importance_sampling_level": "sequence", "beta": 0.3, "num_iterations": 2} | DR_GRPO
     assert_equal(ours(single_tokens(batch), **mine), theirs(single_tokens(batch), **other))
     assert gap(ours(batch, **mine).gradients[1], theirs(batch, **other).gradients[1]) > VISIBLE
@@ -123,9 +124,8 @@ def test_importance_correction_defaults(batch: Batch, ours: Any, theirs: Any) ->
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 @pytest.mark.parametrize("policy_loss", ["reinforce", "clipped_ratio", "sequence_ratio"])
 def test_rloo_on_policy_sums_over_tokens(batch: Batch, ours: Any, theirs: Any, policy_loss: str, beta: float) -> None:
-    found = ours(
-        batch, "leave_one_out", policy_loss=policy_loss, kl_in="reward", kl_coef=beta, kl_estimator="k1",
-    )  # fmt: skip
+    penalty = {"kl_in": "reward", "kl_coef": beta, "kl_estimator": "k1"} if beta else {}
+    found = ours(batch, "leave_one_out", policy=policy_loss, **penalty)
     for micro_batches in (1, 4):
         expected = theirs(batch, "RLOO", beta=beta, micro_batches=micro_batches)
         assert gap(found.gradients[0], expected.gradients[0], factor=MAX_TOKENS) < TOLERANCE
@@ -135,7 +135,7 @@ def test_rloo_off_policy_clips_the_product_of_ratios(batch: Batch, ours: Any, th
     short = single_tokens(batch)
     expected = theirs(short, "RLOO", num_iterations=2), theirs(batch, "RLOO", num_iterations=2)
     for policy_loss in ("clipped_ratio", "sequence_ratio"):
-        mine = {"policy_loss": policy_loss, "epochs": 2}
+        mine = {"policy": policy_loss, "epochs": 2}
         assert_equal(ours(short, "leave_one_out", **mine), expected[0], factor=MAX_TOKENS)
         found = ours(batch, "leave_one_out", **mine)
         assert gap(found.gradients[1], expected[1].gradients[1], factor=MAX_TOKENS) > VISIBLE

@@ -11,10 +11,10 @@ from groupwise.models.policy import Policy
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
 
 HIGH = 0.28
-GSPO = {"clip_low": 0.01, "clip_high": 0.02}
+GSPO = {"policy": {"kind": "sequence_ratio", "clip_low": 0.01, "clip_high": 0.02}}
 GSPO_TRL = {"importance_sampling_level": "sequence", "epsilon": 0.01, "epsilon_high": 0.02}
-CISPO = {"policy_loss": "clipped_weight", "clip_low": 1.0, "aggregation": "token"}
-DAPO = {"clip_high": HIGH, "aggregation": "token"}
+CISPO = {"policy": {"kind": "clipped_weight", "clip_low": 1.0, "clip_high": 0.5}, "aggregation": "token"}
+DAPO = {"policy": {"clip_high": HIGH}, "aggregation": "token"}
 DAPO_TRL = {"loss_type": "dapo", "epsilon_high": HIGH}
 DR_GRPO_TRL = {"loss_type": "dr_grpo", "scale_rewards": "none"}
 
@@ -33,26 +33,26 @@ CASES = {
     "grpo": Case({"aggregation": "sequence"}, {"loss_type": "grpo"}),
     "dapo": Case(DAPO, DAPO_TRL),
     "dr_grpo": Case({}, DR_GRPO_TRL, normalised=False),
-    "cispo": Case(CISPO | {"clip_high": 0.5}, {"loss_type": "cispo", "epsilon_high": 1.5}),
+    "cispo": Case(CISPO, {"loss_type": "cispo", "epsilon_high": 1.5}),
     "sapo": Case(
-        {"policy_loss": "soft_gate", "aggregation": "sequence", "tau_pos": 1.5, "tau_neg": 2.0},
+        {"policy": {"kind": "soft_gate", "tau_pos": 1.5, "tau_neg": 2.0}, "aggregation": "sequence"},
         {"loss_type": "sapo", "sapo_temperature_pos": 1.5, "sapo_temperature_neg": 2.0},
     ),
     "gspo": Case(
-        {"policy_loss": "sequence_ratio", "aggregation": "sequence"} | GSPO, {"loss_type": "grpo"} | GSPO_TRL
+        {"aggregation": "sequence"} | GSPO, {"loss_type": "grpo"} | GSPO_TRL
     ),
     "gspo by token": Case(
-        {"policy_loss": "sequence_ratio", "aggregation": "token"} | GSPO, {"loss_type": "dapo"} | GSPO_TRL
+        {"aggregation": "token"} | GSPO, {"loss_type": "dapo"} | GSPO_TRL
     ),
-    "gspo, constant": Case({"policy_loss": "sequence_ratio"} | GSPO, DR_GRPO_TRL | GSPO_TRL, normalised=False),
-    "dual clip": Case(DAPO | {"dual_clip": 1.4}, DAPO_TRL | {"delta": 1.4}),
+    "gspo, constant": Case(GSPO, DR_GRPO_TRL | GSPO_TRL, normalised=False),
+    "dual clip": Case(DAPO | {"policy": {"clip_high": HIGH, "dual_clip": 1.4}}, DAPO_TRL | {"delta": 1.4}),
     "kl": Case(DAPO | {"kl_coef": 0.3}, DAPO_TRL | {"beta": 0.3, "use_bias_correction_kl": False}),
     "kl, corrected": Case(DAPO | {"kl_coef": 0.3, "kl_corrected": True}, DAPO_TRL | {"beta": 0.3}),
     "kl in grpo": Case(
         {"aggregation": "sequence", "kl_coef": 0.3, "kl_corrected": True}, {"loss_type": "grpo", "beta": 0.3}
     ),
     "kl in cispo": Case(
-        CISPO | {"clip_high": 0.5, "kl_coef": 0.3},
+        CISPO | {"kl_coef": 0.3},
         {"loss_type": "cispo", "epsilon_high": 1.5, "beta": 0.3, "use_bias_correction_kl": False},
     ),
     "masked": Case(DAPO | {"truncated": "mask"}, DAPO_TRL | {"mask_truncated_completions": True}),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from groupwise.config import ReadIf, Section, dump_toml, load, parse
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, KindSection
+from groupwise.kinds import Kinds, KindSection, user_files
 
 
 class Shape(KindSection):
@@ -131,3 +131,13 @@ def test_a_circle_of_recipes_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text('extends = ["a.toml"]')
     with pytest.raises(ConfigError, match=r"extends itself: .*a\.toml -> .*b\.toml -> .*a\.toml"):
         load(Drawing, tmp_path / "a.toml")
+
+
+def test_user_files_are_those_named_anywhere_and_their_neighbours(tmp_path: Path, own: Path) -> None:
+    own.write_text("import helper\nfrom deep import inside\n" + OWN)
+    (tmp_path / "helper.py").write_text("import shapes\n")  # a circle
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "__init__.py").write_text("inside = 1\n")
+    drawing = parse(Drawing, {"many": {"a": f"{own}:Triangle", "b": "circle"}})
+    assert user_files(drawing) == [own, tmp_path / "helper.py", tmp_path / "deep" / "__init__.py"]
+    assert user_files(parse(Drawing, {})) == []

@@ -1,15 +1,20 @@
 """From rewards to advantages: how much better than its rivals a completion was.
 
-Every estimator of the table at the bottom maps the rewards of a step's groups to one advantage per completion; process
-supervision and GAE give one per token. Where the verifier failed the reward is None and the completion is no part of
-any statistics. A group whose rewards are all equal gets exact zeros from every estimator that compares within groups.
+Every estimator is a section of a recipe, `[advantage] kind = "group_mean"`. It maps the rewards of a step's groups to
+one advantage per completion; process supervision and GAE give one per token. To add one, write its class here and its
+line in the table; one of your own is `kind = "my_advantage.py:Mine"`.
+
+Where the verifier failed the reward is None and the completion is no part of any statistics. A group whose rewards are
+all equal gets exact zeros from every estimator that compares within groups.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from groupwise.kinds import Kinds, KindSection
 
 STD_EPS = 1e-4
 """Added to standard deviations. A group of two different rewards 0 and 1 has std >= 0.06 up to G = 256."""
@@ -24,147 +29,240 @@ class GroupRewards(NamedTuple):
     """(G, R) its parts, which sum to it."""
 
 
-Estimator = Callable[[Sequence[GroupRewards]], list[Tensor]]
-"""All groups of a step to their advantages, (G,) each."""
+class AdvantageEstimator(KindSection):
+    """An estimator and its dials. One that looks at one group at a time needs `within` alone."""
+
+    needs_rivals: ClassVar[bool] = True
+    """Whether it compares the completions of a problem with each other, so that one alone teaches nothing."""
+    reads: ClassVar[Literal["reward", "parts", "steps"]] = "reward"
+    """`reward`: the completion's, and what earned more never gets less; `parts`: each part of it on its own; `steps`:
+    the rewards of its steps, by `of_steps`."""
+    refuses_negative: ClassVar[bool] = False
+    """Whether a negative reward is an error."""
+
+    def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
+        """All groups of a step to their advantages, (G,) each."""
+        return [_or_zeros(self, group.total) for group in groups]
+
+    def within(self, rewards: Tensor) -> Tensor:
+        """The rewards of one group, (G,), to its advantages; not asked where all rewards are equal."""
+        raise NotImplementedError
+
+    def of_steps(
+        self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
+    ) -> list[Tensor]:
+        """Advantages of the tokens of one group's completions, (T_i,) each.
+
+        Args:
+            step_rewards: (K_i,) per completion.
+            step_ends: (K_i,) number of tokens up to and with the step's last one, increasing, at most the length.
+            lengths: tokens T_i of each completion.
+        """
+        raise NotImplementedError
 
 
-def group_mean(rewards: Tensor) -> Tensor:
+def _or_zeros(estimator: AdvantageEstimator, rewards: Tensor) -> Tensor:
+    """Exact zeros where all rewards are equal, which rounding of their mean would spoil."""
+    return estimator.within(rewards) if (rewards != rewards[:1]).any() else torch.zeros_like(rewards)
+
+
+class GroupMean(AdvantageEstimator):
     """Âᵢ = rᵢ - mean(r): Dr. GRPO (Liu et al. 2025, arXiv:2503.20783, eq. 2).
 
     Keeps the direction of the policy gradient; shrinks it to (G-1)/G, because rᵢ is part of its own baseline.
 
-    >>> group_mean(torch.tensor([1.0, 0.0, 0.0, 1.0]))
+    >>> GroupMean(kind="group_mean").within(torch.tensor([1.0, 0.0, 0.0, 1.0]))
     tensor([ 0.5000, -0.5000, -0.5000,  0.5000])
     """
-    return rewards - rewards.mean()
+
+    def within(self, rewards: Tensor) -> Tensor:
+        return rewards - rewards.mean()
 
 
-def group_normalised(rewards: Tensor) -> Tensor:
+class GroupNormalised(GroupMean):
     """Âᵢ = (rᵢ - mean(r)) / std(r), population std: GRPO (DeepSeekMath, Shao et al. 2024, arXiv:2402.03300, §4.1.2).
 
     Dividing by std re-weights prompts: hard and easy ones count more than those of medium difficulty.
 
-    >>> group_normalised(torch.tensor([1.0, 0.0, 0.0, 1.0])).round(decimals=3)
+    >>> GroupNormalised(kind="group_normalised").within(torch.tensor([1.0, 0.0, 0.0, 1.0])).round(decimals=3)
     tensor([ 1., -1., -1.,  1.])
     """
-    return group_mean(rewards) / (rewards.std(correction=0) + STD_EPS)
+
+    def within(self, rewards: Tensor) -> Tensor:
+        return super().within(rewards) / (rewards.std(correction=0) + STD_EPS)
 
 
-def group_normalised_sample(rewards: Tensor) -> Tensor:
+class GroupNormalisedSample(GroupMean):
     """As `group_normalised` with the sample std (divisor G-1), as TRL and verl compute it. Needs G >= 2."""
-    return group_mean(rewards) / (rewards.std(correction=1) + STD_EPS)
+
+    def within(self, rewards: Tensor) -> Tensor:
+        return super().within(rewards) / (rewards.std(correction=1) + STD_EPS)
 
 
-def leave_one_out(rewards: Tensor) -> Tensor:
+class LeaveOneOut(GroupMean):
     """Âᵢ = rᵢ - mean of the others: RLOO (Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740, eq. 7).
 
     Unbiased: the baseline does not hold rᵢ. It is G/(G-1) times `group_mean`.
 
-    >>> leave_one_out(torch.tensor([1.0, 0.0, 0.0]))
+    >>> LeaveOneOut(kind="leave_one_out").within(torch.tensor([1.0, 0.0, 0.0]))
     tensor([ 1.0000, -0.5000, -0.5000])
     """
-    G = len(rewards)
-    return group_mean(rewards) * (G / (G - 1)) if G > 1 else torch.zeros_like(rewards)
+
+    def within(self, rewards: Tensor) -> Tensor:
+        G = len(rewards)
+        return super().within(rewards) * (G / (G - 1)) if G > 1 else torch.zeros_like(rewards)
 
 
-def divided_by_mean(rewards: Tensor) -> Tensor:
+class DividedByMean(GroupMean):
     """Âᵢ = (rᵢ - mean(r)) / mean(r): MaxRL (2026, arXiv:2602.02710), towards maximum likelihood E[log p].
 
-    Weights hard prompts most: with one success of G its advantage is G - 1, the others' is -1.
+    Weights hard prompts most: with one success of G its advantage is G - 1, the others' is -1. Negative rewards are
+    refused: the mean may then be 0 or nearly so although there is a signal.
 
-    Raises:
-        ValueError: a reward is negative, so that the mean may be 0 or nearly so although there is a signal.
-
-    >>> divided_by_mean(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    >>> DividedByMean(kind="divided_by_mean").within(torch.tensor([1.0, 0.0, 0.0, 0.0]))
     tensor([ 3., -1., -1., -1.])
     """
-    if (rewards < 0).any():
-        raise ValueError(f"dividing by the mean reward needs rewards that are not negative, got {rewards.min():.4g}")
-    return group_mean(rewards) / rewards.mean() if rewards.any() else torch.zeros_like(rewards)
+
+    refuses_negative = True
+
+    def within(self, rewards: Tensor) -> Tensor:
+        if (rewards < 0).any():
+            raise ValueError(
+                f"dividing by the mean reward needs rewards that are not negative, got {rewards.min():.4g}"
+            )
+        return super().within(rewards) / rewards.mean() if rewards.any() else torch.zeros_like(rewards)
 
 
-def each_group(formula: Callable[[Tensor], Tensor]) -> Estimator:
-    """An estimator that looks at one group at a time."""
-    return lambda groups: [_or_zeros(formula, group.total) for group in groups]
-
-
-def _or_zeros(formula: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
-    """Exact zeros where all rewards are equal, which rounding of their mean would spoil."""
-    return formula(rewards) if (rewards != rewards[:1]).any() else torch.zeros_like(rewards)
-
-
-def no_baseline(groups: Sequence[GroupRewards]) -> list[Tensor]:
+class NoBaseline(AdvantageEstimator):
     """Âᵢ = rᵢ: plain REINFORCE (Williams 1992). Unbiased; its variance grows with the mean reward."""
-    return [group.total for group in groups]
+
+    needs_rivals = False
+
+    def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
+        return [group.total for group in groups]
 
 
-def batch_mean(groups: Sequence[GroupRewards]) -> list[Tensor]:
+class BatchMean(AdvantageEstimator):
     """Âᵢ = rᵢ - mean over the step: REINFORCE with the batch's mean as baseline.
 
     Shrunk to (B-1)/B for B completions; does not take out how hard each prompt is.
     """
-    mean = _all(groups).mean()
-    return [group.total - mean for group in groups]
+
+    needs_rivals = False
+
+    def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
+        mean = _all(groups).mean()
+        return [group.total - mean for group in groups]
 
 
-def batch_normalised(groups: Sequence[GroupRewards]) -> list[Tensor]:
+class BatchNormalised(BatchMean):
     """Âᵢ = (rᵢ - batch mean) / batch std: REINFORCE++ (Hu 2025, arXiv:2501.03262, eq. 6)."""
-    std = _all(groups).std(correction=0)
-    return [centred / (std + STD_EPS) for centred in batch_mean(groups)]
+
+    def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
+        std = _all(groups).std(correction=0)
+        return [centred / (std + STD_EPS) for centred in super().__call__(groups)]
 
 
-def batch_std(groups: Sequence[GroupRewards]) -> list[Tensor]:
+class BatchStd(GroupMean):
     """Âᵢ = (rᵢ - group mean) / batch std: Lite PPO (arXiv:2508.08221, §4.1), near REINFORCE++ with group baseline.
 
     One scale for the whole step, so prompts are not re-weighted against each other.
     """
-    std = _all(groups).std(correction=0)
-    return [centred / (std + STD_EPS) for centred in each_group(group_mean)(groups)]
+
+    def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
+        std = _all(groups).std(correction=0)
+        return [centred / (std + STD_EPS) for centred in super().__call__(groups)]
 
 
-def parts_normalised(groups: Sequence[GroupRewards]) -> list[Tensor]:
+class PartsNormalised(GroupNormalised):
     """Normalise each reward part within its group, sum, then normalise over the step: GDPO (2026, arXiv:2601.05242).
 
     Every part counts the same: normalising takes its weight away (but not the weight's sign).
     """
-    sums = [sum((_or_zeros(group_normalised, part) for part in group.parts.T), group.total * 0) for group in groups]
-    std = torch.cat(sums).std(correction=0)
-    return [one / (std + STD_EPS) for one in sums]  # their mean over the step is 0; rounding of it would spoil zeros
+
+    reads = "parts"
+
+    def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
+        sums = [sum((_or_zeros(self, part) for part in group.parts.T), group.total * 0) for group in groups]
+        std = torch.cat(sums).std(correction=0)
+        return [one / (std + STD_EPS) for one in sums]  # their mean over the step is 0; rounding would spoil zeros
+
+
+class Process(AdvantageEstimator):
+    """Âᵢₜ = Σ of the normalised rewards of the steps from the token's own on: DeepSeekMath §4.1.3.
+
+    All step rewards of the group are normalised together: r̃ = (r - mean(R)) / std(R), population std. Tokens after the
+    last step's end have advantage 0.
+
+    >>> own = Process(kind="process")
+    >>> own.of_steps([torch.tensor([1.0, 0.0])], [torch.tensor([1, 3])], [4])[0].round(decimals=3)
+    tensor([ 0., -1., -1.,  0.])
+    """
+
+    reads = "steps"
+
+    def of_steps(
+        self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
+    ) -> list[Tensor]:
+        every = torch.cat(list(step_rewards))
+        if not len(every) or (every == every[0]).all():
+            return [torch.zeros(length, dtype=every.dtype) for length in lengths]
+        mean, std = every.mean(), every.std(correction=0) + STD_EPS
+        advantages = []
+        for rewards, ends, length in zip(step_rewards, step_ends, lengths, strict=True):
+            counts = torch.arange(length)[:, None] < ends[None, :]  # token t belongs to a step that ends after it
+            advantages.append((counts * ((rewards - mean) / std)).sum(-1))
+        return advantages
 
 
 def _all(groups: Sequence[GroupRewards]) -> Tensor:
     return torch.cat([group.total for group in groups])
 
 
-ADVANTAGES: dict[str, Estimator] = {
-    "none": no_baseline,
-    "batch_mean": batch_mean,
-    "batch_normalised": batch_normalised,
-    "batch_std": batch_std,
-    "group_mean": each_group(group_mean),
-    "group_normalised": each_group(group_normalised),
-    "group_normalised_sample": each_group(group_normalised_sample),
-    "leave_one_out": each_group(leave_one_out),
-    "divided_by_mean": each_group(divided_by_mean),
-    "parts_normalised": parts_normalised,
-}
+ADVANTAGES = Kinds(
+    "advantage",
+    {
+        "none": f"{__name__}:NoBaseline",
+        "batch_mean": f"{__name__}:BatchMean",
+        "batch_normalised": f"{__name__}:BatchNormalised",
+        "batch_std": f"{__name__}:BatchStd",
+        "group_mean": f"{__name__}:GroupMean",
+        "group_normalised": f"{__name__}:GroupNormalised",
+        "group_normalised_sample": f"{__name__}:GroupNormalisedSample",
+        "leave_one_out": f"{__name__}:LeaveOneOut",
+        "divided_by_mean": f"{__name__}:DividedByMean",
+        "parts_normalised": f"{__name__}:PartsNormalised",
+        "process": f"{__name__}:Process",
+    },
+    default="group_mean",
+    base=AdvantageEstimator,
+)
+
+
+def advantage(kind: str, **dials: float) -> AdvantageEstimator:
+    """An estimator by its kind."""
+    found = ADVANTAGES.read({"kind": kind, **dials})
+    assert isinstance(found, AdvantageEstimator)  # the table takes no others
+    return found
 
 
 def step_advantages(
-    rewards: Sequence[Sequence[float | None]], parts: Sequence[Sequence[Sequence[float]]], estimator: str
+    rewards: Sequence[Sequence[float | None]],
+    parts: Sequence[Sequence[Sequence[float]]],
+    estimator: AdvantageEstimator,
 ) -> list[tuple[float | None, ...]]:
     """Advantages of all completions of a step, by group; None stays None.
 
     Args:
         rewards: of each group's completions, None where the verifier failed.
         parts: the parts of each reward; what stands at a None is not read.
-        estimator: a name in ADVANTAGES.
+        estimator: one that reads rewards or their parts.
     """
     judged = [[i for i, reward in enumerate(group) if reward is not None] for group in rewards]
     kept = [number for number, places in enumerate(judged) if places]
     groups = [_group_rewards(rewards[number], parts[number], judged[number]) for number in kept]
     found: list[list[float | None]] = [[None] * len(group) for group in rewards]
-    for number, advantages in zip(kept, ADVANTAGES[estimator](groups) if groups else [], strict=True):
+    for number, advantages in zip(kept, estimator(groups) if groups else [], strict=True):
         for place, advantage in zip(judged[number], advantages.tolist(), strict=True):
             found[number][place] = advantage
     return [tuple(group) for group in found]
@@ -175,32 +273,6 @@ def _group_rewards(
 ) -> GroupRewards:
     total = torch.tensor([rewards[i] for i in judged], dtype=torch.float64)
     return GroupRewards(total, torch.tensor([list(parts[i]) for i in judged], dtype=torch.float64))
-
-
-def process_supervision(
-    step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
-) -> list[Tensor]:
-    """Âᵢₜ = Σ of the normalised rewards of the steps from the token's own on: DeepSeekMath §4.1.3.
-
-    All step rewards of the group are normalised together: r̃ = (r - mean(R)) / std(R), population std.
-
-    Args:
-        step_rewards: (K_i,) per completion of one group.
-        step_ends: (K_i,) number of tokens up to and with the step's last one, increasing, at most the length.
-        lengths: tokens T_i of each completion; tokens after the last step's end have advantage 0.
-
-    >>> process_supervision([torch.tensor([1.0, 0.0])], [torch.tensor([1, 3])], [4])[0].round(decimals=3)
-    tensor([ 0., -1., -1.,  0.])
-    """
-    every = torch.cat(list(step_rewards))
-    if not len(every) or (every == every[0]).all():
-        return [torch.zeros(length, dtype=every.dtype) for length in lengths]
-    mean, std = every.mean(), every.std(correction=0) + STD_EPS
-    advantages = []
-    for rewards, ends, length in zip(step_rewards, step_ends, lengths, strict=True):
-        counts = torch.arange(length)[:, None] < ends[None, :]  # token t belongs to a step that ends after it
-        advantages.append((counts * ((rewards - mean) / std)).sum(-1))
-    return advantages
 
 
 def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:

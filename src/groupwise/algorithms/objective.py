@@ -5,14 +5,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
-from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
+from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss
 
 
 class Objective(NamedTuple):
-    """Which loss, by names of the tables."""
+    """Which policy loss, and what is added to it."""
 
-    policy_loss: str = "clipped_ratio"
-    bounds: Bounds = Bounds()
+    policy_loss: PolicyLoss = ClippedRatio(kind="clipped_ratio")
     kl_coef: float = 0.0
     """β of the KL term in the loss; 0: no term."""
     kl_estimator: str = "k3"
@@ -55,7 +54,7 @@ def token_loss(tokens: Tokens, objective: Objective) -> TokenLoss:
         ValueError: a KL term without a reference.
     """
     logprobs, old = tokens.logprobs, tokens.old_logprobs
-    policy = POLICY_LOSSES[objective.policy_loss](logprobs, old, tokens.advantages, tokens.lengths, objective.bounds)
+    policy = objective.policy_loss(logprobs, old, tokens.advantages, tokens.lengths)
     loss = policy.loss if tokens.importance is None else policy.loss * tokens.importance
     kl = logprobs.new_zeros(len(logprobs))
     if tokens.ref_logprobs is not None:

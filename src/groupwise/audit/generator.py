@@ -13,6 +13,7 @@ from groupwise.audit.form import Differs, Form, differs_as_number
 from groupwise.audit.judge import Canary
 from groupwise.tasks.base import Template
 from groupwise.types import Problem
+from groupwise.verifiers import VERIFIERS
 from groupwise.verifiers.base import Extraction
 from groupwise.verifiers.extraction import extract
 
@@ -39,8 +40,6 @@ FLOODS: Kinds = MappingProxyType({"bombs": (floods.bombs, False), "huge texts": 
 """Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""
 CODE = "code"
 """Kind that needs a canary."""
-MANY_RIGHT = ("instructions", "game_move", "judge", "answered", "routed")
-"""Verifiers for which many texts are right, so that beside the reference answer nothing is known by construction."""
 
 
 def adversarial_cases(
@@ -60,7 +59,7 @@ def adversarial_cases(
         made += [(form, CODE, False, text) for form in forms for text in attacks.code(form, canary)]
     if with_floods:
         made += [(form, *one) for form in forms[:1] for one in _texts(form, FLOODS)]
-    is_unique = verifier not in MANY_RIGHT
+    is_unique = VERIFIERS.find(verifier).one_right  # else nothing is known by construction beside the reference answer
     return [
         Case(f"{form.problem.id}, text {number}", kind, form.problem, text, expected if expected or is_unique else None)
         for number, (form, kind, expected, text) in enumerate(made)

@@ -6,9 +6,9 @@ from html import escape
 
 from groupwise import __version__
 from groupwise.algorithms.statistics import Estimate
-from groupwise.audit.explanation import clipped
 from groupwise.audit.judge import Result
 from groupwise.audit.summary import Summary, Tally, outcomes
+from groupwise.verifiers.extraction import clipped
 
 MAX_MISSES = 50
 """Misses that the page shows; the JSON file beside it has all."""

@@ -1,6 +1,6 @@
 """The audit before training: attacks that cost nothing, on a few problems of the task that is about to be trained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from groupwise.audit.generator import adversarial_cases
 from groupwise.audit.judge import Limits, Miss, judge_cases
@@ -8,39 +8,42 @@ from groupwise.audit.opinion import differs_for
 from groupwise.errors import VerifierError
 from groupwise.tasks.base import Task
 from groupwise.types import Problem
-from groupwise.verifiers.base import Verifier
-from groupwise.verifiers.logic import LOGIC_VERIFIERS
+from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, extraction_of
+from groupwise.verifiers.routed import RoutedConfig
 
-QUICK = ("math", "number", "countdown", *LOGIC_VERIFIERS)
-"""Verifiers that decide by text alone; those that ask a model or run programs are left to `groupwise audit`."""
 NUM_PROBLEMS = 2
 
 
 def quick_audit(task: Task, verifier: Verifier) -> None:
     """Stop before training on a verifier that pays for what is no answer, or does not pay for a right one.
 
+    Those that ask a model or run programs are left to `groupwise audit`.
+
     Raises:
         VerifierError: names the attack, what was written and what the verifier said.
     """
-    for name, problems in _by_verifier(task).items():
-        if name in QUICK:
-            _audit(task, name, problems[:NUM_PROBLEMS], verifier)
+    for config, problems in _by_verifier(task, verifier.config):
+        if VERIFIERS.find(config.kind).by_text_alone:
+            _audit(task, config, problems[:NUM_PROBLEMS], verifier)
 
 
-def _by_verifier(task: Task) -> dict[str, list[Problem]]:
+def _by_verifier(task: Task, config: VerifierConfig) -> Iterator[tuple[VerifierConfig, list[Problem]]]:
     """The training problems by the verifier that judges them, of which a mixture has several."""
-    found: dict[str, list[Problem]] = {}
-    for problem in task.problems("train"):
-        found.setdefault(str(problem.data.get("verifier", task.verifier)), []).append(problem)
-    return found
+    problems = list(task.problems("train"))
+    if not isinstance(config, RoutedConfig):
+        yield config, problems
+        return
+    for kind in dict.fromkeys(problem.verifier for problem in problems):
+        yield config.member(kind), [problem for problem in problems if problem.verifier == kind]
 
 
-def _audit(task: Task, name: str, problems: Sequence[Problem], verifier: Verifier) -> None:
+def _audit(task: Task, config: VerifierConfig, problems: Sequence[Problem], verifier: Verifier) -> None:
+    name = config.kind
     cases = adversarial_cases(
         problems, task.template, verifier=name,
-        extraction=verifier.config.extraction, differs=differs_for(name), with_floods=False,
+        extraction=extraction_of(config), differs=differs_for(name), with_floods=False,
     )  # fmt: skip
-    limits = Limits(verdict_s=verifier.config.timeout_s + 5, hangs=1)
+    limits = Limits(verdict_s=verifier.verdict_s + 5, hangs=1)
     for result in judge_cases(verifier, cases, limits):
         if result.miss in (Miss.FALSE_POSITIVE, Miss.FALSE_NEGATIVE):
             what = "pays for" if result.miss is Miss.FALSE_POSITIVE else "does not pay for"

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.audit.explanation import clipped
 from groupwise.audit.judge import Result
 from groupwise.audit.page import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.audit.summary import Summary, Tally, outcomes
+from groupwise.verifiers.extraction import clipped
 
 MAX_DISAGREEMENTS = 5
 """Disagreements with the second opinion that are shown; the JSON has all."""

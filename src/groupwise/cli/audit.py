@@ -5,17 +5,16 @@ import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 from rich.console import Console
 
 from groupwise.audit.cases import Case, load_cases
-from groupwise.audit.explanation import explain
 from groupwise.audit.generator import adversarial_cases
 from groupwise.audit.judge import Canary, Limits, judge_cases
 from groupwise.audit.opinion import differs_for, opinion_for
 from groupwise.audit.page import page
 from groupwise.audit.references import REFERENCES, reference_problems
-from groupwise.audit.reward_function import RewardFunction, is_place
 from groupwise.audit.summary import Summary, as_json
 from groupwise.audit.terminal import print_audit
 from groupwise.cli.audit_report import style_sheet, write_report
@@ -24,7 +23,9 @@ from groupwise.errors import ConfigError
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
-from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers import VERIFIERS, VerifierConfig, extraction_of, make_verifier
+from groupwise.verifiers.base import Extraction
+from groupwise.verifiers.python import PythonVerifier
 
 GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
@@ -54,7 +55,7 @@ class AuditRequest:
     @property
     def judges_like(self) -> str:
         """The verifier whose tasks and second opinion fit: a reward function is attacked as the mathematical one is."""
-        return "math" if is_place(self.verifier) else self.verifier
+        return "math" if ":" in self.verifier else self.verifier
 
 
 class _Settings(Section):
@@ -62,7 +63,7 @@ class _Settings(Section):
 
     task: TaskOptions | None = None
     """Where the attacked problems come from."""
-    verifier: VerifierConfig = VerifierConfig()
+    verifier: Annotated[VerifierConfig, VERIFIERS]
     """How completions are judged."""
 
 
@@ -70,16 +71,22 @@ def run_audit(request: AuditRequest, console: Console) -> bool:
     """Audit a verifier and print what was found; True when every decided case has its expected verdict."""
     settings = _settings(request)
     task = make_task(settings.task) if settings.task else None
-    config = settings.verifier
-    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, _verifier(request, task, config) as verifier:
+    extraction = extraction_of(settings.verifier)
+    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, make_verifier(settings.verifier) as verifier:
         canary = Canary(Path(folder))
-        cases = _cases(request, task, config, canary)
-        limits = Limits(config.timeout_s + GRACE_S, timeout_is_hang=isinstance(verifier, RewardFunction))
-        opinion = opinion_for(task.verifier if task and request.task else request.judges_like, config.extraction)
+        cases = _cases(request, task, extraction, canary)
+        verifier.check([case.problem for case in cases], task.template if task else Template())
+        limits = Limits(verifier.verdict_s + GRACE_S, timeout_is_hang=isinstance(verifier, PythonVerifier))
+        opinion = opinion_for(task.verifier if task and request.task else request.judges_like, extraction)
         with nullcontext() if request.as_json else console.status(f"judging {len(cases)} completions"):
             results = list(judge_cases(verifier, cases, limits, canary, opinion))
-    summary = Summary(tuple(results), len(cases))
-    _show(request, summary, settings, console)
+        summary = Summary(tuple(results), len(cases))
+        explanations = [
+            verifier.explain(one.case.problem, one.case.text, one.verdict) if number < MAX_EXPLAINED
+            else [one.verdict.evidence]
+            for number, one in enumerate(summary.misses)
+        ]  # fmt: skip
+    _show(request, summary, explanations, settings, console)
     return summary.passed
 
 
@@ -88,27 +95,23 @@ def _settings(request: AuditRequest) -> _Settings:
     if request.tiers and not request.cases:
         raise ConfigError("--tier chooses among the cases of a file: name one with --cases")
     like = request.judges_like
-    made = [name for name, task in TASKS.items() if task.verifier == like and issubclass(task, GeneratedTask)]
+    tasks = {name: TASKS.find(name) for name in TASKS.table}
+    made = [name for name, task in tasks.items() if task.verifier == like and issubclass(task, GeneratedTask)]
     fitting = made[0] if made else OWN_PROBLEMS.get(like)
     name = request.task or (None if request.cases or request.references else fitting)
-    if name is not None and name not in TASKS:
-        raise ConfigError(f"there is no task {name!r}; known are {', '.join(TASKS)}")
-    return parse(_Settings, {"task": {"name": name}} if name else {}, request.overrides, source="the audit")
+    tables: dict[str, Any] = {"verifier": {"kind": request.verifier}}
+    if name:
+        tables["task"] = {"kind": name}
+    return parse(_Settings, tables, request.overrides, source="the audit")
 
 
-def _verifier(request: AuditRequest, task: Task | None, config: VerifierConfig) -> Verifier:
-    if is_place(request.verifier):
-        return RewardFunction(request.verifier, config, task.template if task else None)
-    return make_verifier(request.verifier, config)
-
-
-def _cases(request: AuditRequest, task: Task | None, config: VerifierConfig, canary: Canary) -> list[Case]:
+def _cases(request: AuditRequest, task: Task | None, extraction: Extraction, canary: Canary) -> list[Case]:
     if request.cases:
-        return load_cases(request.cases, config.extraction, request.tiers)
+        return load_cases(request.cases, extraction, request.tiers)
     subject = task.verifier if task and request.task else request.judges_like
     return adversarial_cases(
         _problems(request, task), task.template if task else Template(), canary,
-        verifier=subject, extraction=config.extraction, differs=differs_for(subject),
+        verifier=subject, extraction=extraction, differs=differs_for(subject),
     )  # fmt: skip
 
 
@@ -122,15 +125,14 @@ def _problems(request: AuditRequest, task: Task | None) -> list[Problem]:
     if not problems:
         raise ConfigError(
             f"no task is judged by {request.verifier!r}: name labelled cases with --cases, a task with --task "
-            f"({', '.join(TASKS)}) or reference answers with --reference"
+            f"({', '.join(TASKS.table)}) or reference answers with --reference"
         )
     return problems
 
 
-def _show(request: AuditRequest, summary: Summary, settings: _Settings, console: Console) -> None:
-    told = [(one.case.problem, one.case.text, one.verdict) for one in summary.misses]
-    explanations = explain(request.verifier, told[:MAX_EXPLAINED], settings.verifier)
-    explanations += [[verdict.evidence] for _, _, verdict in told[MAX_EXPLAINED:]]
+def _show(
+    request: AuditRequest, summary: Summary, explanations: list[list[str]], settings: _Settings, console: Console
+) -> None:
     found = {"verifier": request.verifier, **as_json(summary, explanations)}
     title = f"audit of {request.verifier}: {_source(request)}"
     if request.report:

@@ -14,13 +14,13 @@ from rich.text import Text
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.audit.cases import read_rows
-from groupwise.audit.explanation import clipped
 from groupwise.audit.page import document, share, text
 from groupwise.cli.audit_report import style_sheet, write_report
 from groupwise.config import Section, parse
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import ProbeResult, read_probes, run_probes
+from groupwise.verifiers.extraction import clipped
 
 
 @dataclass(frozen=True, slots=True)

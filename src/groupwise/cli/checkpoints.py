@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from groupwise.config import Section, parse, read_toml
+from pydantic import ValidationInfo, model_validator
+
+from groupwise.config import FOLDER, Section, parse, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks import TASKS, TaskOptions, make_task
+from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
-from groupwise.verifiers import VerifierConfig
+from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.style.phrases import BehaviourConfig
+from groupwise.verifiers.table import with_shared
 
 
 class _Context(Section):
@@ -19,12 +22,17 @@ class _Context(Section):
 
     task: TaskOptions
     """Where problems come from."""
-    verifier: VerifierConfig = VerifierConfig()
-    """How completions are judged."""
+    verifier: Annotated[VerifierConfig, VERIFIERS]
+    """How completions are judged; where it names no kind, by the task's own verifier."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn."""
     behaviour: BehaviourConfig = BehaviourConfig()
     """What is looked for in completions."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judged(cls, values: Any, info: ValidationInfo) -> Any:
+        return with_verifier(values, (info.context or {}).get(FOLDER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +64,22 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
     """
     refuse_run(checkpoint)
     config = Path(checkpoint).resolve().parent.parent / "config.toml"
-    run: dict[str, Any] = read_toml(config) if config.exists() else {}
-    if task is not None and task not in TASKS:
-        raise ConfigError(f"there is no task {task!r}; known are {', '.join(TASKS)}")
+    run: dict[str, Any] = read_recorded(config) if config.exists() else {}
     if task is None and "task" not in run:
-        raise ConfigError(f"{checkpoint} lies in no run that says its task: name one with --task ({', '.join(TASKS)})")
-    same_task = task is None or run.get("task", {}).get("name") == task
+        known = ", ".join(TASKS.table)
+        raise ConfigError(f"{checkpoint} lies in no run that says its task: name one with --task ({known})")
+    same_task = task is None or run.get("task", {}).get("kind") == task
     data = {
-        "task": run["task"] if same_task and "task" in run else {"name": task},
-        "verifier": run.get("verifier", {}),
+        "task": run["task"] if same_task and "task" in run else {"kind": task},
+        "verifier": run.get("verifier", {}) if same_task else _carried_over(run.get("verifier", {}), str(task)),
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     context = parse(_Context, data, overrides, source="the task")
     return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour)
+
+
+def _carried_over(verifier: dict[str, Any], task: str) -> dict[str, Any]:
+    """What the verifier of another task reads of a run's settings: where answers stand, what is paid."""
+    shared = {key: value for key, value in verifier.items() if key != "kind"}
+    return {key: value for key, value in with_shared(TASKS.find(task).verifier, shared, None).items() if key != "kind"}

@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from groupwise.cli.seeds import share_of_threads
-from groupwise.config import load
+from groupwise.config import load, recipe_file
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.comparison import Comparison, Run, as_dict, as_markdown, read_run, rows
 from groupwise.trainers import load_recipe
@@ -24,6 +24,8 @@ class _Job(NamedTuple):
 
     variant: str
     recipe: Path
+    over: tuple[str, ...]
+    """Recipes that are put over it."""
     overrides: tuple[str, ...]
     directory: Path
 
@@ -33,7 +35,9 @@ def run_comparison(file: Path, overrides: Sequence[str], console: Console, as_js
     comparison = load(Comparison, file, overrides)
     jobs = [job for seed in range(comparison.seeds) for job in _jobs(file, comparison, seed)]
     for job in jobs:
-        load_recipe(job.recipe, job.overrides)  # a mistake in the last variant answers before the first is run
+        load_recipe(
+            job.recipe, job.overrides, job.over
+        )  # a mistake in the last variant answers before the first is run
     _run_all(jobs, comparison.jobs, console, quiet=as_json)
     found: dict[str, list[Run]] = {name: [] for name in comparison.variants}
     for job in jobs:
@@ -58,7 +62,8 @@ def _jobs(file: Path, comparison: Comparison, seed: int) -> list[_Job]:
         directory = Path(comparison.directory) / f"{name}-seed{seed}"
         own = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
         recipe = file.parent / (variant.recipe or comparison.recipe)
-        jobs.append(_Job(name, recipe, (*comparison.overrides, *variant.overrides, *own), directory))
+        over = tuple(str(recipe_file(one, file.parent)) for one in variant.extends)
+        jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *own), directory))
     return jobs
 
 
@@ -87,6 +92,7 @@ def _run_all(jobs: Sequence[_Job], at_once: int, console: Console, quiet: bool) 
 def _train(job: _Job, at_once: int) -> None:
     """One training in a process of its own, so that its memory can be measured; its output is kept beside its files."""
     command = [sys.executable, "-m", "groupwise", "train", str(job.recipe)]
+    command += [word for name in job.over for word in ("--extend", name)]
     command += [word for override in job.overrides for word in ("--set", override)]
     done = subprocess.run(command, capture_output=True, text=True, env=share_of_threads(at_once), check=False)
     if done.returncode:

@@ -23,11 +23,11 @@ from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.evaluate import Evaluation, evaluate
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS
-from groupwise.verifiers import Verifier, make_verifier
+from groupwise.verifiers import Verifier, make_verifier, verifier_config
 
 TOLD = ("pass_at_1", "length", "truncated")
 """Metrics that the evaluation states under other names."""
@@ -60,7 +60,8 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     names = [request.checkpoint, *([request.against] if request.against else [])]
     if request.against:
         refuse_run(request.against)
-    with open_second(request.second, context.task, context.verifier) as second:
+    again = verifier_config(second_section(request.second, context.verifier.model_dump())) if request.second else None
+    with open_second(again, context.task, context.verifier) as second:
         with console.status("sampling and verifying") if not as_json else nullcontext():
             evaluations = {name: _evaluate(name, request, context) for name in names}
         checks = _second_looks(request, context, evaluations, second)
@@ -88,11 +89,12 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
 
 
 def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
-    policy = load_policy(ModelConfig(path=path))
     problems = context.task.problems(request.split)[: request.num_problems]  # type: ignore[arg-type]
     if not problems:
         raise ConfigError(f"task {context.task.name} has no {request.split} problems")
-    with make_verifier(context.task.verifier, context.verifier) as verifier:
+    with make_verifier(context.verifier) as verifier:
+        verifier.check(problems, context.task.template)
+        policy = load_policy(ModelConfig(path=path))
         actors = Actors.of(policy, context.task.template, verifier)
         draws = Draws(request.seed, Purpose(request.split))
         return evaluate(actors, problems, request.num_samples, context.sampling, draws)
@@ -122,6 +124,7 @@ def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dic
         "mean_length": evaluation.mean_length,
         "truncated": evaluation.truncated,
         "verdict_errors": evaluation.verdict_errors,
+        **({"no_verdict": evaluation.no_verdict} if evaluation.no_verdict else {}),
         "behaviour": {key: _as_dict(each) for key, each in found.items() if key in METRICS and key not in TOLD},
         "by_difficulty": {label: _as_dict(estimate) for label, estimate in evaluation.by_difficulty().items()},
     }
@@ -154,7 +157,7 @@ def _table(result: dict[str, Any]) -> Table:
             for name in sorted({name for one in summaries for name in one[key]}, key=list(METRICS).index):
                 table.add_row(METRICS[name].name, *(_shown(name, one[key].get(name)) for one in summaries))
         elif key != "second":  # it has a line of its own
-            table.add_row(key.replace("_", " "), *(_cell(one[key]) for one in summaries))
+            table.add_row(key.replace("_", " "), *(_cell(one.get(key)) for one in summaries))
     return table
 
 

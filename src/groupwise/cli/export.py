@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_toml
+from groupwise.config import read_recorded
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
 from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, refuse_to_replace, write_file
@@ -37,7 +37,7 @@ def export(run: RunDirectory, target: Path) -> None:
 
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     """Recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
-    recipe = read_toml(run.config)
+    recipe = read_recorded(run.config)
     start = Path(recipe["model"]["path"])
     parent = start.parent.parent
     has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()

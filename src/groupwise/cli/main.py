@@ -31,10 +31,31 @@ Overrides = Annotated[
 ]
 
 
+@app.command("init")
+def start_project(directory: Annotated[Path, typer.Argument(help="A new or an empty directory.")]) -> None:
+    """Write a small project of your own - a reward, problems, a recipe and a test - that trains at once.
+
+    Example:
+        groupwise init mine && groupwise train mine/recipe.toml
+    """
+    from groupwise.cli.init import write_project
+
+    names = ", ".join(file.name for file in write_project(directory))
+    console.print(f"{directory}: {names}\nNext: groupwise train {directory}/recipe.toml", highlight=False)
+
+
 @app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="A TOML recipe, or the config.toml of an earlier run.")],
     overrides: Overrides = None,
+    extend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Put another recipe over this one, before --set: a file, or one that is shipped, e.g. "
+            "`--extend algorithms/dapo.toml`. Repeatable.",
+        ),
+    ] = None,
     restart: Annotated[bool, typer.Option(help="Delete the run directory first and begin anew.")] = False,
 ) -> None:
     """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the step in hand.
@@ -44,6 +65,8 @@ def train(
 
         groupwise train recipes/arithmetic.toml --set run.seed=1 --set run.directory=runs/seed1
 
+        groupwise train recipes/arithmetic.toml --extend algorithms/dapo.toml
+
         groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
     """
     from groupwise.config import read_toml
@@ -52,7 +75,7 @@ def train(
     from groupwise.cli.train import run_recipe
     from groupwise.trainers import load_recipe
 
-    run_recipe(load_recipe(recipe, overrides or []), restart, console)
+    run_recipe(load_recipe(recipe, overrides or [], extend or []), restart, console)
 
 
 @app.command()

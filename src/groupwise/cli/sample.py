@@ -36,8 +36,9 @@ def run_sample(
             f"for example {context.task.problems('test')[0].question!r}"
         )
     problem = known or Problem(id="asked", question=question, reference=reference or "0")
-    policy = load_policy(ModelConfig(path=checkpoint))
-    with make_verifier(context.task.verifier, context.verifier) as verifier:
+    with make_verifier(context.verifier) as verifier:
+        verifier.check([problem], context.task.template)
+        policy = load_policy(ModelConfig(path=checkpoint))
         actors, draws = Actors.of(policy, context.task.template, verifier), Draws(seed, Purpose.SAMPLE)
         scored = sample_and_score(actors, [problem], num_samples, context.sampling, draws)[0]
     judged = known is not None or reference is not None

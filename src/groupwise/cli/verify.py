@@ -4,16 +4,17 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.audit.explanation import clipped, explain
 from groupwise.config import Section, parse
 from groupwise.errors import ConfigError, DataError
+from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import VerifierConfig, make_verifier
+from groupwise.verifiers import VERIFIERS, VerifierConfig, make_verifier
+from groupwise.verifiers.extraction import clipped
 
 STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPARSABLE: "bold yellow"}
 
@@ -21,7 +22,7 @@ STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPA
 class _Settings(Section):
     """What can be set."""
 
-    verifier: VerifierConfig = VerifierConfig()
+    verifier: Annotated[VerifierConfig, VERIFIERS]
     """How the completion is judged."""
 
 
@@ -29,15 +30,16 @@ def run_verify(
     verifier: str, completion: str, problem: Problem, overrides: Sequence[str], console: Console, as_json: bool
 ) -> bool:
     """Judge one completion and explain; False when the verifier itself failed."""
-    config = parse(_Settings, {}, overrides, source="verify").verifier
-    with make_verifier(verifier, config) as judge:
+    config = parse(_Settings, {"verifier": {"kind": verifier}}, overrides, source="verify").verifier
+    with make_verifier(config) as judge:
+        judge.check([problem], Template())
         verdict = judge.verify(problem, completion)
-    (steps,) = explain(verifier, [(problem, completion, verdict)], config)
+        steps = judge.explain(problem, completion, verdict)
     if as_json:
         print(json.dumps(_as_json(verdict, steps), indent=1))
     else:
         _print(verdict, steps, problem, completion, console)
-    return verdict.outcome.judged
+    return not verdict.outcome.failed
 
 
 def read_completion(text: str | None, file: Path | None) -> str:
@@ -87,7 +89,8 @@ def _print(verdict: Verdict, steps: Sequence[str], problem: Problem, completion:
     for number, step in enumerate(steps, start=1):
         told.append(f"\n  {number}. ", style="dim").append(step)
     told.append(f"\n{verdict.outcome}", style=STYLES.get(verdict.outcome, "bold magenta"))
-    told.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else 'no reward: the verifier failed'}")
+    unpaid = "no reward: the verifier failed" if verdict.outcome.failed else "no reward: the verifier has no verdict"
+    told.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else unpaid}")
     if verdict.answer is not None:
         told.append(f"  answer {clipped(verdict.answer)}")
     console.print(told, soft_wrap=True)

@@ -18,8 +18,10 @@ class Variant(Section):
 
     recipe: str = ""
     """Its recipe file, relative to the comparison's; empty: the comparison's own `recipe`."""
+    extends: tuple[str, ...] = ()
+    """Recipes that are put over it, beside the comparison's file or shipped, for example `algorithms/dapo.toml`."""
     overrides: tuple[str, ...] = ()
-    """Dotted changes, for example `grpo.advantage=leave_one_out`."""
+    """Dotted changes on top, for example `grpo.group_size=8`."""
 
 
 class Comparison(Section):

@@ -141,7 +141,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
 def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
     """What one completion contributes to each metric.
 
-    None: nothing, because the verifier failed on it or the row does not say what is measured.
+    None: nothing, because it was not judged or the row does not say what is measured.
     """
     return MappingProxyType(
         {
@@ -207,7 +207,7 @@ def _mean_of(key: str, values: Mapping[str, float]) -> Estimate:
 
 def verdict_errors(rows: Iterable[Row]) -> int:
     """Completions that the verifier failed on."""
-    return sum(not _judged(row) for row in rows)
+    return sum(Outcome(row["outcome"]).failed for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from groupwise.config import read_toml
+from groupwise.config import read_recorded
 from groupwise.errors import DataError
 from groupwise.runs.directory import RunDirectory, find_run
 
@@ -86,7 +86,7 @@ def load_run(path: Path) -> RunData:
     dev = sorted(lines.get("dev", {}).values(), key=lambda line: int(line["step"]))
     return RunData(
         path=path,
-        config=read_toml(run.config),
+        config=read_recorded(run.config),
         environment=_environment(run),
         finished=run.finished.exists(),
         steps=tuple(line for _, line in sorted(lines.get("step", {}).items())),

@@ -11,7 +11,7 @@ PHASES = ("generate", "verify", "train")
 def description(run: RunData) -> str:
     """Algorithm, task, model and how far the run is."""
     config = run.config
-    subject = config.get("task", {}).get("name") or config.get("data", {}).get("source") or "no task"
+    subject = config.get("task", {}).get("kind") or config.get("data", {}).get("source") or "no task"
     done = run.steps[-1]["step"] + 1 if run.steps else 0
     state = "finished" if run.finished else "unfinished"
     model = config.get("model", {}).get("path") or "a new model"

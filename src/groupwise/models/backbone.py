@@ -35,7 +35,8 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     indexing adds with atomics from several threads: two runs would round differently.
     """
     out = body(packed.input_ids, position_ids=packed.position_ids, layout=packed.layout, use_cache=False)
-    return nn.functional.embedding(positions, out.last_hidden_state[0])
+    states = out.last_hidden_state[0]
+    return torch.nn.functional.embedding(positions, states)
 
 
 class Root(nn.Module):

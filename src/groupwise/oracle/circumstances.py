@@ -3,7 +3,8 @@
 import math
 from typing import get_args
 
-from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
+from groupwise.algorithms.advantages import LeaveOneOut, advantage
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, policy_loss
 from groupwise.oracle.batches import signal_chances
 from groupwise.oracle.estimate import estimate
 from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
@@ -12,7 +13,8 @@ from groupwise.oracle.toys import Dials, Toy, toy
 
 UPDATES = {"small": 0.3, "large": 1.0}
 """Length of the step in logits, along ∇J, between sampling and the update whose gradient is taken."""
-NO_BOUNDS = Bounds(clip_low=1.0, clip_high=math.inf)
+NO_BOUNDS = ClippedRatio(kind="clipped_ratio", clip_low=1.0, clip_high=math.inf)
+LEAVE_ONE_OUT = LeaveOneOut(kind="leave_one_out")
 FOREIGN = 0.7
 """Standard deviation of the difference in logits between the policy and its foreign sampler."""
 
@@ -20,8 +22,8 @@ FOREIGN = 0.7
 def off_policy(dials: Dials) -> Section:
     """Every loss after one update of the policy."""
     world = toy(dials)
-    settings = {name: Setting(world.group_size, "leave_one_out", policy_loss=name) for name in POLICY_LOSSES}
-    settings["clipped_ratio, no bounds"] = Setting(world.group_size, "leave_one_out", bounds=NO_BOUNDS)
+    settings = {name: Setting(world.group_size, LEAVE_ONE_OUT, policy_loss(name)) for name in POLICY_LOSSES.table}
+    settings["clipped_ratio, no bounds"] = Setting(world.group_size, LEAVE_ONE_OUT, NO_BOUNDS)
     rows = [_stale(world, size, name, one) for size in UPDATES for name, one in settings.items()]
     return section(
         "off-policy", "Off-policy: samples of the policy before an update",
@@ -48,7 +50,7 @@ def verifier(dials: Dials) -> Section:
     rates = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (0.1, 0.1), (0.2, 0.3))
     settings = {
         f"{name}, fp {100 * fp:.0f} %, fn {100 * fn:.0f} %": Setting(
-            world.group_size, name, false_positive=fp, false_negative=fn
+            world.group_size, advantage(name), false_positive=fp, false_negative=fn
         )
         for name in ("leave_one_out", "group_normalised")
         for fp, fn in rates
@@ -65,7 +67,7 @@ def truncation(dials: Dials) -> Section:
     """Completions that ran into the length limit."""
     world = toy(dials, rewards="finished")
     settings = {
-        f"{name}, {what}": Setting(world.group_size, name, truncated=what)
+        f"{name}, {what}": Setting(world.group_size, advantage(name), truncated=what)
         for name in ("none", "leave_one_out", "group_mean")
         for what in ("keep", "mask")
     }
@@ -82,7 +84,7 @@ def dead_groups(dials: Dials) -> Section:
     """Groups of equal rewards, and drawing others for them."""
     world = toy(dials, num_tokens=2, num_prompts=2)
     settings = {
-        f"{name}, {what}": Setting(world.group_size, name, dead_groups=what)
+        f"{name}, {what}": Setting(world.group_size, advantage(name), dead_groups=what)
         for name in ("none", "group_mean", "group_normalised", "batch_normalised")
         for what in ("keep", "again", "other")
     }
@@ -99,7 +101,7 @@ def dead_groups(dials: Dials) -> Section:
 def importance(dials: Dials) -> Section:
     """Correction for a sampler that is not the policy."""
     world = toy(dials)
-    settings = {"none": Setting(world.group_size, "leave_one_out")}
+    settings = {"none": Setting(world.group_size, LEAVE_ONE_OUT)}
     levels: tuple[Level, ...] = get_args(Level)
     bounds: tuple[Correction, ...] = ("truncate", "mask")
     for level in levels:
@@ -122,4 +124,4 @@ def importance(dials: Dials) -> Section:
 
 
 def _corrected(world: Toy, level: Level, bound: Correction, cap: float) -> Setting:
-    return Setting(world.group_size, "leave_one_out", correction=bound, correction_level=level, correction_cap=cap)
+    return Setting(world.group_size, LEAVE_ONE_OUT, correction=bound, correction_level=level, correction_cap=cap)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from groupwise.algorithms.advantages import ADVANTAGES, gae, process_supervision
+from groupwise.algorithms.advantages import ADVANTAGES, gae
 from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.importance import importance_weights
 from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
@@ -14,7 +14,7 @@ from groupwise.algorithms.values import clipped_value_loss
 from groupwise.oracle.kl import Place
 from groupwise.oracle.penalties import WHERE
 from groupwise.oracle.prose import prose, shown
-from groupwise.oracle.published import PUBLISHED, Published
+from groupwise.oracle.published import Published, published_algorithms
 from groupwise.oracle.report import Section
 
 ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
@@ -47,10 +47,10 @@ _CAPS = "test_off_policy.py::test_a_lower_cap_trades_variance_for_bias"
 def groups() -> dict[str, list[Entry]]:
     """All entries, by the recipe key that chooses among them."""
     return {
-        "Advantages: `grpo.advantage`": _advantages(),
-        "Policy losses: `loss.policy_loss`": [
-            Entry(name, function, (_LOSSES, _STALE), (("losses", name), ("off-policy", f"large: {name}")))
-            for name, function in POLICY_LOSSES.items()
+        "Advantages: `advantage.kind`": _advantages(),
+        "Policy losses: `loss.policy.kind`": [
+            Entry(name, POLICY_LOSSES.find(name), (_LOSSES, _STALE), _rows_of_loss(name))
+            for name in POLICY_LOSSES.table
         ],
         "Aggregation: `loss.aggregation`": [
             Entry(name, function, ("test_losses.py::test_aggregations_in_closed_form",), (("aggregations", name),))
@@ -66,26 +66,26 @@ def groups() -> dict[str, list[Entry]]:
     }
 
 
+def _rows_of_loss(name: str) -> tuple[tuple[str, str], ...]:
+    return ("losses", name), ("off-policy", f"large: {name}")
+
+
 def _advantages() -> list[Entry]:
-    found = []
-    for name, estimator in ADVANTAGES.items():
-        rows = [("advantages", name), ("prompts", name)]
-        rows += [("parts", name)] if name == "parts_normalised" else []
-        found.append(Entry(name, _formula_of(estimator), (_DIRECTION, _WEIGHTS), tuple(rows)))
-    steps = "test_advantages.py::test_one_step_per_completion_is_group_normalised"
-    critic = "test_advantages.py::test_lambda_one_is_unbiased_whatever_the_critic_says"
     unit = "test_advantages_of_tokens.py"
+    critic = "test_advantages.py::test_lambda_one_is_unbiased_whatever_the_critic_says"
     return [
-        *found,
-        Entry("process", process_supervision, (steps,), (("process", "every token a step"),), unit),
+        *(_advantage(name, unit) for name in ADVANTAGES.table),
         Entry('`algorithm = "ppo"`', gae, (critic,), (("critic", "poor, γ = 1, λ = 0.95"),), unit),
     ]
 
 
-def _formula_of(estimator: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose docstring tells the formula: what `each_group` wraps, or the estimator itself."""
-    inner: Callable[..., Any] = inspect.getclosurevars(estimator).nonlocals.get("formula", estimator)
-    return inner
+def _advantage(name: str, unit_of_tokens: str) -> Entry:
+    estimator = ADVANTAGES.find(name)
+    if estimator.reads == "steps":
+        steps = "test_advantages.py::test_one_step_per_completion_is_group_normalised"
+        return Entry(name, estimator, (steps,), (("process", "every token a step"),), unit_of_tokens)
+    parts = (("parts", name),) if estimator.reads == "parts" else ()
+    return Entry(name, estimator, (_DIRECTION, _WEIGHTS), (("advantages", name), ("prompts", name), *parts))
 
 
 def _kl() -> list[Entry]:
@@ -105,7 +105,7 @@ def document(sections: Mapping[str, Section]) -> str:
         parts += [f"### {title}", _table(header, (_line(entry, sections) for entry in entries))]
     parts += ["## Published algorithms as settings", _PUBLISHED_NOTE.format(sections["published"].world)]
     columns = ("algorithm", "source", "recipe", "oracle: `published`", "note")
-    parts.append(_table(columns, (_published(name, one, sections) for name, one in PUBLISHED.items())))
+    parts.append(_table(columns, (_published(name, one, sections) for name, one in published_algorithms().items())))
     return "\n\n".join(parts) + "\n"
 
 
@@ -118,7 +118,10 @@ _FORMULAS_NOTE = (
     "`tests/unit/algorithms` (one file per module) and `tests/unit/oracle`. The last column names the section of "
     "`groupwise oracle` and what it measured."
 )
-_PUBLISHED_NOTE = "What is not named keeps its default. KL terms are no part of the measured figures. World: {}."
+_PUBLISHED_NOTE = (
+    "Each is a recipe to extend, `recipes/algorithms/*.toml`; what is not named keeps its default. KL terms are no "
+    "part of the measured figures. World: {}."
+)
 
 
 def _line(entry: Entry, sections: Mapping[str, Section]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.advantages import step_advantages
+from groupwise.algorithms.advantages import AdvantageEstimator, step_advantages
 from groupwise.algorithms.aggregation import BatchSize, token_weights
 from groupwise.algorithms.importance import importance_weights
 from groupwise.algorithms.objective import Objective, Tokens, token_loss
@@ -100,7 +100,7 @@ def _gradients(world: World, policies: Policies, setting: Setting, batches: Batc
     kept, logprobs = lengths[lengths > 0], current.requires_grad_()
     weighing = _importance(setting, old, sampling, kept)
     known = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, kept, importance=weighing)
-    found = token_loss(known, Objective(setting.policy_loss, setting.bounds))
+    found = token_loss(known, Objective(setting.policy_loss))
     loss = (_token_weights(world, setting, lengths)[mask] * found.loss).sum()
     slopes = -torch.autograd.grad(loss, logprobs)[0]  # ascent: minus the loss's slope
     rows = _by_logit(policies.current, slopes, world.states[at][mask], world.tokens[at[1]][mask])
@@ -128,7 +128,7 @@ def _by_logit(theta: Tensor, slopes: Tensor, states: Tensor, tokens: Tensor) -> 
 def _advantages(world: World, setting: Setting, batches: Batches) -> Tensor:
     """(B, P·G, L) of each token; called once for every distinct batch of rewards."""
     B, P, G, _ = batches.parts.shape
-    if not isinstance(setting.advantage, str):
+    if not isinstance(setting.advantage, AdvantageEstimator):
         return _token_advantages(world, setting.advantage, batches)
     distinct, place = batches.parts.flatten(1).unique(dim=0, return_inverse=True)
     parts = distinct.view(len(distinct), *batches.parts.shape[1:])

@@ -2,20 +2,24 @@
 
 from itertools import product
 
-from groupwise.algorithms.advantages import ADVANTAGES
+from groupwise.algorithms.advantages import ADVANTAGES, LeaveOneOut, advantage
 from groupwise.algorithms.aggregation import AGGREGATIONS
-from groupwise.algorithms.policy_losses import POLICY_LOSSES
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, policy_loss
 from groupwise.oracle.estimate import estimate
-from groupwise.oracle.published import PUBLISHED, as_setting
+from groupwise.oracle.published import as_setting, published_algorithms
 from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
 from groupwise.oracle.setting import Policies, Setting
 from groupwise.oracle.toys import Dials, Toy, toy
+
+LEAVE_ONE_OUT = LeaveOneOut(kind="leave_one_out")
+OF_REWARDS = [kind for kind in ADVANTAGES.table if advantage(kind).reads != "steps"]
+"""Advantages that give every completion one; process supervision has a section of its own."""
 
 
 def advantages(dials: Dials) -> Section:
     """Every advantage on one prompt."""
     world = toy(dials, rewards="graded")
-    rows = on_policy_rows(world, {name: Setting(world.group_size, name) for name in ADVANTAGES})
+    rows = on_policy_rows(world, {name: Setting(world.group_size, advantage(name)) for name in OF_REWARDS})
     return section(
         "advantages", "Advantages",
         "Rewards in quarters, so that dividing by a group's own std or mean bends even one prompt's gradient; with "
@@ -27,7 +31,7 @@ def advantages(dials: Dials) -> Section:
 def losses(dials: Dials) -> Section:
     """Every policy loss, on-policy."""
     world = toy(dials)
-    settings = {name: Setting(world.group_size, "leave_one_out", policy_loss=name) for name in POLICY_LOSSES}
+    settings = {name: Setting(world.group_size, LEAVE_ONE_OUT, policy_loss(name)) for name in POLICY_LOSSES.table}
     rows = on_policy_rows(world, {**settings, "sequence_ratio, sequence": _by_sequence(world)})
     return section(
         "losses", "Policy losses on-policy",
@@ -38,14 +42,14 @@ def losses(dials: Dials) -> Section:
 
 
 def _by_sequence(world: Toy) -> Setting:
-    return Setting(world.group_size, "leave_one_out", policy_loss="sequence_ratio", aggregation="sequence")
+    return Setting(world.group_size, LEAVE_ONE_OUT, policy_loss("sequence_ratio"), "sequence")
 
 
 def aggregations(dials: Dials) -> Section:
     """Every aggregation of tokens."""
     world = toy(dials)
     rows = on_policy_rows(
-        world, {name: Setting(world.group_size, "leave_one_out", aggregation=name) for name in AGGREGATIONS}
+        world, {name: Setting(world.group_size, LEAVE_ONE_OUT, aggregation=name) for name in AGGREGATIONS}
     )
     return section(
         "aggregations", "Aggregation of tokens",
@@ -59,8 +63,8 @@ def combinations(dials: Dials) -> Section:
     """Everything with everything."""
     world = toy(dials, rewards="graded")
     settings = {
-        " · ".join(names): Setting(world.group_size, names[0], policy_loss=names[1], aggregation=names[2])
-        for names in product(ADVANTAGES, POLICY_LOSSES, AGGREGATIONS)
+        " · ".join(names): Setting(world.group_size, advantage(names[0]), policy_loss(names[1]), names[2])
+        for names in product(OF_REWARDS, POLICY_LOSSES.table, AGGREGATIONS)
     }
     return section(
         "combinations", "All combinations",
@@ -72,7 +76,7 @@ def combinations(dials: Dials) -> Section:
 def prompts(dials: Dials) -> Section:
     """Every advantage on several prompts: who weights them against each other."""
     world = toy(dials, num_tokens=2, max_length=2, group_size=8, num_prompts=2)
-    rows = [_prompt_row(world, name) for name in ADVANTAGES]
+    rows = [_prompt_row(world, name) for name in OF_REWARDS]
     return section(
         "prompts", "Several prompts",
         "A hard and an easier prompt, rewards 0 and 1. The last columns are the scale of each prompt's own share: "
@@ -81,15 +85,15 @@ def prompts(dials: Dials) -> Section:
     )  # fmt: skip
 
 
-def _prompt_row(world: Toy, advantage: str) -> Row:
-    found = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage))
-    return Row(advantage, (*figures(found), *found.scales(world.world.num_prompts)))
+def _prompt_row(world: Toy, kind: str) -> Row:
+    found = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage(kind)))
+    return Row(kind, (*figures(found), *found.scales(world.world.num_prompts)))
 
 
 def published(dials: Dials) -> Section:
     """The published algorithms as whole settings."""
     world = toy(dials, num_tokens=2, num_prompts=2, rewards="finished")
-    settings = {name: as_setting(one, world.group_size) for name, one in PUBLISHED.items() if one.is_grpo}
+    settings = {name: as_setting(one, world.group_size) for name, one in published_algorithms().items() if one.is_grpo}
     return section(
         "published", "Published algorithms",
         "Each algorithm's advantage, loss, aggregation, masking and refilling together, on-policy, without KL terms. "

@@ -1,13 +1,15 @@
 """What the oracle is asked about: how a batch is drawn and judged, and how it becomes a gradient."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from groupwise.algorithms.policy_losses import Bounds
+from groupwise.algorithms.advantages import AdvantageEstimator, GroupMean
+from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss
 
+_GROUP_MEAN, _CLIPPED_RATIO = GroupMean(kind="group_mean"), ClippedRatio(kind="clipped_ratio")
 Correction = Literal["none", "truncate", "mask"]
 Level = Literal["token", "sequence"]
 TokenAdvantages = Callable[[int, Sequence[int], Sequence[float]], list[Tensor]]
@@ -19,10 +21,9 @@ class Setting:
     """An estimator, and the circumstances it works under."""
 
     group_size: int = 4
-    advantage: str | TokenAdvantages = "group_mean"
-    """A name in ADVANTAGES, or what gives each token its own."""
-    policy_loss: str = "clipped_ratio"
-    bounds: Bounds = field(default_factory=Bounds)
+    advantage: AdvantageEstimator | TokenAdvantages = _GROUP_MEAN
+    """One that reads rewards or their parts, or what gives each token its own."""
+    policy_loss: PolicyLoss = _CLIPPED_RATIO
     aggregation: str = "constant"
     truncated: Literal["keep", "mask"] = "keep"
     dead_groups: Literal["keep", "again", "other"] = "keep"

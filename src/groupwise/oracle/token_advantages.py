@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.advantages import gae, process_supervision
+from groupwise.algorithms.advantages import Process, advantage, gae
 from groupwise.oracle.estimate import Estimated, estimate
 from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
 from groupwise.oracle.setting import Policies, Setting, TokenAdvantages
@@ -35,7 +35,7 @@ def by_steps(world: World, rewards: Tensor) -> TokenAdvantages:
     def advantages(prompt: int, sequences: Sequence[int], _: Sequence[float]) -> list[Tensor]:
         lengths = [int(world.lengths[sequence]) for sequence in sequences]
         steps = [rewards[prompt, sequence][:length] for sequence, length in zip(sequences, lengths, strict=True)]
-        return process_supervision(steps, [torch.arange(1, length + 1) for length in lengths], lengths)
+        return Process(kind="process").of_steps(steps, [torch.arange(1, length + 1) for length in lengths], lengths)
 
     return advantages
 
@@ -46,7 +46,7 @@ def by_outcome(world: World) -> TokenAdvantages:
     def advantages(prompt: int, sequences: Sequence[int], rewards: Sequence[float]) -> list[Tensor]:
         lengths = [int(world.lengths[sequence]) for sequence in sequences]
         ends = [torch.tensor([length]) for length in lengths]
-        return process_supervision([torch.tensor([reward]).double() for reward in rewards], ends, lengths)
+        return Process(kind="process").of_steps([torch.tensor([reward]).double() for reward in rewards], ends, lengths)
 
     return advantages
 
@@ -78,7 +78,7 @@ def process(dials: Dials) -> Section:
     settings = {
         "every token a step": Setting(world.group_size, by_steps(outcome.world, steps)),
         "one step per completion": Setting(world.group_size, by_outcome(outcome.world)),
-        "group_normalised": Setting(world.group_size, "group_normalised"),
+        "group_normalised": Setting(world.group_size, advantage("group_normalised")),
     }
     return section(
         "process", "Process supervision",
@@ -108,9 +108,9 @@ def parts(dials: Dials) -> Section:
     )  # fmt: skip
 
 
-def _part_row(world: Toy, advantage: str) -> Row:
-    found = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage))
-    return Row(advantage, (*figures(found), *part_scales(world, found)))
+def _part_row(world: Toy, kind: str) -> Row:
+    found = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage(kind)))
+    return Row(kind, (*figures(found), *part_scales(world, found)))
 
 
 def part_scales(world: Toy, found: Estimated) -> list[float]:

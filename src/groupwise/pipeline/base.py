@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.fingerprint import COMPUTES
+from groupwise.pipeline.fingerprint import code_of
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, references, resolved
 from groupwise.trainers import Recipe
 from groupwise.training.session import Session
@@ -53,8 +53,6 @@ class Stage(ABC):
     """One stage of a pipeline, checked and ready to run."""
 
     kind: ClassVar[str]
-    code: ClassVar[tuple[str, ...]] = COMPUTES
-    """Parts of the package that decide what the stage makes."""
     algorithm: str | None = None
     """The trainer's algorithm, of stages that train."""
 
@@ -67,6 +65,11 @@ class Stage(ABC):
     @abstractmethod
     def makes(self) -> Makes:
         """What the stage makes."""
+
+    @property
+    def code(self) -> str:
+        """The version of the code that decides what the stage makes: of its module and the parts it names."""
+        return code_of(type(self).__module__, self.settings)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from groupwise.pipeline.base import Made, Makes, Stage, Workplace
 from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
-from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.recipe import Name, display_name, resolved
 from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
@@ -100,7 +99,6 @@ class ColdStart(Stage):
     """Collects cold-start data."""
 
     kind: ClassVar[str] = "cold_start"
-    code: ClassVar[tuple[str, ...]] = COMPUTES + JUDGES
 
     @property
     def makes(self) -> Makes:
@@ -132,10 +130,11 @@ class ColdStart(Stage):
 
     def _sample(self, name: str, settings: ColdStartSettings, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
-        policy = load_policy(settings.model.at(source.path))
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
+            policy = load_policy(settings.model.at(source.path))
             for language, some in _by_language(problems).items():
                 shown = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [one for one in shown if one.language == language])

@@ -33,7 +33,8 @@ def evaluate_model(
         progress(done, len(recipe.tasks))
         task = make_task(options)
         problems = split_problems(task, "test", config.num_problems)
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
             actors, draws = Actors.of(policy, task.template, verifier), Draws(recipe.pipeline.seed, Purpose.TEST)
             sampling = config.sampling or recipe.sampling
             evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)

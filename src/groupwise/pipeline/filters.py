@@ -47,7 +47,8 @@ def reason(row: Row, filters: Filters) -> str | None:
     shown = row_behaviours(row)
     paragraphs = row["text"].split("\n\n")
     faults = {
-        "verifier failed": not Outcome(row["outcome"]).judged,
+        "verifier failed": Outcome(row["outcome"]).failed,
+        "no verdict": row["outcome"] == Outcome.NONE,
         "not correct": filters.correct and row["outcome"] != Outcome.CORRECT,
         "tags": filters.tags and not MEASURES["format"](row),
         "cut off": filters.tags and row["finish_reason"] == FinishReason.LENGTH,

@@ -21,7 +21,7 @@ from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.training.micro_batches import micro_batches
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import Request, VerifierConfig, make_verifier
+from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.extraction import after_thinking
 from groupwise.verifiers.judge.config import JudgeConfig
 
@@ -172,11 +172,11 @@ def _approved(
     """
     places = sorted(kept)
     asked = [problems.get(candidates[i].problem) or _problem(candidates[i]) for i in places]
-    with make_verifier("judge", VerifierConfig(judge=judge)) as verifier:
+    with make_verifier({"kind": "judge", "judge": judge}) as verifier:
         requests = [Request(problem, candidates[i].completion) for problem, i in zip(asked, places, strict=True)]
         verdicts = verifier.verify_many(requests)
         most = verifier.config.max_failure_share * len(verdicts)
-    failed = [verdict for verdict in verdicts if not verdict.outcome.judged]
+    failed = [verdict for verdict in verdicts if verdict.outcome.failed]
     if len(failed) > most:
         raise VerifierError(
             f"the judge of general data failed on {len(failed)} of {len(verdicts)} answers; allowed are {most:g}; for "

@@ -161,11 +161,11 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
             )
     parts: dict[str, Any] = {}
     for name, one in tasks.items():
-        new = one["parts"] if one["name"] == "mixture" else {name: {"task": one}}
+        new = one["parts"] if one["kind"] == "mixture" else {name: {"task": one}}
         if both := sorted(parts.keys() & new.keys()):
             raise ConfigError(f"{where}: two of these tasks bring a part named {both[0]!r}; give them different names")
         parts |= new
-    return {"name": "mixture", "template": task["template"], "parts": parts}
+    return {"kind": "mixture", "template": task["template"], "parts": parts}
 
 
 def with_sampling(value: Any, sampling: Mapping[str, Any]) -> Any:

@@ -20,7 +20,6 @@ from groupwise.pipeline.base import Made, Makes, Stage, Workplace
 from groupwise.pipeline.collect import checked, collect_rows
 from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.filters import Filters, balanced, counts, keep
-from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.general import GeneralData, general_rows
 from groupwise.pipeline.recipe import display_name, resolved
 from groupwise.randomness import Draws, Purpose, permutation
@@ -69,7 +68,6 @@ class RejectionSampling(Stage):
     """Samples, rejects, adds general data."""
 
     kind: ClassVar[str] = "rejection_sampling"
-    code: ClassVar[tuple[str, ...]] = COMPUTES + JUDGES
 
     @property
     def makes(self) -> Makes:
@@ -99,9 +97,10 @@ class RejectionSampling(Stage):
 
     def _sample(self, settings: RejectionSettings, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)
-        policy = load_policy(settings.model.at(settings.path))
         problems = split_problems(task, "train", None)[-settings.num_problems :]
-        with make_verifier(task.verifier) as verifier:
+        with make_verifier(task.verifier_config) as verifier:
+            verifier.check(problems, task.template)
+            policy = load_policy(settings.model.at(settings.path))
             actors = Actors.of(policy, task.template, verifier)
             rows = collect_rows(
                 actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),

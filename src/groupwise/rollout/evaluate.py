@@ -20,7 +20,7 @@ class Evaluation:
 
     @property
     def shares(self) -> list[float]:
-        """Share of correct completions of each problem; completions that the verifier failed on are left out."""
+        """Share of correct completions of each problem; completions that were not judged are left out."""
         return [share for _, share in self._judged()]
 
     def _judged(self) -> list[tuple[ScoredGroup, float]]:
@@ -38,7 +38,12 @@ class Evaluation:
     @property
     def verdict_errors(self) -> int:
         """Completions that the verifier failed on."""
-        return sum(not verdict.outcome.judged for scored in self.scored for verdict in scored.verdicts)
+        return sum(verdict.outcome.failed for scored in self.scored for verdict in scored.verdicts)
+
+    @property
+    def no_verdict(self) -> int:
+        """Completions on which the verifier has no verdict, by choice."""
+        return sum(verdict.outcome is Outcome.NONE for scored in self.scored for verdict in scored.verdicts)
 
     @property
     def pass_at_1(self) -> Estimate:

@@ -5,11 +5,12 @@ sample of the completions that were paid, shows when the two part: where it reje
 something that is paid and is not right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import Estimate, mean_share
@@ -18,13 +19,11 @@ from groupwise.randomness import permutation
 from groupwise.rollout.evaluate import Evaluation
 from groupwise.tasks.base import Task
 from groupwise.types import Group, Outcome, Problem, ScoredGroup
-from groupwise.verifiers import Verifier, VerifierConfig, make_verifier, score
-from groupwise.verifiers.parts import second_verifiers
+from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier, score, second_verifiers
+from groupwise.verifiers.table import with_shared
 
 ALARM = 0.05
 """Share of paid completions that may be rejected: no two verifiers agree on everything."""
-MATHEMATICAL = ("math", "number")
-"""In a mixture of tasks, the second verifier is asked about the problems of these verifiers."""
 NUM_REFERENCES = 32
 
 
@@ -71,23 +70,32 @@ class HeldOutCheck(NamedTuple):
         return f"{found}{share}{failed}"
 
 
-def open_second(name: str | None, task: Task, config: VerifierConfig) -> AbstractContextManager[Verifier | None]:
-    """The second verifier for a task that is trained with `config`, or nothing where none is named.
+def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None = None) -> Any:
+    """A second verifier's table or name, completed by the table of the one that trains.
 
     It reads answers where training reads them, but never takes just any last number: then the box counts.
+    """
+    shared = {key: value for key, value in trained.items() if key not in VerifierConfig.model_fields}
+    if shared.get("extraction") == "last_number":
+        del shared["extraction"]
+    return with_shared(section, shared, folder)
+
+
+def open_second(
+    section: VerifierConfig | None, task: Task, trained: VerifierConfig
+) -> AbstractContextManager[Verifier | None]:
+    """The second verifier for a task that is trained with `trained`, or nothing where none is named.
 
     Raises:
         ConfigError: training uses it already, there is no such verifier, or it has nothing to judge.
         VerifierError: it rejects a reference answer of the task.
     """
-    if name is None:
+    if section is None:
         return nullcontext()
-    if name in (task.verifier, *second_verifiers(config.parts).values()):
-        raise ConfigError(f"the second verifier {name!r} is used in training already; it must be another one")
-    extraction = "boxed" if config.extraction == "last_number" else config.extraction
-    alone: dict[str, Any] = {"parts": {}, "cap_wrong": None, "steps": "none", "extraction": extraction}
-    verifier = make_verifier(name, config.model_copy(update=alone))
-    _check_references(name, verifier, task)
+    if section.kind in (trained.kind, *(one.kind for one in second_verifiers(trained.parts).values())):
+        raise ConfigError(f"the second verifier {section.kind!r} is used in training already; it must be another one")
+    verifier = make_verifier(section)
+    _check_references(section.kind, verifier, task)
     return verifier
 
 
@@ -108,7 +116,7 @@ def look_again(
         verifier=name,
         judged=len(judged),
         rejected=len(rejected),
-        failed=len(found) - len(judged),
+        failed=sum(verdict.outcome.failed for _, _, verdict in found),
         share=share,
         alarm=share.low > alarm,
         example=rejected[0] if rejected else None,
@@ -117,8 +125,8 @@ def look_again(
 
 def is_asked(problem: Problem, name: str) -> bool:
     """Whether the second verifier has a say: not where opinion decides, another than mathematics, or itself."""
-    own = problem.data.get("verifier")
-    return not problem.data.get("open_ended") and (own is None or (own in MATHEMATICAL and own != name))
+    own = problem.verifier
+    return not problem.open_ended and (not own or (own != name and VERIFIERS.find(own).mathematical))
 
 
 def _sample(scored: Sequence[ScoredGroup], name: str, size: int, seed: int) -> list[Group]:

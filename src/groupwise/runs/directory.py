@@ -1,6 +1,7 @@
 """The run directory: the only interface between training and everything that looks at it.
 
 config.toml         resolved recipe: `groupwise train <run>/config.toml` repeats the run
+sources/            the user's own Python that the recipe names, as it was
 environment.json    versions, commit, hardware, thread count
 ledger.jsonl        facts that are identical on a repeat or a resume
 metrics.jsonl       what may differ: timings, memory, throughput
@@ -21,11 +22,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_toml
+from groupwise.config import read_recorded, read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
+from groupwise.runs.sources import keep_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class RunDirectory:
                 shutil.rmtree(self.checkpoint(step))
 
 
-def begin_run(path: Path, config_toml: str) -> RunDirectory:
-    """Create a run directory; an earlier run in it is deleted.
+def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> RunDirectory:
+    """Create a run directory with copies of the user's sources; an earlier run in it is deleted.
 
     Raises:
         CheckpointError: something else than a run is there.
@@ -104,6 +106,7 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
         write_file(run.config, config_toml.encode())
         write_file(path / "environment.json", surroundings)
         run.checkpoints.mkdir(exist_ok=True)
+    keep_sources(path / "sources", sources)
     return run
 
 
@@ -141,8 +144,8 @@ def _refuse_foreign(run: RunDirectory) -> None:
         raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 
 
-def open_run(path: Path, config_toml: str) -> tuple[RunDirectory, Path | None]:
-    """Create a run directory, or find where an interrupted run goes on.
+def open_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> tuple[RunDirectory, Path | None]:
+    """Create a run directory, or find where an interrupted run goes on; a warning names a source that was changed.
 
     Returns the directory and the checkpoint to resume from (None: from the start).
 
@@ -152,8 +155,9 @@ def open_run(path: Path, config_toml: str) -> tuple[RunDirectory, Path | None]:
     run = RunDirectory(path)
     _refuse_foreign(run)
     if not run.config.exists() or (not run.steps() and not run.ledger.size):  # nothing has begun yet
-        return begin_run(path, config_toml), None
+        return begin_run(path, config_toml, sources), None
     _refuse_other_recipe(run, config_toml)
+    keep_sources(path / "sources", sources)
     if not run.steps():
         return run, None
     newest = run.checkpoint(run.steps()[-1])
@@ -171,7 +175,7 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str) -> None:
         return
     import tomllib
 
-    before, now = _flatten(read_toml(run.config)), _flatten(tomllib.loads(config_toml))
+    before, now = _flatten(read_recorded(run.config)), _flatten(tomllib.loads(config_toml))
     now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"

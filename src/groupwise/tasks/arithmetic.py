@@ -26,8 +26,6 @@ MAX_ENUMERATED = 10_000
 class ArithmeticConfig(GeneratedConfig):
     """Dials of the arithmetic task."""
 
-    name: Literal["arithmetic"] = "arithmetic"
-    """Says that the section is this task's."""
     kinds: tuple[Kind, ...] = Field(default=("product",), min_length=1)
     """Kinds of problems, in turn: `product`, `sum`, `difference`, `chain`."""
     digits: tuple[Annotated[int, Field(ge=1, le=5)], Annotated[int, Field(ge=1, le=5)]] = (2, 2)
@@ -41,6 +39,7 @@ class Arithmetic(GeneratedTask):
 
     name: ClassVar[str] = "arithmetic"
     verifier: ClassVar[str] = "number"
+    Config = ArithmeticConfig
     config: ArithmeticConfig
 
     def candidates(self) -> Iterator[Candidate]:

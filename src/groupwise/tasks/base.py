@@ -4,24 +4,31 @@ A task knows problems, not answers' forms: `verifier` names the verifier that ju
 takes that verifier as a callable and proves that every reference answer it tries passes through the rendered template.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from groupwise.config import Section
 from groupwise.errors import ConfigError, VerifierError
+from groupwise.kinds import Kinds, KindSection
 from groupwise.randomness import key
 from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
+from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
 
 Verify = Callable[[Problem, str], Verdict]
 
 
-class Template(Section):
-    """How a problem becomes a prompt, and what an ideal answer looks like."""
+class Template(KindSection):
+    """How a problem becomes a prompt, and what an ideal answer looks like.
 
+    One of your own is a subclass with another `render` or `gold_answer`: `task.template = "my_file.py:MyTemplate"`.
+    """
+
+    kind: str = "text"
+    """`text`: the texts below with their places filled in."""
     prompt: str = "{question}\n"
     """What the model reads; `{question}` is replaced. With `chat` this is the user's message."""
     system: str = ""
@@ -60,11 +67,17 @@ class Template(Section):
         return self.gold.format(reference=problem.reference)
 
 
-class TaskConfig(Section):
+TEMPLATES = Kinds("template", {"text": f"{__name__}:Template"}, default="text", base=Template)
+"""The templates by name."""
+
+
+class TaskConfig(KindSection):
     """Fields common to the configurations of all tasks; each task adds its own dials."""
 
-    template: Template = Template()
+    template: Annotated[Template, TEMPLATES] = Template()
     """How a problem becomes a prompt."""
+    verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
+    """Judges its completions wherever the recipe's own `verifier` names no kind; None: the task's own verifier."""
 
 
 def split_of(content: str) -> Split:
@@ -77,15 +90,28 @@ def split_of(content: str) -> Split:
 
 
 class Task(ABC):
-    """A source of problems. Subclasses set `name` and `verifier` and implement `problems`."""
+    """A source of problems. Subclasses implement `problems`; their settings are their `Config`."""
 
     name: ClassVar[str]
+    """What messages call it; the class's own name where nothing else is said."""
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
     verifier: ClassVar[str] = "math"
+    """Kind of the verifier that judges its completions where nobody names another."""
     answers_any_question: ClassVar[bool] = True
     """Whether a reference answer is all that the verifier needs, so that a question of one's own can be judged."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__
+
+    @property
+    def verifier_config(self) -> VerifierConfig:
+        """The settings of its verifier, where a recipe names no other."""
+        return self.config.verifier or verifier_config(self.verifier)
 
     @property
     def template(self) -> Template:
@@ -103,21 +129,38 @@ class Task(ABC):
                     return problem
         raise KeyError(f"task {self.name} has no problem {problem_id!r}")
 
-    def validate(self, verify: Verify, num_problems: int = 32, split: Split = "train") -> None:
+    def validate(
+        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
+    ) -> None:
         """Prove that reference answers pass their verifier through the rendered template.
+
+        Where the verifier need not accept them (`must_accept`), because it measures something else, it must only judge
+        them, and problems without a reference are left out; that it does not accept them is a warning.
 
         Raises:
             VerifierError: names the problem, the reference answer and what the verifier said.
         """
         problems = self.problems(split)
-        for problem in problems[:: max(1, len(problems) // num_problems)][:num_problems]:
+        tried, rejected = problems[:: max(1, len(problems) // num_problems)][:num_problems], list[str]()
+        for problem in tried:
+            if not (must_accept or problem.reference):
+                continue
             answer = self.template.gold_answer(problem)
             verdict = verify(problem, answer)
-            if verdict.outcome is not Outcome.CORRECT:
+            if verdict.outcome is Outcome.CORRECT:
+                continue
+            if must_accept or verdict.outcome.failed:
                 raise VerifierError(
                     f"the verifier '{self.verifier}' rejects the reference answer of {problem.id}: {answer!r} is "
                     f"{verdict.outcome} ({verdict.evidence}); mend the template or the reference before training"
                 )
+            rejected.append(f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})")
+        if rejected:
+            warnings.warn(
+                f"{len(rejected)} of {len(tried)} reference answers are not judged correct, for example that of "
+                f"{rejected[0]}; this is right only where the reward is about something else",
+                stacklevel=2,
+            )
 
 
 class GeneratedConfig(TaskConfig):
@@ -136,6 +179,7 @@ Candidate = tuple[str, Problem]
 class GeneratedTask(Task):
     """A task that generates problems without end (or all there are); subclasses implement `candidates`."""
 
+    Config = GeneratedConfig
     config: GeneratedConfig
 
     def __init__(self, config: GeneratedConfig) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from groupwise.errors import DataError
-from groupwise.tasks.base import Task, TaskConfig, Template, split_of
+from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
 from groupwise.tasks.code_records import read_problems
 from groupwise.types import SPLITS, Problem, Split
 
@@ -25,9 +25,7 @@ PROGRAM = Template(
 class CodeConfig(TaskConfig):
     """Dials of the code task."""
 
-    name: Literal["code"] = "code"
-    """Says that the section is this task's."""
-    template: Template = PROGRAM
+    template: Annotated[Template, TEMPLATES] = PROGRAM
     """How a problem becomes a prompt."""
     path: str
     """File of problems: `.jsonl`, or `.json` with a list; either also compressed, with `.gz`."""
@@ -46,6 +44,7 @@ class Code(Task):
     name: ClassVar[str] = "code"
     verifier: ClassVar[str] = "code"
     answers_any_question: ClassVar[bool] = False
+    Config = CodeConfig
     config: CodeConfig
 
     def __init__(self, config: CodeConfig) -> None:

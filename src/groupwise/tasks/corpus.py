@@ -22,7 +22,7 @@ from groupwise.types import Problem
 __all__ = ["ALPHABET", "CorpusConfig", "Document", "alphabet", "document"]
 
 TWO_DIGITS = operands(2)
-COUNTDOWN = CountdownConfig()
+COUNTDOWN = CountdownConfig(kind="countdown")
 
 
 @dataclass(frozen=True, slots=True)

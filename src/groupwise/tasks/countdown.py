@@ -7,7 +7,7 @@ them are held out.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -20,8 +20,6 @@ from groupwise.types import Problem
 class CountdownConfig(GeneratedConfig):
     """Dials of the countdown task."""
 
-    name: Literal["countdown"] = "countdown"
-    """Says that the section is this task's."""
     min_numbers: int = Field(default=3, ge=2, le=6)
     """Fewest numbers in a problem."""
     max_numbers: int = Field(default=4, ge=2, le=6)
@@ -53,6 +51,7 @@ class Countdown(GeneratedTask):
     name: ClassVar[str] = "countdown"
     verifier: ClassVar[str] = "countdown"
     answers_any_question: ClassVar[bool] = False
+    Config = CountdownConfig
     config: CountdownConfig
 
     def candidates(self) -> Iterator[Candidate]:

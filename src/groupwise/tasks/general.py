@@ -1,6 +1,6 @@
 """General prompts: questions without one right answer, such as `A ball costs 34 dollars. Should I buy it or wait?`.
 
-No rule can say which answer is right (`open_ended` in a problem's `data`); the reference answer is what a helpful
+No rule can say which answer is right (so its problems are `open_ended`); the reference answer is what a helpful
 answer must mention, the number that was asked about: a number, because the shipped base model has learnt to copy
 numbers and no other words. `sides` in the data holds, by language, the two things that one may advise, each with a
 thought.
@@ -10,7 +10,7 @@ The splits are disjoint in content: the same question with its two things swappe
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -124,8 +124,6 @@ FAMILIES: tuple[Family, ...] = (
 class GeneralConfig(GeneratedConfig):
     """Dials of the general prompts."""
 
-    name: Literal["general"] = "general"
-    """Says that the section is this task's."""
     languages: tuple[Language, ...] = Field(default=("en", "zh"), min_length=1)
     """Languages of the questions, each as likely: `en`, `zh`."""
 
@@ -135,6 +133,7 @@ class General(GeneratedTask):
 
     name: ClassVar[str] = "general"
     verifier: ClassVar[str] = "answered"
+    Config = GeneralConfig
     config: GeneralConfig
 
     def candidates(self) -> Iterator[Candidate]:
@@ -160,5 +159,6 @@ def draw_question(draw: Draw, languages: tuple[Language, ...]) -> Problem:
         reference=number,
         difficulty=f"general {language}",
         language=language,
-        data={"open_ended": True, "sides": sides},
+        data={"sides": sides},
+        open_ended=True,
     )

@@ -50,7 +50,7 @@ class GeneralMix(Section):
 
 def written(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
     """A completion of a problem: general where it is open-ended, else a right working with a summary."""
-    write = general_document if problem.data.get("open_ended") else reasoning_document
+    write = general_document if problem.open_ended else reasoning_document
     return write(draw, problem, mix)
 
 

@@ -1,5 +1,7 @@
 """Problems from files or from the Hugging Face hub: benchmarks by name (`preset`), or your own data.
 
+All fields of a record are data of its problem, so that a reward of your own can ask for them by name.
+
 Training files are split into train and dev by a hash of the question; a file for testing is never trained on, and
 questions that stand in both are left out of training, if they are as many as is known beforehand.
 """
@@ -28,6 +30,7 @@ class Jsonl(Task):
     """Problems from files or from the hub."""
 
     name: ClassVar[str] = "jsonl"
+    Config = JsonlConfig
     config: JsonlConfig
 
     def __init__(self, config: JsonlConfig) -> None:
@@ -89,7 +92,7 @@ class Jsonl(Task):
         empty = []
         for record in self._records(role):
             problem = self._problem(record, role)
-            if problem.reference:
+            if problem.reference or self.config.answer_field == "":
                 yield problem
             else:
                 empty.append(record.where)
@@ -125,8 +128,17 @@ class Jsonl(Task):
         ).strip()
         if not question:
             raise DataError(f"{record.where}: the question in field {fields!r} is empty")
-        pattern = config.answer_pattern or source.answer_pattern
-        answer = answer_of(record, config.answer_field or source.answer_field, pattern)
+        answer = "" if config.answer_field == "" else self._answer(record, source)
         label = config.difficulty_field or source.difficulty_field
         difficulty = text_of(record, label) if label else ""
-        return Problem(f"{self._label}/{role}-{record.number}", question, answer, difficulty, config.language)
+        name = f"{self._label}/{role}-{record.number}"
+        return Problem(name, question, answer, difficulty, config.language, dict(record.fields))
+
+    def _answer(self, record: Record, source: Source) -> str:
+        field = self.config.answer_field or source.answer_field
+        if field not in record.fields:
+            raise DataError(
+                f"{record.where} has no field {field!r}; its fields are {', '.join(record.fields)}: set answer_field "
+                "to that of the reference answer, or to '' where the verifier needs none"
+            )
+        return answer_of(record, field, self.config.answer_pattern or source.answer_pattern)

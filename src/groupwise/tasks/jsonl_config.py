@@ -1,11 +1,13 @@
 """The dials of the jsonl task and its default template."""
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from groupwise.tasks.base import TaskConfig, Template
+from groupwise.config import FOLDER
+from groupwise.kinds import beside
+from groupwise.tasks.base import TEMPLATES, TaskConfig, Template
 from groupwise.tasks.jsonl_records import BOXED
 
 REASONING = Template(
@@ -21,9 +23,7 @@ REASONING = Template(
 class JsonlConfig(TaskConfig):
     """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
 
-    name: Literal["jsonl"] = "jsonl"
-    """Says that the section is this task's."""
-    template: Template = REASONING
+    template: Annotated[Template, TEMPLATES] = REASONING
     """How a problem becomes a prompt."""
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
     """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
@@ -31,7 +31,7 @@ class JsonlConfig(TaskConfig):
     data_dir: str = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: str | None = None
-    """File of problems to train on, `.jsonl` or `.json` (a list)."""
+    """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
     test_path: str | None = None
     """File of problems to test on."""
     hub: str | None = None
@@ -45,7 +45,7 @@ class JsonlConfig(TaskConfig):
     question_field: str | tuple[str, ...] | None = None
     """Field of the question; several are joined with a space. Without a preset: `question`."""
     answer_field: str | None = None
-    """Field of the reference answer. Without a preset: `answer`."""
+    """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
     r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""
@@ -63,6 +63,11 @@ class JsonlConfig(TaskConfig):
     repeated_questions: int | None = Field(default=None, ge=0)
     """How many questions of the training data are known to stand in the test data too. They are left out of training;
     any other number is an error. Without a preset: 0."""
+
+    @field_validator("path", "test_path")
+    @classmethod
+    def _beside_the_recipe(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return path and beside(path, (info.context or {}).get(FOLDER))
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

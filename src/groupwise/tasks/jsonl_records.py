@@ -1,14 +1,17 @@
-"""Records of problem files: `.jsonl`, `.json` lists and data sets of the Hugging Face hub, read without guessing.
+"""Records of problem files: `.jsonl`, `.json` lists, Parquet, and data sets of the library `datasets` or its hub.
 
 Whatever cannot be read is a DataError that names the file, the line (or the record's number) and what is wrong.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from groupwise.errors import ConfigError, DataError
 
@@ -28,9 +31,18 @@ class Record:
 
 
 def read_file(path: Path) -> Iterator[Record]:
-    """Records of a `.jsonl` file (one object a line; blank lines are skipped) or a `.json` file (a list of objects)."""
-    if path.suffix not in (".jsonl", ".json"):
-        raise ConfigError(f"problem file {path}: its name ends in {path.suffix!r}; .jsonl and .json are allowed")
+    """Records of a `.jsonl` (one object a line; blank lines are skipped), `.json` (a list) or `.parquet` file.
+
+    A directory is one that the library `datasets` wrote with `save_to_disk`.
+    """
+    if path.is_dir():
+        return _saved(path)
+    if path.suffix not in (".jsonl", ".json", ".parquet"):
+        raise ConfigError(
+            f"problem file {path}: its name ends in {path.suffix!r}; .jsonl, .json and .parquet are allowed"
+        )
+    if path.suffix == ".parquet" and path.exists():
+        return _rows(path, lambda: pq.read_table(path))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -56,6 +68,25 @@ def _items(path: Path, text: str) -> Iterator[Record]:
         raise DataError(f"{path} holds a JSON {type(items).__name__}; a .json file must hold a list of objects")
     for number, item in enumerate(items, start=1):
         yield _record(f"{path} record {number}", number, item)
+
+
+def _saved(path: Path) -> Iterator[Record]:
+    """Records of one split that the library `datasets` saved: Arrow streams, and a list of their files."""
+    splits = sorted(one.parent.name for one in path.glob("*/state.json"))
+    if splits:
+        raise ConfigError(f"{path} holds the splits {', '.join(splits)}; name one, for example {path / splits[0]}")
+    if not (path / "state.json").exists():
+        raise ConfigError(f"{path} is a directory without a data set that `datasets` saved (it has no state.json)")
+    files = [path / one["filename"] for one in json.loads((path / "state.json").read_text())["_data_files"]]
+    return _rows(path, lambda: pa.concat_tables(pa.ipc.open_stream(file.read_bytes()).read_all() for file in files))
+
+
+def _rows(path: Path, read: Callable[[], Any]) -> Iterator[Record]:
+    try:
+        rows = read().to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    return (Record(f"{path} record {number}", number, row) for number, row in enumerate(rows, start=1))
 
 
 def _parse(where: str, text: str) -> Any:

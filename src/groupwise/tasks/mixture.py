@@ -1,13 +1,13 @@
 """Several tasks in one: problems of all parts, interleaved in proportion to their weights, each judged as its own.
 
     [task]
-    name = "mixture"
+    kind = "mixture"
     [task.parts.sums]
     weight = 3
-    task = { name = "arithmetic", kinds = ["sum"] }
+    task = { kind = "arithmetic", kinds = ["sum"] }
     [task.parts.talk]
     weight = 1
-    task = { name = "general" }
+    task = { kind = "general" }
 
 A split ends where the part whose turn it is has no problem left, so that the proportions hold throughout, and in every
 beginning of it.
@@ -15,15 +15,16 @@ beginning of it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
 from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.tasks.base import Task, TaskConfig, Template
-from groupwise.tasks.table import SINGLE_TASKS, SingleOptions
+from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import Problem, Split
+from groupwise.verifiers import VerifierConfig, verifier_config
 
 T = TypeVar("T")
 PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -34,21 +35,21 @@ class MixturePart(Section):
 
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Its share of the problems, relative to the weights of the others."""
-    task: Annotated[SingleOptions, Field(discriminator="name")]
+    task: TaskOptions
     """Where its problems come from; any task but a mixture."""
 
 
 class MixtureConfig(TaskConfig):
     """The tasks of a mixture. Its template is that of all its problems."""
 
-    name: Literal["mixture"] = "mixture"
-    """Says that the section is this task's."""
     parts: dict[PartName, MixturePart] = Field(min_length=1)
     """The tasks, by names of your own. Templates of their own must be equal to the mixture's, or left out."""
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
         for name, part in self.parts.items():
+            if part.task.kind == self.kind:
+                raise ValueError(f"parts.{name}.task is a mixture itself; allowed is any other task")
             if part.task.template not in (self.template, Template()):
                 raise ValueError(
                     f"parts.{name}.task.template is not the template of the mixture, and all problems of a run are "
@@ -56,19 +57,37 @@ class MixtureConfig(TaskConfig):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _one_section_of_a_kind(self) -> Self:
+        found: dict[str, tuple[str, VerifierConfig]] = {}
+        for name, part in self.parts.items():
+            if (own := part.task.verifier) and found.setdefault(own.kind, (name, own))[1] != own:
+                raise ValueError(
+                    f"parts.{found[own.kind][0]}.task.verifier and parts.{name}.task.verifier are of the kind "
+                    f"{own.kind!r} with different settings; allowed are equal ones"
+                )
+        return self
+
 
 class Mixture(Task):
-    """Problems of several tasks. `verifier` in a problem's data names the verifier of its task."""
+    """Problems of several tasks, each of which names the verifier of its task."""
 
     name: ClassVar[str] = "mixture"
     verifier: ClassVar[str] = "routed"
     answers_any_question: ClassVar[bool] = False
+    Config = MixtureConfig
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig) -> None:
         super().__init__(config)
-        self._tasks = {name: SINGLE_TASKS[part.task.name](part.task) for name, part in config.parts.items()}
+        self._tasks = {name: make_task(part.task) for name, part in config.parts.items()}
         self._problems: dict[Split, Sequence[Problem]] = {}
+
+    @property
+    def verifier_config(self) -> VerifierConfig:
+        """Every task's own verifier for its problems, unless one for all is named."""
+        each = {own.kind: own for part in self.config.parts.values() if (own := part.task.verifier)}
+        return self.config.verifier or verifier_config({"kind": self.verifier, "each": each})
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The parts' problems, interleaved.
@@ -94,7 +113,7 @@ class Mixture(Task):
 
 
 def _routed(task: Task, problem: Problem) -> Problem:
-    return replace(problem, data={**problem.data, "verifier": task.verifier})
+    return replace(problem, verifier=task.verifier_config.kind)
 
 
 def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) -> Iterator[T]:

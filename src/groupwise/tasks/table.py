@@ -1,33 +1,68 @@
-"""The tasks that stand alone, by name; `mixture` is made of them."""
+"""The tasks by name, and which verifier a recipe's completions are judged by."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from pathlib import Path
+from typing import Annotated, Any
 
-from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
-from groupwise.tasks.base import Task
-from groupwise.tasks.code import Code, CodeConfig
-from groupwise.tasks.countdown import Countdown, CountdownConfig
-from groupwise.tasks.general import General, GeneralConfig
-from groupwise.tasks.jsonl import Jsonl
-from groupwise.tasks.jsonl_config import JsonlConfig
-from groupwise.tasks.logic import LOGIC_TASKS, LogicOptions
-from groupwise.tasks.proofs import PROOF_TASKS, ProofOptions
-from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
+from pydantic import ValidationError
 
-SingleOptions = (
-    ArithmeticConfig
-    | WordProblemsConfig
-    | CountdownConfig
-    | GeneralConfig
-    | JsonlConfig
-    | CodeConfig
-    | LogicOptions
-    | ProofOptions
+from groupwise.config import merged
+from groupwise.errors import ConfigError
+from groupwise.kinds import Kinds
+from groupwise.tasks.base import Task, TaskConfig
+from groupwise.verifiers import VERIFIERS
+
+_HERE = "groupwise.tasks"
+
+TASKS = Kinds(
+    "task",
+    {
+        "arithmetic": f"{_HERE}.arithmetic:Arithmetic",
+        "word_problems": f"{_HERE}.word_problems:WordProblems",
+        "countdown": f"{_HERE}.countdown:Countdown",
+        "general": f"{_HERE}.general:General",
+        "jsonl": f"{_HERE}.jsonl:Jsonl",
+        "code": f"{_HERE}.code:Code",
+        "knights_knaves": f"{_HERE}.logic.knights_knaves:KnightsKnaves",
+        "zebra": f"{_HERE}.logic.zebra:Zebra",
+        "game24": f"{_HERE}.logic.game24:Game24",
+        "sudoku": f"{_HERE}.logic.sudoku:Sudoku",
+        "takuzu": f"{_HERE}.logic.takuzu:Takuzu",
+        "json_extraction": f"{_HERE}.logic.json_extraction:JsonExtraction",
+        "instructions": f"{_HERE}.logic.instructions:Instructions",
+        "nim": f"{_HERE}.logic.nim:Nim",
+        "tic_tac_toe": f"{_HERE}.logic.tic_tac_toe:TicTacToe",
+        "propositional_proofs": f"{_HERE}.proofs.propositional:PropositionalProofs",
+        "equational_proofs": f"{_HERE}.proofs.equational:EquationalProofs",
+        "minif2f": f"{_HERE}.proofs.statements:Minif2f",
+        "coq_statements": f"{_HERE}.proofs.statements:CoqStatements",
+        "mixture": f"{_HERE}.mixture:Mixture",
+    },
 )
-"""Configurations of these tasks."""
+"""Where each stands."""
 
-_ALL: tuple[type[Task], ...] = (
-    Arithmetic, WordProblems, Countdown, General, Jsonl, Code, *LOGIC_TASKS, *PROOF_TASKS,
-)  # fmt: skip
-SINGLE_TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in _ALL})
-"""Task classes by name."""
+TaskOptions = Annotated[TaskConfig, TASKS]
+"""The [task] section of a recipe: `kind` says which task's dials the others are."""
+
+
+def make_task(section: TaskConfig | Mapping[str, Any] | str) -> Task:
+    """The task of a section, a table or a kind alone."""
+    config = TASKS.read(section)
+    made: Task = TASKS.find(config.kind)(config)
+    return made
+
+
+def with_verifier(tables: Any, folder: Path | None) -> Any:
+    """A recipe's tables in which `verifier` names its kind: where it names none, it is over the section of the task."""
+    if not isinstance(tables, Mapping) or VERIFIERS.kind_of(own := tables.get("verifier", {})) is not None:
+        return tables
+    try:
+        judge = make_task(TASKS.read(tables.get("task"), folder)).verifier_config.model_dump(mode="json")  # type: ignore[arg-type]
+    except (ConfigError, ValidationError):
+        return {**tables, "verifier": "answered"}  # the fault of the task comes first
+    if not isinstance(own, Mapping):
+        return tables
+    for member in judge.get("each", {}).values():  # what the recipe says of all counts for each
+        for name in own:
+            member.pop(name, None)
+    return {**tables, "verifier": merged(judge, own)}

@@ -5,7 +5,7 @@ number as `distractor` (None without one).
 """
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -22,8 +22,6 @@ NumSteps = Annotated[int, Field(ge=1, le=3)]
 class WordProblemsConfig(GeneratedConfig):
     """Dials of the word problems."""
 
-    name: Literal["word_problems"] = "word_problems"
-    """Says that the section is this task's."""
     languages: tuple[Language, ...] = Field(default=("en", "zh"), min_length=1)
     """Languages of the stories, each as likely: `en`, `zh`."""
     steps: tuple[NumSteps, ...] = Field(default=(1, 2, 3), min_length=1)
@@ -37,6 +35,7 @@ class WordProblems(GeneratedTask):
 
     name: ClassVar[str] = "word_problems"
     verifier: ClassVar[str] = "number"
+    Config = WordProblemsConfig
     config: WordProblemsConfig
 
     def candidates(self) -> Iterator[Candidate]:

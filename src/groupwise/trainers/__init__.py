@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import parse, read_toml
+from groupwise.config import parse, read_recipe
 from groupwise.errors import ConfigError
 from groupwise.trainers.distill import DistillRecipe, train_distill
 from groupwise.trainers.dpo import DpoRecipe, train_dpo
@@ -50,14 +50,14 @@ def run_rl(recipe: RlRecipe, restart: bool = False, observer: Observer = SILENT)
     return train_rl(recipe, LEARNERS[recipe.algorithm], restart, observer)
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe of any algorithm and apply `a.b=c` overrides.
+def load_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> Recipe:
+    """Read a recipe of any algorithm, put others over it, by path or shipped, and apply `a.b=c` overrides.
 
     Raises:
-        ConfigError: the file, a key or a value cannot be used.
+        ConfigError: a file, a key or a value cannot be used.
     """
-    data = read_toml(path)
+    data = read_recipe(path, overrides, over)
     algorithm = data.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in RECIPES:
         raise ConfigError(f"{path}: algorithm = {algorithm!r}; allowed are {', '.join(RECIPES)}")
-    return parse(RECIPES[algorithm], data, overrides, source=str(path))
+    return parse(RECIPES[algorithm], data, source=str(path), folder=path.parent)

@@ -5,26 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from groupwise.algorithms.advantages import process_supervision, step_advantages
+from groupwise.algorithms.advantages import AdvantageEstimator, step_advantages
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.rollout.steps import step_ends
 from groupwise.types import AdvantagedGroup, ScoredGroup, TokenValues
 
-PROCESS = "process"
-"""The estimator that reads the rewards of steps instead of the completion's."""
-BY_PARTS = "parts_normalised"
-"""The estimator that weighs the parts of a reward anew, so that the order of advantages is its own."""
 
-
-def advantaged(scored: Sequence[ScoredGroup], estimator: str, policy: Policy) -> list[AdvantagedGroup]:
-    """Advantages of a step's groups by the estimator of that name; the policy's tokenizer says where steps end."""
-    if estimator == PROCESS:
-        return [_by_steps(group, policy) for group in scored]
+def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, policy: Policy) -> list[AdvantagedGroup]:
+    """Advantages of a step's groups; the policy's tokenizer says where steps end."""
+    if estimator.reads == "steps":
+        return [_by_steps(group, estimator, policy) for group in scored]
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
     groups = [_broadcast(group, advantages) for group, advantages in zip(scored, found, strict=True)]
-    if estimator != BY_PARTS:
+    if estimator.reads == "reward":  # parts are weighed anew, so their order is the estimator's own
         for group in groups:
             _check_order(group)
     return groups
@@ -62,11 +57,11 @@ def _parts(scored: ScoredGroup) -> list[list[float]]:
     return [[verdict.parts.get(name, 0.0) for name in names] for verdict in scored.verdicts]
 
 
-def _by_steps(scored: ScoredGroup, policy: Policy) -> AdvantagedGroup:
+def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy) -> AdvantagedGroup:
     judged = [i for i, verdict in enumerate(scored.verdicts) if verdict.outcome.judged]
     if judged and not any(scored.verdicts[i].steps for i in judged):
         raise VerifierError(
-            f"grpo.advantage = '{PROCESS}' needs the rewards of steps, but no verdict of problem "
+            f"advantage.kind = '{estimator.kind}' needs the rewards of steps, but no verdict of problem "
             f"{scored.group.prompt.problem.id} has any: set verifier.steps = 'equations', "
             "or another advantage"
         )
@@ -76,7 +71,7 @@ def _by_steps(scored: ScoredGroup, policy: Policy) -> AdvantagedGroup:
         step_ends(policy, scored.group.prompt, completion, [step.end for step in found])
         for completion, found in zip(completions, steps, strict=True)
     ]
-    found = process_supervision(
+    found = estimator.of_steps(
         [torch.tensor([step.reward for step in one], dtype=torch.float64) for one in steps],
         [torch.tensor(one) for one in ends],
         [completion.num_read for completion in completions],

@@ -1,21 +1,21 @@
 """Group Relative Policy Optimization (DeepSeekMath, Shao et al. 2024, arXiv:2402.03300) and its kin.
 
 `grpo_step` is the whole algorithm. Dr. GRPO, RLOO, REINFORCE, DAPO, GSPO, CISPO and the others are settings of it: a
-name in `grpo.advantage`, `loss.policy_loss` or `loss.aggregation` each (docs/algorithms.md).
+kind in `[advantage]` or `[loss.policy]`, a name in `loss.aggregation` each (docs/algorithms.md).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from groupwise.algorithms.advantages import ADVANTAGES
+from groupwise.algorithms.advantages import ADVANTAGES, AdvantageEstimator, GroupMean
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.clock import Clock
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
-from groupwise.trainers.advantages import PROCESS, advantaged
+from groupwise.trainers.advantages import advantaged
 from groupwise.trainers.dynamic_sampling import Rounds
 from groupwise.trainers.report import StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models
@@ -28,30 +28,10 @@ from groupwise.verifiers import Verifier
 
 
 class GrpoConfig(BatchConfig):
-    """The batch and the baseline."""
+    """The batch."""
 
-    advantage: str = "group_mean"
-    """`group_mean` (Dr. GRPO), `group_normalised` (GRPO), `leave_one_out` (RLOO), `batch_mean` (REINFORCE), `batch_std`
-    (Lite PPO), `batch_normalised` (REINFORCE++), `divided_by_mean` (MaxRL), `parts_normalised` (GDPO), `none`,
-    `group_normalised_sample`, or `process` (the steps' rewards, DeepSeekMath §4.1.3)."""
     refill_rounds: int = Field(0, ge=0)
     """Dynamic sampling (DAPO): groups without signal are replaced by other problems at most this many times; 0: not."""
-
-    @field_validator("advantage")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in (*ADVANTAGES, PROCESS):
-            raise ValueError(f"allowed are {', '.join((*ADVANTAGES, PROCESS))}")
-        return name
-
-    @model_validator(mode="after")
-    def _has_rivals(self) -> Self:
-        if self.group_size < 2 and self.advantage not in ("none", "batch_mean", "batch_normalised"):
-            raise ValueError(
-                f"group_size = {self.group_size} leaves '{self.advantage}' nothing to compare with; at least 2 is "
-                "allowed (1 with none, batch_mean and batch_normalised)"
-            )
-        return self
 
 
 class GrpoRecipe(RlRecipe):
@@ -60,7 +40,10 @@ class GrpoRecipe(RlRecipe):
     algorithm: Literal["grpo"] = "grpo"
     """Which trainer runs this recipe."""
     grpo: GrpoConfig = GrpoConfig()
-    """The batch and the baseline."""
+    """The batch."""
+    advantage: Annotated[AdvantageEstimator, ADVANTAGES] = GroupMean(kind="group_mean")
+    """From rewards to advantages: `group_mean` (Dr. GRPO), `group_normalised` (GRPO), `leave_one_out` (RLOO) and others
+    (docs/algorithms.md)."""
 
     @property
     def batch(self) -> BatchConfig:
@@ -69,15 +52,21 @@ class GrpoRecipe(RlRecipe):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self.check()
-        if self.reward_models and self.grpo.advantage == PROCESS:
+        if self.grpo.group_size < 2 and self.advantage.needs_rivals:
+            alone = [kind for kind in ADVANTAGES.table if not ADVANTAGES.find(kind).needs_rivals]
             raise ValueError(
-                f"grpo.advantage = '{PROCESS}' reads the rewards of steps alone, so reward_models would earn nothing; "
-                "allowed is any other advantage"
+                f"grpo.group_size = {self.grpo.group_size} leaves '{self.advantage.kind}' nothing to compare with; at "
+                f"least 2 is allowed (1 with {', '.join(alone)})"
+            )
+        if self.reward_models and self.advantage.reads == "steps":
+            raise ValueError(
+                f"advantage.kind = '{self.advantage.kind}' reads the rewards of steps alone, so reward_models would "
+                "earn nothing; allowed is any other advantage"
             )
         for name, config in self.reward_models.items():
-            if config.weight and self.grpo.advantage == "divided_by_mean":
+            if config.weight and self.advantage.refuses_negative:
                 raise ValueError(
-                    "grpo.advantage = 'divided_by_mean' needs rewards that are not negative, but a low score of "
+                    f"advantage.kind = '{self.advantage.kind}' needs rewards that are not negative, but a low score of "
                     f"reward_models.{name} costs up to weight · clip = {config.weight * config.clip:g}; allowed is "
                     "weight = 0, or any other advantage"
                 )
@@ -107,7 +96,7 @@ def grpo_step(
             rounds.add(learner.rewarded(scored, step))
     with clock("train"):
         scored = with_kl_part(rounds.kept, learner.reference, recipe.loss, recipe.sampling.temperature)
-        groups = advantaged(scored, recipe.grpo.advantage, learner.policy)
+        groups = advantaged(scored, recipe.advantage, learner.policy)
         update = update_policy(learner.updater, groups, step)
         learner.publish()
     return StepResult(groups, update, clock.seconds(), rounds.problems, drawn(rounds.drawn))

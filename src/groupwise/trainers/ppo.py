@@ -6,7 +6,7 @@ place of the group's mean. A token's reward is minus the KL penalty; the last to
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.kl_reward import token_penalties
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import CriticLoss, update_policy
 from groupwise.types import AdvantagedGroup, CriticView, Problem, ScoredGroup, TokenValues
@@ -65,9 +65,9 @@ class PpoLossConfig(LossConfig):
 
     aggregation: str = "token"
     """How tokens are averaged: `constant`, `token` (PPO) or `sequence`."""
-    kl_in: Literal["loss", "reward"] = "reward"
+    kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "reward"
     """`reward`: taken off each token's reward (InstructGPT). `loss`: a term of every token."""
-    kl_estimator: str = "k1"
+    kl_estimator: Annotated[str, WITH_KL] = "k1"
     """`k1` (InstructGPT: in the reward its gradient is the right one), `k2` or `k3`."""
     mini_batches: int = Field(2, ge=1)
     """Optimizer updates per pass: the groups are cut into this many parts."""

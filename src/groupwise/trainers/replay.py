@@ -112,7 +112,8 @@ def _repeat_steps(
     on_step: Callable[[int], None],
 ) -> None:  # fmt: skip
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
-    with make_verifier(make_task(recipe.task).verifier, recipe.verifier) as verifier:
+    with make_verifier(recipe.verifier) as verifier:
+        verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
         learner = LEARNERS[recipe.algorithm](recipe, policy, verifier)
         if start is not None:
             critic = learner.critic_loss and learner.critic_loss.critic

@@ -181,12 +181,12 @@ def _mean_entropy(completions: Sequence[Completion]) -> float | None:
 
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
-    """A group's facts, compact: one letter per outcome, one hash for all tokens."""
+    """A group's facts, compact: one letter per outcome (`!` where the verifier failed), one hash for all tokens."""
     return {
         "problem": group.scored.group.prompt.problem.id,
         "tokens": hash_tokens([group.scored]),
         "outcomes": "".join(
-            verdict.outcome.value[0] if verdict.outcome.judged else "!" for verdict in group.scored.verdicts
+            "!" if verdict.outcome.failed else verdict.outcome.value[0] for verdict in group.scored.verdicts
         ),
         "rewards": list(group.scored.rewards),
         "advantages": [

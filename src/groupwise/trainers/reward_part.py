@@ -12,7 +12,7 @@ from groupwise.models.packed import Sequences
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.rollout.prompts import encode_prompt
 from groupwise.tasks.base import Template
-from groupwise.trainers.reward_part_config import RewardModelConfigs, RewardModelPartConfig, is_open_ended
+from groupwise.trainers.reward_part_config import RewardModelConfigs, RewardModelPartConfig
 from groupwise.training.micro_batches import micro_batches
 from groupwise.types import FinishReason, Group, Outcome, ScoredGroup, Verdict
 from groupwise.verifiers.extraction import after_thinking
@@ -54,7 +54,7 @@ def _with_part(
 
 
 def _counts(config: RewardModelPartConfig, scored: ScoredGroup, verdict: Verdict) -> bool:
-    is_meant = config.problems == "all" or is_open_ended(scored.group.prompt.problem)
+    is_meant = config.problems == "all" or scored.group.prompt.problem.open_ended
     is_open = config.gate == "always" or verdict.outcome is Outcome.CORRECT
     return verdict.outcome.judged and is_meant and is_open
 

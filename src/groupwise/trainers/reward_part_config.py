@@ -77,13 +77,8 @@ def check_problems(configs: RewardModelConfigs, problems: Sequence[Problem]) -> 
         ConfigError: one waits for open-ended problems, and there are none.
     """
     waiting = [name for name, config in configs.items() if config.problems == "open_ended"]
-    if waiting and not any(map(is_open_ended, problems)):
+    if waiting and not any(problem.open_ended for problem in problems):
         raise ConfigError(
             f'reward_models.{waiting[0]}.problems = "open_ended", but none of the {len(problems)} training problems is '
             'open-ended; allowed for this task is "all"'
         )
-
-
-def is_open_ended(problem: Problem) -> bool:
-    """Whether no rule can judge its answers."""
-    return problem.data.get("open_ended") is True

@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.audit.quick import quick_audit
-from groupwise.config import Section
+from groupwise.config import FOLDER, Section
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
@@ -16,11 +16,11 @@ from groupwise.models.reward_model import RewardModel
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.evaluate import Evaluation, evaluate
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second
+from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
-from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.trainers.curriculum import PassRates, problem_order
 from groupwise.trainers.report import (
@@ -39,7 +39,7 @@ from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import RunConfig, Session
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
-from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.parts import PartName, check_lengths
 from groupwise.verifiers.style.phrases import BehaviourConfig
 
@@ -69,9 +69,10 @@ class EvaluationConfig(Section):
     """Test problems; the test split is opened once, after training, for the start and the best checkpoint. 0: never."""
     test_samples: int = Field(4, ge=1)
     """Completions per test problem."""
-    second_verifier: str | None = None
+    second_verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
-    beside `number`: where it rejects what training pays, training has found a hole in its verifier."""
+    beside `number`: where it rejects what training pays, training has found a hole in its verifier. What its section
+    leaves out it has from the `verifier` section."""
     second_sample: int = Field(100, ge=1)
     """Completions with a correct answer that it judges, drawn at random."""
     alarm: float = Field(ALARM, ge=0, lt=1)
@@ -89,8 +90,8 @@ class RlRecipe(Section):
     """The model to start from; also the KL reference."""
     task: TaskOptions
     """Where problems come from."""
-    verifier: VerifierConfig = VerifierConfig()
-    """How completions are judged."""
+    verifier: Annotated[VerifierConfig, VERIFIERS]
+    """How completions are judged; where it names no kind, by the task's own verifier."""
     reward_models: dict[PartName, RewardModelPartConfig] = Field(default_factory=dict)
     """Reward models whose scores are more parts of the reward, by a name of your own."""
     sampling: SamplingConfig = SamplingConfig()
@@ -108,6 +109,18 @@ class RlRecipe(Section):
     token_budget: int = Field(0, ge=0)
     """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
     at equal cost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judged(cls, values: Any, info: ValidationInfo) -> Any:
+        """Every recipe says in full who judges, and who judges again."""
+        folder = (info.context or {}).get(FOLDER)
+        tables = with_verifier(values, folder)
+        judge, evaluation = (tables.get(name) for name in ("verifier", "evaluation"))
+        if isinstance(judge, Mapping) and isinstance(evaluation, Mapping) and "second_verifier" in evaluation:
+            second = second_section(evaluation["second_verifier"], judge, folder)
+            return {**tables, "evaluation": {**evaluation, "second_verifier": second}}
+        return tables
 
     @field_validator("sampling")
     @classmethod
@@ -197,12 +210,13 @@ def train_rl(
     """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
     with (
-        make_verifier(task.verifier, recipe.verifier) as verifier,
+        make_verifier(recipe.verifier) as verifier,
         open_second(recipe.evaluation.second_verifier, task, recipe.verifier) as second,
     ):
-        task.validate(verifier.verify)
-        quick_audit(task, verifier)
         problems = split_problems(task, "train", None)
+        verifier.check([*problems, *split_problems(task, "dev", None)], task.template)
+        task.validate(verifier.verify, must_accept=verifier.accepts_references)
+        quick_audit(task, verifier)
         check_problems(recipe.reward_models, problems)
         if recipe.batch.prompts_per_step > len(problems):
             raise ConfigError(
@@ -324,7 +338,7 @@ class _Run:
         if self.second is None or config.second_verifier is None:
             return None
         return look_again(
-            evaluation.scored, config.second_verifier, self.second, size=config.second_sample, alarm=config.alarm,
+            evaluation.scored, config.second_verifier.kind, self.second, size=config.second_sample, alarm=config.alarm,
             max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
         )  # fmt: skip
 

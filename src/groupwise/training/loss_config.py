@@ -1,15 +1,19 @@
 """What can be set about the policy loss, and the objective it amounts to."""
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import Objective
-from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
-from groupwise.config import Section
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, PolicyLoss
+from groupwise.config import ReadIf, Section
+
+WITH_KL = ReadIf(lambda loss: loss.kl_coef > 0, "kl_coef above 0")
+_WITH_KL_TERM = ReadIf(lambda loss: loss.kl_coef > 0 and loss.kl_in == "loss", "kl_coef above 0 and kl_in = 'loss'")
+_WITH_WEIGHTS = ReadIf(lambda correction: correction.bound != "none", "a bound other than 'none'")
 
 
 class CorrectionConfig(Section):
@@ -18,38 +22,27 @@ class CorrectionConfig(Section):
     bound: Literal["none", "truncate", "mask"] = "none"
     """What happens to weights π_old/μ above the cap: cut down to it, or to 0 (IcePop). `none`: no weights; sampler and
     trainer must then agree within `max_logprob_difference`."""
-    level: Literal["token", "sequence"] = "token"
+    level: Annotated[Literal["token", "sequence"], _WITH_WEIGHTS] = "token"
     """One weight per token (biased, calm) or per completion (right, noisy)."""
-    cap: float = Field(2.0, gt=0)
+    cap: Annotated[float, _WITH_WEIGHTS] = Field(2.0, gt=0)
     """Largest weight (TRL 1.16: 3)."""
 
 
 class LossConfig(Section):
     """The policy loss."""
 
-    policy_loss: str = "clipped_ratio"
-    """`clipped_ratio` (PPO, GRPO, DAPO), `reinforce`, `sequence_ratio` (GSPO), `clipped_weight` (CISPO) or `soft_gate`
-    (SAPO)."""
-    clip_low: float = Field(0.2, ge=0, le=1)
-    """ε_low: the ratio π/π_old may fall to 1 - ε_low before its gradient stops (PPO and GRPO: 0.2; GSPO: 3e-4; CISPO:
-    1, no bound)."""
-    clip_high: float = Field(0.2, ge=0)
-    """ε_high: the ratio may rise to 1 + ε_high (GRPO: 0.2; DAPO's clip-higher: 0.28; GSPO: 4e-4)."""
-    dual_clip: float = Field(0.0, ge=0)
-    """c > 1 bounds the loss of negative advantages at c times the advantage (Ye et al. 2020: 3); 0: off."""
-    tau_pos: float = Field(1.0, gt=0)
-    """Sharpness of `soft_gate` where the advantage is positive (SAPO: 1.0)."""
-    tau_neg: float = Field(1.05, gt=0)
-    """Sharpness of `soft_gate` where the advantage is negative (SAPO: 1.05)."""
+    policy: Annotated[PolicyLoss, POLICY_LOSSES] = ClippedRatio(kind="clipped_ratio")
+    """Which policy loss, with its own dials: `clipped_ratio` (PPO, GRPO, DAPO), `sequence_ratio` (GSPO) and others
+    (docs/algorithms.md)."""
     aggregation: str = "constant"
     """How tokens are averaged: `constant` (Dr. GRPO), `token` (DAPO) or `sequence` (GRPO)."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight β of the estimate of KL(π ‖ reference); 0 loads no reference (DeepSeekMath: 0.04, R1: 0.001)."""
-    kl_estimator: str = "k3"
+    kl_estimator: Annotated[str, WITH_KL] = "k3"
     """`k1`, `k2` or `k3` (GRPO). `groupwise oracle` shows what each one's gradient is."""
-    kl_in: Literal["loss", "reward"] = "loss"
+    kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "loss"
     """`loss`: a term of every token. `reward`: taken off the completion's reward (PPO: off each token's)."""
-    kl_corrected: bool = False
+    kl_corrected: Annotated[bool, _WITH_KL_TERM] = False
     """Multiply the term in the loss by π/π_old, whose gradient then counts too (DeepSeek-V3.2)."""
     entropy_coef: float = Field(0.0, ge=0)
     """Weight of an entropy bonus."""
@@ -65,19 +58,15 @@ class LossConfig(Section):
     tokens_per_micro_batch: int = Field(4096, ge=1)
     """Most tokens in one forward and backward; changes memory and speed, never the result beyond rounding. 4096 suits
     a processor's caches; a GPU wants more."""
-    max_logprob_difference: float = Field(0.0, ge=0)
-    """Training stops when a sampled token's log-probability differs by more than this between sampler and trainer;
-    0 means 0.5 in bf16, no bound where `correction` is on, and in fp32 1e-4, which one in 1,000 tokens of a micro-batch
+    max_logprob_difference: float | None = Field(None, gt=0)
+    """Training stops when a sampled token's log-probability differs by more than this between sampler and trainer. Not
+    given: 0.5 in bf16, no bound where `correction` is on, and in fp32 1e-4, which one in 1,000 tokens of a micro-batch
     may pass by up to ten times: there rounding grows on its way through the layers."""
 
-    @field_validator("policy_loss", "aggregation", "kl_estimator")
+    @field_validator("aggregation", "kl_estimator")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        tables: dict[str, Collection[str]] = {
-            "policy_loss": POLICY_LOSSES,
-            "aggregation": AGGREGATIONS,
-            "kl_estimator": KL_ESTIMATORS,
-        }
+        tables: dict[str, Collection[str]] = {"aggregation": AGGREGATIONS, "kl_estimator": KL_ESTIMATORS}
         allowed = tables[str(info.field_name)]
         if name not in allowed:
             raise ValueError(f"allowed are {', '.join(allowed)}")
@@ -85,20 +74,16 @@ class LossConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> "LossConfig":
-        if 0 < self.dual_clip <= 1:
-            raise ValueError(f"dual_clip = {self.dual_clip}: allowed are 0 (off) and numbers above 1")
-        if self.policy_loss == "reinforce" and self.num_updates > 1:
+        if self.policy.on_policy_only and self.num_updates > 1:
             raise ValueError(
-                f"policy_loss = 'reinforce' has no ratio, so it is right for one update per step only; mini_batches = "
-                f"{self.mini_batches} and epochs = {self.epochs} make {self.num_updates}"
+                f"policy.kind = '{self.policy.kind}' is right for one update per step only, before the weights move; "
+                f"mini_batches = {self.mini_batches} and epochs = {self.epochs} make {self.num_updates}"
             )
         if self.kl_coef and self.kl_in == "loss" and self.kl_estimator == "k1" and not self.kl_corrected:
             raise ValueError(
                 "kl_estimator = 'k1' in the loss has a gradient whose expectation is 0, so it would only add noise; "
                 "allowed are k2 and k3, k1 with kl_corrected = true, and k1 with kl_in = 'reward'"
             )
-        if self.kl_in == "reward" and self.kl_corrected:
-            raise ValueError("kl_corrected = true belongs to a term in the loss, but kl_in = 'reward'")
         return self
 
     @property
@@ -110,8 +95,7 @@ class LossConfig(Section):
     def objective(self) -> Objective:
         """The loss of one token."""
         return Objective(
-            policy_loss=self.policy_loss,
-            bounds=Bounds(self.clip_low, self.clip_high, self.dual_clip, self.tau_pos, self.tau_neg),
+            policy_loss=self.policy,
             kl_coef=self.kl_coef if self.kl_in == "loss" else 0.0,
             kl_estimator=self.kl_estimator,
             kl_corrected=self.kl_corrected,

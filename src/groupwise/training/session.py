@@ -15,6 +15,7 @@ from pydantic import Field
 
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
+from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.critic import Critic
@@ -68,10 +69,11 @@ class Session:
         self.config = config
         self._hold = hold_run(Path(config.directory))
         self._restart_with = dump_toml(recipe) if restart else None
+        self._sources = user_files(recipe)
         if restart:  # an earlier run is deleted by `attach`, when everything could be loaded
             self.directory, self._checkpoint = RunDirectory(Path(config.directory)), None
         else:
-            self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe))
+            self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe), self._sources)
             self._refuse_finished()
         state = load_trainer_state(self._checkpoint) if self._checkpoint else None
         self._tensors = state.tensors if state else {}
@@ -109,7 +111,7 @@ class Session:
         """Name what checkpoints save, restore optimizer and critic, and cut off what came after the checkpoint."""
         self.policy, self.optimizer, self.critic = policy, optimizer, critic
         if self._restart_with is not None:
-            begin_run(self.directory.path, self._restart_with)
+            begin_run(self.directory.path, self._restart_with, self._sources)
         self.directory.ledger.truncate(self.facts["ledger"])
         self.directory.metrics.truncate(self.facts["metrics"])
         if self._checkpoint:

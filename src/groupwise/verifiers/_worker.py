@@ -10,6 +10,7 @@ Where the function's module has a function `warm_up`, it runs once, before the f
 parent: the control's end of file, or another parent process, is its order to kill the workers and leave.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -103,6 +104,7 @@ class _Server:
         pid = os.fork()
         if pid == 0:
             self._work(channel, output)
+        _lead(pid)
         os.close(channel)
         os.close(output)
         self._workers.add(pid)
@@ -112,6 +114,7 @@ class _Server:
         """The life of a worker."""
         status = 1
         try:
+            _lead(0)
             self._control.close()
             os.dup2(output, 1)
             os.dup2(output, 2)
@@ -126,9 +129,16 @@ class _Server:
     def _end(self, pid: int) -> int:
         if pid not in self._workers:
             return 0
-        os.kill(pid, signal.SIGKILL)  # harmless where it has ended by itself: it is not reaped before the next line
+        # with what it forked; harmless where it has ended by itself: it is not reaped before the next line
+        os.killpg(pid, signal.SIGKILL)
         self._workers.discard(pid)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _lead(pid: int) -> None:
+    """Give a worker a group of processes of its own; server and worker both do it, as neither knows who runs first."""
+    with contextlib.suppress(PermissionError, ProcessLookupError):  # it has ended, or is being told twice
+        os.setpgid(pid, 0)
 
 
 def _main(target: str, memory_bytes: int) -> None:

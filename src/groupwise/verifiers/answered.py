@@ -13,6 +13,8 @@ from groupwise.verifiers.extraction import after_thinking, thought_once
 class AnsweredVerifier(Verifier):
     """Correct is every completion with an answer after its closed reasoning, and, without any tags, every text."""
 
+    accepts_references = False
+
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         return [

@@ -1,19 +1,20 @@
 """What a verifier is, what can be set about it, and how a finding becomes a verdict with reward parts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
-from groupwise.config import Section
-from groupwise.sandbox.base import SandboxConfig
+from groupwise.config import FOLDER
+from groupwise.errors import ConfigError
+from groupwise.kinds import KindSection, beside
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.judge.config import JudgeConfig
-from groupwise.verifiers.parts import PartConfig, PartName, contradiction
-from groupwise.verifiers.proofs.config import ProofConfig
+from groupwise.verifiers.parts import PARTS, Part, PartName, contradiction
+from groupwise.verifiers.table import with_shared
 
 Extraction = Literal["boxed", "tag", "last_number"]
 
@@ -34,12 +35,24 @@ class Request(NamedTuple):
     """The beginning of `text` that the prompt had already written."""
 
 
-class VerifierConfig(Section):
-    """How answers are read, what they earn and how long the verifier may take."""
+class Asks(Protocol):
+    """What makes a prompt of a problem: a task's template."""
 
-    extraction: Extraction = "boxed"
-    r"""Where the answer stands: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
-    to evaluate foreign models: in training it pays for numbers that merely occur)."""
+    @property
+    def chat(self) -> bool:
+        """Whether prompts are messages."""
+
+    @property
+    def system(self) -> str:
+        """The system message."""
+
+    def render(self, problem: Problem) -> str:
+        """The prompt, or the user's message."""
+
+
+class VerifierConfig(KindSection):
+    """What every verifier reads; each kind adds its own settings."""
+
     correct_reward: float = Field(default=1.0, allow_inf_nan=False)
     """Reward part `accuracy` of a correct answer; any other answer earns 0. DeepSeek-R1-Zero: 1."""
     format_reward: float = Field(default=0.0, allow_inf_nan=False)
@@ -47,25 +60,22 @@ class VerifierConfig(Section):
     answer. A part of kind `format` is stricter; only one of the two can be set."""
     steps: Literal["none", "equations"] = "none"
     """Process supervision (`grpo.advantage = "process"`): `equations` rewards every true equation of the working."""
-    timeout_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
-    """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`."""
-    num_workers: int = Field(default=1, ge=1)
-    """Worker processes for comparisons that the exact fast path cannot decide; started when first needed."""
     max_failure_share: float = Field(default=0.05, ge=0, le=1)
     """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
-    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Reward part `partial` of the verifiers `code` and `instructions`: this times the share of hidden tests passed, or
-    of constraints met. 0: no such part, and tests after the first failure may be left out."""
-    sandbox: SandboxConfig = SandboxConfig()
-    """Where programs of completions run."""
-    proof: ProofConfig = ProofConfig()
-    """The proof assistants that the verifiers `coq` and `lean` ask."""
-    judge: JudgeConfig = JudgeConfig()
-    """The model that the verifier `judge` asks."""
-    parts: dict[PartName, PartConfig] = Field(default_factory=dict)
+    parts: dict[PartName, Annotated[Part, PARTS]] = Field(default_factory=dict)
     """More parts of the reward, by a name of your own: style, and the opinions of other verifiers."""
     cap_wrong: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """The most a completion without a correct answer may earn in all parts together; None: no cap."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _second_like_first(cls, values: Any, info: ValidationInfo) -> Any:
+        """A second verifier has the first's settings where it reads them and sets none itself."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("parts"), Mapping):
+            return values
+        dials = {key: value for key, value in values.items() if key not in VerifierConfig.model_fields | _NOT_SHARED}
+        parts = {name: _set_up(part, dials, (info.context or {}).get(FOLDER)) for name, part in values["parts"].items()}
+        return {**values, "parts": parts}
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
@@ -73,6 +83,46 @@ class VerifierConfig(Section):
         if fault:
             raise ValueError(fault)
         return self
+
+
+_NOT_SHARED = {"partial_credit": None}
+"""What earns: of a second verifier only its opinion counts, and its part says what that earns."""
+
+
+def _set_up(part: Any, dials: Mapping[str, Any], folder: Path | None) -> Any:
+    kind = PARTS.kind_of(part)
+    if kind is None or not isinstance(part, Mapping | str):
+        return part
+    try:
+        if "verifier" not in PARTS.settings(beside(kind, folder)).model_fields:
+            return part
+    except ConfigError:
+        return part  # what is wrong with it is said where it is read
+    own = {"verifier": kind} if kind not in PARTS.table else {}  # a function is its own verifier
+    own |= part if isinstance(part, Mapping) else {"kind": kind}
+    return {**own, "verifier": with_shared(own["verifier"], dials, folder)} if "verifier" in own else own
+
+
+class ExtractingConfig(VerifierConfig):
+    """Settings of verifiers that read one answer."""
+
+    extraction: Extraction = "boxed"
+    r"""Where the answer stands: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
+    to evaluate foreign models: in training it pays for numbers that merely occur)."""
+
+
+class WorkersConfig(VerifierConfig):
+    """Settings of verifiers that judge in processes which can be killed."""
+
+    timeout_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`."""
+    num_workers: int = Field(default=1, ge=1)
+    """Worker processes; started when first needed."""
+
+
+def extraction_of(config: VerifierConfig) -> Extraction:
+    """Where a verifier with these settings reads the answer; the usual place where it has a way of its own."""
+    return config.extraction if isinstance(config, ExtractingConfig) else "boxed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +148,34 @@ class Verifier(ABC):
     """Judges completions against reference answers.
 
     A verifier never raises because of a completion, however odd: what it cannot read is UNPARSABLE, and where it fails
-    itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`.
+    itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`. A subclass with settings of
+    its own has them in a class `Config`, which builds on `VerifierConfig`.
     """
 
+    Config: ClassVar[type[VerifierConfig]] = VerifierConfig
+    mathematical: ClassVar[bool] = False
+    """Whether it compares answers as numbers or expressions, so that another such verifier can be asked as well."""
+    one_right: ClassVar[bool] = False
+    """Whether nothing is right but the reference answer, however it is written."""
+    by_text_alone: ClassVar[bool] = False
+    """Whether it judges without asking a model or running a program, so that a few attacks cost nothing."""
+
     def __init__(self, config: VerifierConfig | None = None) -> None:
-        self.config = config if config is not None else VerifierConfig()
+        own = type(self)
+        self.config = config if config is not None else self.Config(kind=f"{own.__module__}:{own.__qualname__}")
+
+    @property
+    def verdict_s(self) -> float:
+        """Seconds within which it owes a verdict."""
+        return self.config.timeout_s if isinstance(self.config, WorkersConfig) else 5.0
+
+    accepts_references: ClassVar[bool] = True
+    """Whether a reference answer in the template's ideal form must be judged correct."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "the verifier"
 
     @property
     def repeatable(self) -> bool:
@@ -116,6 +189,18 @@ class Verifier(ABC):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """The verdict on one completion (prefill included)."""
         return self.verify_many([Request(problem, completion)])[0]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Refuse, before any model is loaded, problems that it could not judge.
+
+        Raises:
+            ConfigError: says what is missing.
+        """
+        return  # most verifiers need nothing but what their tasks give them
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """How its verdict on a text came about, one sentence per step."""
+        return [verdict.evidence]
 
     def start(self) -> None:
         """Have ready what the first verdict would wait for."""

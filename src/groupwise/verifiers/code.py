@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from groupwise.sandbox.base import Sandbox
+from pydantic import Field
+
+from groupwise.sandbox.base import Sandbox, SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
@@ -16,12 +18,25 @@ from groupwise.verifiers.code_tests import SandboxFailedError, Tests, read_tests
 from groupwise.verifiers.extraction import Extracted
 
 
+class CodeConfig(VerifierConfig):
+    """Settings of the verifier of programs."""
+
+    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Reward part `partial`: this times the share of hidden tests passed. 0: no such part, and tests after the first
+    failure may be left out."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Where programs of completions run."""
+
+
 class CodeVerifier(Verifier):
     """Runs the fenced program of a completion against `problem.data`. The sandbox opens when first needed."""
 
+    Config = CodeConfig
+    one_right = True  # of an attack; a right program is any that passes
     repeatable = False  # a program is timed
+    config: CodeConfig
 
-    def __init__(self, config: VerifierConfig | None = None, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, config: CodeConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config)
         self._sandbox = sandbox
 

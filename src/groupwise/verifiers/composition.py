@@ -5,14 +5,62 @@
 A second verifier that fails makes the verdict that failure; it is never a zero.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Annotated, Literal, Self
 
-from groupwise.types import Outcome, Verdict
-from groupwise.verifiers.base import Request, Verifier, VerifierConfig
-from groupwise.verifiers.parts import Part, VerifierPart, format_part
-from groupwise.verifiers.style import STYLES
+from pydantic import Field, model_validator
+
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
+from groupwise.verifiers.parts import Part, Parts, StylePart, format_part
+from groupwise.verifiers.table import VERIFIERS
+
+
+class VerifierPart(Part):
+    """The opinion of a second verifier: 1 if it says correct, 0 if not, or in between where it grades (the judge).
+
+    A reward function of your own is one: `kind = "rewards.py:reward"`.
+    """
+
+    verifier: Annotated[VerifierConfig, VERIFIERS]
+    """Its kind, for example `judge`, or its section. What it leaves out it has from the first verifier's section."""
+    weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """What its opinion earns, with `combine = "add"`. 0: it only measures how often the two disagree."""
+    combine: Literal["add", "all", "any"] = "add"
+    """`add`: it earns a part of its own. `all`: an answer is correct only if it says so too. `any`: if either does.
+    Several decide in the order of the recipe."""
+
+    @model_validator(mode="after")
+    def _earns_or_decides(self) -> Self:
+        if self.combine != "add" and (self.weight or self.gate != "always"):
+            raise ValueError(
+                f"combine = {self.combine!r} decides what is correct and earns nothing of its own: allowed are "
+                'weight = 0 and gate = "always" (or combine = "add")'
+            )
+        refuse_settings(self.verifier, ONLY_FIRST, "verifier", "of a second verifier only its opinion counts")
+        return self
+
+
+ONLY_FIRST = ("correct_reward", "format_reward", "partial_credit", "steps", "max_failure_share", "parts", "cap_wrong")
+"""Settings that a verifier's own section may have only where it judges alone."""
+
+
+def refuse_settings(config: VerifierConfig, names: Iterable[str], where: str, why: str) -> None:
+    """Refuse settings that are read of another section than this one.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    for name, field in type(config).model_fields.items():
+        if name in names and getattr(config, name) != field.get_default(call_default_factory=True):
+            raise ValueError(f"{where}.{name} = {getattr(config, name)!r} has no effect here: {why}")
+
+
+def second_verifiers(parts: Parts) -> dict[str, VerifierConfig]:
+    """The sections of the second verifiers by part name."""
+    return {name: part.verifier for name, part in parts.items() if isinstance(part, VerifierPart)}
 
 
 class ComposedVerifier(Verifier):
@@ -29,18 +77,37 @@ class ComposedVerifier(Verifier):
         self._format = format_part(config.parts)
 
     @property
+    def accepts_references(self) -> bool:  # type: ignore[override]
+        """Whether the first verifier does."""
+        return self._main.accepts_references
+
+    @property
+    def name(self) -> str:
+        """The first verifier's."""
+        return self._main.name
+
+    @property
     def repeatable(self) -> bool:
         """Whether all verifiers are repeatable."""
         return all(verifier.repeatable for verifier in (self._main, *self._others.values()))
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
-        first = self._main.verify_many(requests)
+        first = [self._told_apart(verdict) for verdict in self._main.verify_many(requests)]
         said = [verdict.outcome for verdict in first]
         verdicts = self._ask(requests, first, said, decide=True)
         verdicts = [self._styled(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
         verdicts = self._ask(requests, verdicts, said, decide=False)
         return [self._capped(verdict) for verdict in verdicts]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Check with every verifier."""
+        for verifier in (self._main, *self._others.values()):
+            verifier.check(problems, template)
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What the first verifier says."""
+        return self._main.explain(problem, text, verdict)
 
     def start(self) -> None:
         """Start every verifier."""
@@ -65,6 +132,13 @@ class ComposedVerifier(Verifier):
             heard = [self._heard(name, part, verdict, said[i], by_place.get(i)) for i, verdict in enumerate(heard)]
         return heard
 
+    def _told_apart(self, verdict: Verdict) -> Verdict:
+        """A verifier of the user's may earn a part that the recipe has too: neither may take the other's place."""
+        twice = [name for name, value in verdict.parts.items() if value and name in self.config.parts]
+        if not twice:
+            return verdict
+        return Verdict(Outcome.CRASHED, {}, f"{self.name} pays a part {twice[0]!r}, which is one of verifier.parts too")
+
     def _second(self, decide: bool) -> Iterator[tuple[str, VerifierPart]]:
         for name, part in self.config.parts.items():
             if isinstance(part, VerifierPart) and (part.combine != "add") == decide:
@@ -78,6 +152,8 @@ class ComposedVerifier(Verifier):
             return verdict
         if opinion is None:
             return _with(verdict, parts={name: 0.0})
+        if opinion.outcome is Outcome.NONE:
+            return verdict
         measures = {f"{name}/{key}": value for key, value in opinion.measures.items()}
         if opinion.reward is None:
             return Verdict(opinion.outcome, {}, f"{name}: {opinion.evidence}", measures=measures)
@@ -101,8 +177,8 @@ class ComposedVerifier(Verifier):
     def _styled(self, request: Request, verdict: Verdict) -> Verdict:
         if not verdict.outcome.judged:
             return verdict
-        styles = {name: part for name, part in self.config.parts.items() if part.kind in STYLES}
-        found = {name: STYLES[part.kind](request, verdict, part) for name, part in styles.items()}
+        styles = {name: part for name, part in self.config.parts.items() if isinstance(part, StylePart)}
+        found = {name: part.measure(request, verdict) for name, part in styles.items()}
         measures = {name: measure for name, measure in found.items() if measure is not None}
         verdict = _with(verdict, measures=measures)
         return _with(

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Finding, Request, Verifier, verdict
-from groupwise.verifiers.extraction import extract
+from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
+from groupwise.verifiers.extraction import explained, extract
 
 MAX_LENGTH = 1000
 MAX_NESTING = 50
@@ -27,9 +27,18 @@ class _UnreadableError(Exception):
 class CountdownVerifier(Verifier):
     """Needs `problem.data["numbers"]` (integers) and `problem.data["target"]` (an integer)."""
 
+    Config = ExtractingConfig
+    one_right = True
+    by_text_alone = True
+    config: ExtractingConfig
+
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         return [self._judge(request.problem, request.text) for request in requests]
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What was read, and the finding."""
+        return [*explained(text, self.config.extraction), verdict.evidence]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
         extracted = extract(text, self.config.extraction)

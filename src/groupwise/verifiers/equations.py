@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from groupwise.types import StepReward, Verdict
-from groupwise.verifiers.base import Request, Verifier, VerifierConfig
+from groupwise.types import Problem, StepReward, Verdict
+from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
 
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _TERM = rf"\(?\s*{_NUMBER}\s*\)?"
@@ -28,6 +28,16 @@ class StepVerifier(Verifier):
         self._main = main
 
     @property
+    def accepts_references(self) -> bool:  # type: ignore[override]
+        """Whether the wrapped verifier does."""
+        return self._main.accepts_references
+
+    @property
+    def name(self) -> str:
+        """The wrapped verifier's."""
+        return self._main.name
+
+    @property
     def repeatable(self) -> bool:
         """Whether the wrapped verifier is repeatable."""
         return self._main.repeatable
@@ -36,6 +46,14 @@ class StepVerifier(Verifier):
         """One verdict per request, in the same order."""
         verdicts = self._main.verify_many(requests)
         return [_with_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Check with the wrapped verifier."""
+        self._main.check(problems, template)
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What the wrapped verifier says."""
+        return self._main.explain(problem, text, verdict)
 
     def start(self) -> None:
         """Start the wrapped verifier."""

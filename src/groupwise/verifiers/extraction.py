@@ -52,6 +52,24 @@ def extract(text: str, mode: Extraction) -> Extracted:
     return Extracted(found[-1].strip(), "", thought_once(text))
 
 
+def explained(text: str, mode: Extraction) -> list[str]:
+    """What was read in a completion, one sentence per step."""
+    region, extracted = after_thinking(text), extract(text, mode)
+    if region is None:
+        return []  # the verdict's evidence says so
+    steps = [f"after the reasoning stands {clipped(region)}"]
+    return steps if extracted.answer is None else [*steps, f"the answer ({mode}) is {clipped(extracted.answer)}"]
+
+
+def clipped(text: str, most: int = 160) -> str:
+    """Text of a model on one line, its control characters spelled out, cut in the middle where it is long."""
+    if len(text) > most:
+        return (
+            f"{clipped(text[: most * 2 // 3], most)} … {clipped(text[-most // 3 :], most)} ({len(text):,} characters)"
+        )
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text) or "(empty)"
+
+
 def after_thinking(text: str) -> str | None:
     """The text after the last `</think>`; all of it without tags; None while the reasoning is still open."""
     _, closed, rest = text.rpartition("</think>")

@@ -40,7 +40,7 @@ class ForkServer:
         ExpiredError: importing it took longer than START_S.
     """
 
-    def __init__(self, target: str, memory_bytes: int) -> None:
+    def __init__(self, target: str, memory_bytes: int, inherit: bool = False) -> None:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
@@ -50,7 +50,7 @@ class ForkServer:
                 stdin=theirs.fileno(),
                 stdout=self._output,
                 stderr=self._output,
-                env=_environment(),
+                env={**(os.environ if inherit else {}), **_environment()},
                 start_new_session=True,  # an interrupt from the keyboard is the parent's business
             )
         self._finalizer = weakref.finalize(self, _stop, self._process, self._control, self._output, os.getpid())

@@ -4,13 +4,14 @@ Order of decision: no answer or unreadable -> structure and plain expressions, h
 the last one can time out or crash.
 """
 
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
+from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
 from groupwise.verifiers.compare import equivalent
 from groupwise.verifiers.extraction import Extracted, extract
 from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
@@ -39,13 +40,14 @@ class Step(NamedTuple):
     finding: Finding | None
 
 
-class MathVerifier(Verifier):
-    """Compares a number, expression, set, interval, relation, matrix or word with the reference answer."""
+class ComparingVerifier(Verifier):
+    """Compares answers with reference answers, plainly where that decides. Subclasses compare the rest."""
 
-    def __init__(self, config: VerifierConfig | None = None, pool: WorkerPool | None = None) -> None:
-        super().__init__(config)
-        self._pool = pool or WorkerPool("groupwise.verifiers.symbolic:judge", self.config.num_workers)
-        self._cache: OrderedDict[Pair, Finding] = OrderedDict()
+    Config = ExtractingConfig
+    mathematical = True
+    one_right = True
+    by_text_alone = True
+    config: ExtractingConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
@@ -57,8 +59,8 @@ class MathVerifier(Verifier):
             for step, extracted in zip(steps, read, strict=True)
         ]
 
-    def explain(self, problem: Problem, text: str) -> list[str]:
-        """How the verdict on a text comes about, one sentence per step."""
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What was read, its normal form, what decided, and the finding."""
         extracted = extract(text, self.config.extraction)
         step = decide(problem, extracted)
         finding = step.finding or self.compare([step.pair])[step.pair]
@@ -66,6 +68,26 @@ class MathVerifier(Verifier):
         normalised = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
         told = [read, normalised if read else "", f"decided by: {step.path}", f"{finding.outcome}: {finding.evidence}"]
         return [line for line in told if line]
+
+    @abstractmethod
+    def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
+        """What plain comparison could not decide."""
+
+
+class MathConfig(ExtractingConfig, WorkersConfig):
+    """Settings of the mathematical verifier; its workers decide what the exact fast path cannot."""
+
+
+class MathVerifier(ComparingVerifier):
+    """Compares a number, expression, set, interval, relation, matrix or word with the reference answer."""
+
+    Config = MathConfig
+    config: MathConfig
+
+    def __init__(self, config: MathConfig | None = None, pool: WorkerPool | None = None) -> None:
+        super().__init__(config)
+        self._pool = pool or WorkerPool("groupwise.verifiers.symbolic:judge", self.config.num_workers)
+        self._cache: OrderedDict[Pair, Finding] = OrderedDict()
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
         """What the fast path could not decide, in the workers."""
@@ -89,12 +111,6 @@ class MathVerifier(Verifier):
     def close(self) -> None:
         """Kill the worker processes."""
         self._pool.close()
-
-
-def explain(reference: str, text: str, config: VerifierConfig) -> list[str]:
-    """How the verdict on a text comes about: what was read, its normal form, what decided, and the verdict."""
-    with MathVerifier(config) as verifier:
-        return verifier.explain(Problem("", "", reference), text)
 
 
 def decide(problem: Problem, extracted: Extracted) -> Step:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from groupwise.types import Outcome
 from groupwise.verifiers.base import Finding
-from groupwise.verifiers.math import MathVerifier, Pair
+from groupwise.verifiers.math import ComparingVerifier, Pair
 from groupwise.verifiers.normalise import compact
 
 
-class NumberVerifier(MathVerifier):
+class NumberVerifier(ComparingVerifier):
     """Compares plain numbers (integers, decimals, fractions, with units) exactly; everything else is wrong."""
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:

@@ -1,23 +1,28 @@
-"""Reward parts beside the answer: what a recipe may set under `[verifier.parts.NAME]`, and what contradicts itself.
+"""Reward parts beside the answer, as a recipe sets them under `[verifier.parts.NAME]`, and what contradicts itself.
 
-A part has a measure (bounded, see each kind) and earns weight times measure where its gate is open.
+A part has a measure (bounded, see each kind) and earns weight times measure where its gate is open. To add a style: a
+module in `style/`, and a line in `PARTS`.
 """
 
+import ast
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
-from groupwise.config import Section
 from groupwise.errors import ConfigError
+from groupwise.kinds import Kinds, KindSection, Place
+from groupwise.types import Verdict
 
-Bounded = Annotated[float, Field(ge=-1, le=1)]
-Penalty = Annotated[float, Field(ge=-1, le=0)]
+if TYPE_CHECKING:
+    from groupwise.verifiers.base import Request
+
 PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
-class Part(Section):
-    """Fields common to all parts."""
+class Part(KindSection):
+    """Settings common to all parts."""
 
     weight: float = Field(ge=0, allow_inf_nan=False)
     """What a measure of 1 earns. 0: measured, not paid."""
@@ -25,87 +30,46 @@ class Part(Section):
     """When it counts: `always`, only where the answer is `correct`, or only where the part of kind `format` is right.
     Penalties have gates too."""
 
-
-class FormatPart(Part):
-    """1 for one `<think>` with content and an answer after it, and nothing else; 0 otherwise."""
-
-    kind: Literal["format"] = "format"
-    """Says that the section is of this kind."""
+    def length_fault(self, max_tokens: int | None) -> str:
+        """Why it cannot measure completions of at most so many tokens; empty where it can."""
+        return ""
 
 
-class LanguagePart(Part):
-    """Share (0 to 1) of the words that are in the problem's language (DeepSeek-R1, arXiv:2501.12948, section 2.3.2)."""
+class StylePart(Part):
+    """A measure of the text itself: a pure function of the request, its verdict and its own settings."""
 
-    kind: Literal["language"] = "language"
-    """Says that the section is of this kind."""
-
-
-class OverlongPart(Part):
-    """Soft overlong punishment in [-1, 0] (DAPO, arXiv:2503.14476, equation 13)."""
-
-    kind: Literal["overlong"] = "overlong"
-    """Says that the section is of this kind."""
-    cache_tokens: int = Field(ge=1)
-    """L_cache: the punishment grows over the last so many tokens before the limit (DAPO: 4096 of 20480)."""
+    @abstractmethod
+    def measure(self, request: "Request", verdict: Verdict) -> float | None:
+        """A bounded number; None where the request does not hold what is measured (nobody counted its tokens)."""
 
 
-class CosineLengthPart(Part):
-    """Cosine length reward in [-1, 1] (Yeo et al. 2025, arXiv:2502.03373, section 4).
+def _adopt(place: Place) -> Any:
+    """A user's own part; a function of theirs, or a verifier, is heard as a second verifier."""
+    if isinstance(place.definition(), ast.ClassDef):
+        found = place.load()
+        if isinstance(found, type) and issubclass(found, Part):
+            return found
+    from groupwise.verifiers.composition import VerifierPart
 
-    The paper's rewards hold correctness too: right 2 to 1, wrong -10 to 0, out of tokens -10. Here the accuracy part
-    pays for correctness, so what is left is right 1 to 0, wrong below 0.
-    """
-
-    kind: Literal["cosine_length"] = "cosine_length"
-    """Says that the section is of this kind."""
-    correct_short: Bounded = 1.0
-    """For a correct answer of length 0."""
-    correct_long: Bounded = 0.0
-    """For a correct answer at the token limit."""
-    wrong_short: Penalty = -1.0
-    """For a wrong answer of length 0."""
-    wrong_long: Penalty = 0.0
-    """For a wrong answer at the token limit."""
-    truncated: Penalty = -1.0
-    """For a completion that ran into the token limit."""
+    return VerifierPart
 
 
-class RepetitionPart(Part):
-    """Repetition penalty in [-1, 0]: the share of n-grams that stood before; -1 where the text ends in a loop."""
+PARTS = Kinds(
+    "reward part",
+    {
+        "format": "groupwise.verifiers.style.format:FormatPart",
+        "language": "groupwise.verifiers.style.language:LanguagePart",
+        "overlong": "groupwise.verifiers.style.length:OverlongPart",
+        "cosine_length": "groupwise.verifiers.style.length:CosineLengthPart",
+        "repetition": "groupwise.verifiers.style.repetition:RepetitionPart",
+        "verifier": "groupwise.verifiers.composition:VerifierPart",
+    },
+    adopt=_adopt,
+    base=Part,
+)
+"""Where each kind stands."""
 
-    kind: Literal["repetition"] = "repetition"
-    """Says that the section is of this kind."""
-    ngram: int = Field(default=20, ge=1)
-    """Length of the n-grams in words, symbols and Chinese or Japanese characters. Short ones recur in good working: at
-    20 the published solutions of MATH lose 0.007 on average, at 8 already 0.05."""
-
-
-class VerifierPart(Part):
-    """The opinion of a second verifier: 1 if it says correct, 0 if not, or in between where it grades (the judge)."""
-
-    kind: Literal["verifier"] = "verifier"
-    """Says that the section is of this kind."""
-    verifier: str
-    """Its name, for example `judge`; it is set up like the first."""
-    weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """What its opinion earns, with `combine = "add"`. 0: it only measures how often the two disagree."""
-    combine: Literal["add", "all", "any"] = "add"
-    """`add`: it earns a part of its own. `all`: an answer is correct only if it says so too. `any`: if either does.
-    Several decide in the order of the recipe."""
-
-    @model_validator(mode="after")
-    def _earns_or_decides(self) -> Self:
-        if self.combine != "add" and (self.weight or self.gate != "always"):
-            raise ValueError(
-                f"combine = {self.combine!r} decides what is correct and earns nothing of its own: allowed are "
-                'weight = 0 and gate = "always" (or combine = "add")'
-            )
-        return self
-
-
-AnyPart = FormatPart | LanguagePart | OverlongPart | CosineLengthPart | RepetitionPart | VerifierPart
-PartConfig = Annotated[AnyPart, Field(discriminator="kind")]
-Parts = Mapping[str, AnyPart]
+Parts = Mapping[str, Part]
 
 RESERVED = ("accuracy", "cap", "kl", "partial", "rubric")
 """Parts that a verdict may have anyway; no part of a recipe has these names."""
@@ -114,11 +78,6 @@ RESERVED = ("accuracy", "cap", "kl", "partial", "rubric")
 def format_part(parts: Parts) -> str | None:
     """Name of the part that says whether the format is right."""
     return next((name for name, part in parts.items() if part.kind == "format"), None)
-
-
-def second_verifiers(parts: Parts) -> dict[str, str]:
-    """Names of the second verifiers by part name."""
-    return {name: part.verifier for name, part in parts.items() if isinstance(part, VerifierPart)}
 
 
 def contradiction(parts: Parts, format_reward: float, correct_reward: float, cap_wrong: float | None) -> str | None:
@@ -142,12 +101,5 @@ def check_lengths(parts: Parts, max_tokens: int | None) -> None:
         ConfigError: there is no limit, or L_cache is longer than it.
     """
     for name, part in parts.items():
-        if part.kind not in ("overlong", "cosine_length"):
-            continue
-        if max_tokens is None:
-            raise ConfigError(f"verifier.parts.{name}: kind {part.kind!r} needs the token limit of the completions")
-        if part.kind == "overlong" and part.cache_tokens > max_tokens:
-            raise ConfigError(
-                f"verifier.parts.{name}.cache_tokens = {part.cache_tokens} is more than the token limit of the "
-                f"completions; at most {max_tokens} is allowed"
-            )
+        if fault := part.length_fault(max_tokens):
+            raise ConfigError(f"verifier.parts.{name}{fault}")

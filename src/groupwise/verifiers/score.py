@@ -53,11 +53,11 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
     for place in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
         group, sample, recorded = rows[place]
         again = verifier.verify_many([_request(group, group.completions[sample], max_tokens)])[0]
-        if again.outcome.judged and recorded.outcome.judged and again.parts != recorded.parts:
+        if not (again.outcome.failed or recorded.outcome.failed) and again.parts != recorded.parts:
             raise InvariantError(
                 f"completion {sample} of problem {group.prompt.problem.id} was judged {recorded.outcome} "
                 f"({recorded.evidence}), but alone it is {again.outcome} ({again.evidence}): verdicts were given to "
-                "the wrong completions, or the verifier does not repeat itself"
+                f"the wrong completions, or {verifier.name} does not repeat itself"
             )
 
 

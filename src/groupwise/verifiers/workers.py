@@ -30,11 +30,21 @@ class Reply:
 class WorkerPool:
     """Up to `num_workers` processes that run one function of a JSON value each; safe to use from many threads.
 
-    `target` names the function as `package.module:function`; it is imported in the fork server only.
+    `target` names the function as `package.module:function`; it is imported in the fork server only. `prepare` is the
+    first request of every worker, which is no part of a deadline. With `inherit` workers see the environment's
+    variables.
     """
 
-    def __init__(self, target: str, num_workers: int = 1, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self,
+        target: str,
+        num_workers: int = 1,
+        memory_bytes: int = MEMORY_BYTES,
+        prepare: Any = None,
+        inherit: bool = False,
+    ) -> None:
         self._target, self._memory_bytes, self._num_workers = target, memory_bytes, num_workers
+        self._prepare, self._inherit = prepare, inherit
         self._server: ForkServer | None = None
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()  # None: a worker that is yet to be forked
         self._lock = threading.Lock()
@@ -46,7 +56,7 @@ class WorkerPool:
         """Have a worker ready before the first request; a failure is left to that request to report."""
         worker = self._take()
         try:
-            worker = worker or self._fork()
+            worker = worker or self._ready()
         except (ExpiredError, DiedError, OSError):
             worker = None
         finally:
@@ -67,7 +77,7 @@ class WorkerPool:
         """
         worker = self._take()
         try:
-            worker = worker or self._fork()
+            worker = worker or self._ready()
             message = worker.ask(request, timeout_s)
         except (ExpiredError, DiedError, OSError, ValueError) as error:
             worker = _discard(worker)
@@ -101,6 +111,24 @@ class WorkerPool:
             raise VerifierError("completions were handed to a verifier whose workers have been closed")
         return worker
 
+    def _ready(self) -> Worker:
+        """A new worker that has done what every worker does first."""
+        worker = self._fork()
+        if self._prepare is None:
+            return worker
+        try:
+            message = worker.ask(self._prepare, START_S)
+        except ExpiredError:
+            worker.kill()
+            raise DiedError(f"not ready after {START_S:g} s") from None
+        except BaseException:
+            worker.kill()
+            raise
+        if "failed" in message:
+            worker.kill()
+            raise DiedError(message["failed"])
+        return worker
+
     def _fork(self) -> Worker:
         """A worker of the server, which is started when there is none and replaced when it has died."""
         with self._lock:
@@ -110,7 +138,7 @@ class WorkerPool:
                 except (DiedError, ExpiredError):
                     self._server.close()
                     self._server = None
-            self._server = ForkServer(self._target, self._memory_bytes)
+            self._server = ForkServer(self._target, self._memory_bytes, self._inherit)
             return self._server.fork()
 
 

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from groupwise.algorithms.advantages import (
     ADVANTAGES,
     STD_EPS,
-    divided_by_mean,
-    group_mean,
-    group_normalised,
-    leave_one_out,
+    advantage,
     step_advantages,
 )
 
@@ -140,7 +137,8 @@ CLAIMS: dict[str, Claims] = {
 }
 WITHIN = [name for name, claims in CLAIMS.items() if claims.sums_to_zero == "group"]
 """Those that compare within groups."""
-ESTIMATORS = pytest.mark.parametrize("estimator", ADVANTAGES)
+OF_REWARDS = [name for name in ADVANTAGES.table if ADVANTAGES.find(name).reads != "steps"]
+ESTIMATORS = pytest.mark.parametrize("estimator", OF_REWARDS)
 
 
 def claiming(field: str, *values: str) -> pytest.MarkDecorator:
@@ -151,7 +149,8 @@ def advantages(
     rewards: Sequence[Sequence[float | None]], estimator: str, parts: Sequence[Sequence[Sequence[float]]] | None = None
 ) -> list[tuple[float | None, ...]]:
     """Without parts every reward is its only one."""
-    return step_advantages(rewards, parts or [[[reward or 0.0] for reward in group] for group in rewards], estimator)
+    parts = parts or [[[reward or 0.0] for reward in group] for group in rewards]
+    return step_advantages(rewards, parts, advantage(estimator))
 
 
 def approx(groups: Sequence[Sequence[float | None]], tolerance: float = 1e-9) -> list[object]:
@@ -170,7 +169,7 @@ SIGNALS = st.lists(
 
 @pytest.mark.parametrize("proofs", [SLOW, BY_HAND, CLAIMS])
 def test_every_estimator_has_its_proofs(proofs: dict[str, object]) -> None:
-    assert list(proofs) == list(ADVANTAGES)
+    assert list(proofs) == OF_REWARDS
 
 
 @ESTIMATORS
@@ -253,13 +252,13 @@ def test_equal_rewards_are_exactly_zero(estimator: str, rewards: tuple[float, ..
 
 def test_the_bare_formulas_leave_the_rounding_of_the_mean() -> None:
     # why the estimators look for equal rewards first: divided by STD_EPS this is a signal
-    assert group_mean(torch.tensor([0.1] * 3, dtype=torch.float64)).abs().max() > 0
+    assert advantage("group_mean").within(torch.tensor([0.1] * 3, dtype=torch.float64)).abs().max() > 0
 
 
-@pytest.mark.parametrize("formula", [leave_one_out, divided_by_mean])
-def test_nothing_to_divide_by_is_zero(formula: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    assert formula(torch.zeros(1)).tolist() == [0.0]
-    assert formula(torch.zeros(3)).tolist() == [0.0] * 3
+@pytest.mark.parametrize("estimator", ["leave_one_out", "divided_by_mean"])
+def test_nothing_to_divide_by_is_zero(estimator: str) -> None:
+    assert advantage(estimator).within(torch.zeros(1)).tolist() == [0.0]
+    assert advantage(estimator).within(torch.zeros(3)).tolist() == [0.0] * 3
 
 
 # --- sums
@@ -436,7 +435,7 @@ TWO_PARTS = [[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[1.0, 2.0], [0.0, 0.0], [0.5
 
 
 def of_parts(parts: Parts) -> list[tuple[float | None, ...]]:
-    return step_advantages([[sum(row) for row in group] for group in parts], parts, "parts_normalised")
+    return step_advantages([[sum(row) for row in group] for group in parts], parts, advantage("parts_normalised"))
 
 
 def weighted(parts: Parts, factor: float) -> Parts:
@@ -459,13 +458,26 @@ def test_a_single_normalised_part_is_the_group_normalised_reward() -> None:
 
 
 def test_rewards_without_parts_have_no_normalised_parts() -> None:
-    assert step_advantages([(1.0, 0.0)], [[[], []]], "parts_normalised") == [(0.0, 0.0)]
+    assert step_advantages([(1.0, 0.0)], [[[], []]], advantage("parts_normalised")) == [(0.0, 0.0)]
 
 
 @FEW
 @given(rewards=st.lists(st.floats(-5, 5), min_size=2, max_size=8))
 def test_normalised_rewards_have_mean_zero_and_std_one(rewards: list[float]) -> None:
     assume(std(rewards) > 0.1)
-    found = group_normalised(torch.tensor(rewards, dtype=torch.float64)).tolist()
+    found = advantage("group_normalised").within(torch.tensor(rewards, dtype=torch.float64)).tolist()
     assert mean(found) == pytest.approx(0, abs=1e-9)
     assert std(found) == pytest.approx(1, rel=2e-3)
+
+
+# --- what recipes are checked by
+
+
+def test_what_an_estimator_asks_for_is_said_by_its_class() -> None:
+    found = {name: ADVANTAGES.find(name) for name in ADVANTAGES.table}
+    assert [name for name, one in found.items() if not one.needs_rivals] == ["none", "batch_mean", "batch_normalised"]
+    assert {name: one.reads for name, one in found.items() if one.reads != "reward"} == {
+        "parts_normalised": "parts",
+        "process": "steps",
+    }
+    assert [name for name, one in found.items() if one.refuses_negative] == ["divided_by_mean"]

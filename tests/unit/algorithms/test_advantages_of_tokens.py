@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.advantages import gae, process_supervision, step_advantages
+from groupwise.algorithms.advantages import Process, advantage, gae, step_advantages
 
 Steps = list[list[tuple[int, float]]]
 """Of every completion its steps: number of tokens up to and with its last one, and reward."""
@@ -16,7 +16,7 @@ Steps = list[list[tuple[int, float]]]
 def supervised(steps: Steps, lengths: list[int]) -> list[list[float]]:
     rewards = [torch.tensor([reward for _, reward in one], dtype=torch.float64) for one in steps]
     ends = [torch.tensor([end for end, _ in one], dtype=torch.long) for one in steps]
-    return [found.tolist() for found in process_supervision(rewards, ends, lengths)]
+    return [found.tolist() for found in Process(kind="process").of_steps(rewards, ends, lengths)]
 
 
 def slow_process(steps: Steps, lengths: list[int]) -> list[list[float]]:
@@ -83,7 +83,7 @@ def test_a_token_differs_from_the_next_by_the_reward_of_the_step_that_ends_there
 def test_one_outcome_at_the_end_is_group_normalised(rewards: list[float]) -> None:
     lengths = list(range(1, len(rewards) + 1))
     found = supervised([[(length, reward)] for length, reward in zip(lengths, rewards, strict=True)], lengths)
-    (outcome,) = step_advantages([rewards], [[[reward] for reward in rewards]], "group_normalised")
+    (outcome,) = step_advantages([rewards], [[[reward] for reward in rewards]], advantage("group_normalised"))
     assert found == [pytest.approx([advantage] * length) for length, advantage in zip(lengths, outcome, strict=True)]
 
 
@@ -99,7 +99,7 @@ def test_no_steps_at_all_are_exactly_zero() -> None:
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_process_supervision_keeps_the_dtype(reward: float) -> None:
     rewards = torch.tensor([0.0, reward], dtype=torch.float64)
-    (found,) = process_supervision([rewards], [torch.tensor([1, 2])], [2])
+    (found,) = Process(kind="process").of_steps([rewards], [torch.tensor([1, 2])], [2])
     assert found.dtype is torch.float64
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import Objective, Tokens, token_loss
-from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, policy_loss
 
 LENGTHS = torch.tensor([2, 1, 3])
 
@@ -41,10 +41,11 @@ def slow(known: Tokens, objective: Objective) -> list[float]:
     for t in range(len(known.logprobs)):
         new, old, advantage = (float(part[t]) for part in (known.logprobs, known.old_logprobs, known.advantages))
         rho = math.exp(new - old)
-        if objective.policy_loss == "reinforce":
+        if objective.policy_loss.kind == "reinforce":
             policy = -advantage * new
         else:
-            low, high = objective.bounds[:2]
+            assert isinstance(objective.policy_loss, ClippedRatio)
+            low, high = objective.policy_loss.clip_low, objective.policy_loss.clip_high
             policy = -min(rho * advantage, min(max(rho, 1 - low), 1 + high) * advantage)
         weight = 1.0 if known.importance is None else float(known.importance[t])
         divergence = 0.0
@@ -58,9 +59,13 @@ def slow(known: Tokens, objective: Objective) -> list[float]:
 
 
 COMBINATIONS = [
-    Objective(loss, Bounds(0.1, 0.3), kl_coef, estimator, corrected, entropy)
+    Objective(loss, kl_coef, estimator, corrected, entropy)
     for loss, kl_coef, estimator, corrected, entropy in product(
-        ("reinforce", "clipped_ratio"), (0.0, 0.3), KL_ESTIMATORS, (False, True), (0.0, 0.7)
+        (policy_loss("reinforce"), policy_loss("clipped_ratio", clip_low=0.1, clip_high=0.3)),
+        (0.0, 0.3),
+        KL_ESTIMATORS,
+        (False, True),
+        (0.0, 0.7),
     )
 ]
 
@@ -89,18 +94,18 @@ def test_by_hand() -> None:
     assert found.clipped.tolist() == [False]
 
 
-@pytest.mark.parametrize("name", POLICY_LOSSES)
-def test_the_policy_loss_is_the_one_of_that_name(name: str) -> None:
-    known, bounds = tokens(importance=None, ref_logprobs=None), Bounds(0.1, 0.3, 3.0, 2.0, 3.0)
-    found = token_loss(known, Objective(policy_loss=name, bounds=bounds))
-    loss, ratio, clipped = POLICY_LOSSES[name](*known[:1], *known[2:5], bounds)
+@pytest.mark.parametrize("name", POLICY_LOSSES.table)
+def test_the_policy_loss_is_the_one_that_was_chosen(name: str) -> None:
+    known, chosen = tokens(importance=None, ref_logprobs=None), policy_loss(name)
+    found = token_loss(known, Objective(chosen))
+    loss, ratio, clipped = chosen(*known[:1], *known[2:5])
     torch.testing.assert_close(found[:3], (loss, ratio, clipped), rtol=0, atol=0)
     assert found.kl.tolist() == [0.0] * 6
 
 
 @pytest.mark.parametrize("corrected", [True, False])
 def test_gradient_equals_finite_differences(corrected: bool) -> None:
-    known, objective = tokens(), Objective("soft_gate", Bounds(), 0.3, "k3", corrected, 0.7)
+    known, objective = tokens(), Objective(policy_loss("soft_gate"), 0.3, "k3", corrected, 0.7)
 
     def loss(logprobs: Tensor, entropy: Tensor) -> Tensor:
         return token_loss(known._replace(logprobs=logprobs, entropy=entropy), objective).loss
@@ -150,6 +155,6 @@ def test_a_term_without_a_reference_is_refused() -> None:
 
 def test_the_default_is_the_clipped_ratio_alone() -> None:
     known = tokens(importance=None, ref_logprobs=None)
-    assert Objective() == ("clipped_ratio", Bounds(), 0.0, "k3", False, 0.0)
+    assert Objective() == (policy_loss("clipped_ratio"), 0.0, "k3", False, 0.0)
     assert Tokens(*known[:5]) == known
     assert token_loss(known, Objective()).loss.tolist() == pytest.approx(slow(known, Objective()))

@@ -8,15 +8,36 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torch import Tensor
 
-from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds, PolicyLoss
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, PolicyLoss, TokenLosses, policy_loss
+
+
+class Bounds(NamedTuple):
+    """The dials of all losses; each reads its own."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float = 0.0
+    tau_pos: float = 1.0
+    tau_neg: float = 1.05
+
+
+def loss(name: str, bounds: Bounds) -> PolicyLoss:
+    """Unchecked, so that a dual clip of 1 can be asked what it does."""
+    settings = POLICY_LOSSES.settings(name)
+    dials = {dial: value for dial, value in bounds._asdict().items() if dial in settings.model_fields}
+    made = settings.model_construct(kind=name, **dials)
+    assert isinstance(made, PolicyLoss)
+    return made
+
 
 LOW, HIGH = 0.2, 0.3
 BOUNDS = Bounds(clip_low=LOW, clip_high=HIGH, tau_pos=1.5, tau_neg=2.5)
 DUAL = BOUNDS._replace(dual_clip=3.0)
 FEW = settings(max_examples=30)  # each of these tests runs for several losses
-LOSSES = pytest.mark.parametrize("name", POLICY_LOSSES)
+LOSSES = pytest.mark.parametrize("name", POLICY_LOSSES.table)
 BOTH_BOUNDS = pytest.mark.parametrize("bounds", [BOUNDS, DUAL], ids=["one clip", "dual clip"])
 
 
@@ -145,14 +166,14 @@ HAND_CASES = [pytest.param(name, case, id=f"{name} {case}") for name, cases in B
 
 @pytest.mark.parametrize("proofs", [SLOW, BY_HAND])
 def test_every_loss_has_its_proofs(proofs: dict[str, object]) -> None:
-    assert list(proofs) == list(POLICY_LOSSES)
+    assert list(proofs) == list(POLICY_LOSSES.table)
 
 
 def one(name: str, ratio: float, advantage: float, bounds: Bounds) -> tuple[float, float, bool]:
     """Loss of one token, its derivative by the log-probability, and whether a bound holds."""
     logprobs = torch.tensor([math.log(ratio) - 1], dtype=torch.float64, requires_grad=True)
     old, advantages = torch.tensor([[-1.0], [advantage]], dtype=torch.float64)
-    out = POLICY_LOSSES[name](logprobs, old, advantages, torch.tensor([1]), bounds)
+    out = loss(name, bounds)(logprobs, old, advantages, torch.tensor([1]))
     (slope,) = torch.autograd.grad(out.loss.sum(), logprobs)
     assert out.ratio.item() == pytest.approx(ratio)
     return out.loss.item(), slope.item(), bool(out.clipped)
@@ -168,7 +189,7 @@ def test_a_sequence_by_hand() -> None:
     # ratios 2 and 0.72 make 1.44, whose root is 1.2; the second sequence has 0.5, below the bound
     ratios, old = torch.tensor([2.0, 0.72, 0.5]), torch.tensor([-1.0, -2.0, -0.5])
     new = (old + ratios.log()).requires_grad_()
-    out = POLICY_LOSSES["sequence_ratio"](new, old, torch.tensor([1.0, 1.0, -1.0]), torch.tensor([2, 1]), BOUNDS)
+    out = loss("sequence_ratio", BOUNDS)(new, old, torch.tensor([1.0, 1.0, -1.0]), torch.tensor([2, 1]))
     assert out.loss.tolist() == pytest.approx([-1.2, -1.2, 0.8])
     assert out.ratio.tolist() == pytest.approx([1.2, 1.2, 0.5])
     assert out.clipped.tolist() == [False, False, True]
@@ -197,10 +218,10 @@ def batch(seed: int, spread: float = 0.4, sequences: int = 40, each: bool = True
     return Batch(new, old, advantages if each else advantages.repeat_interleave(lengths), lengths)
 
 
-def fast(name: str, given_batch: Batch, bounds: Bounds) -> tuple[PolicyLoss, Tensor]:
+def fast(name: str, given_batch: Batch, bounds: Bounds) -> tuple[TokenLosses, Tensor]:
     """The loss and its gradient by the log-probabilities."""
     new = given_batch.new.clone().requires_grad_()
-    out = POLICY_LOSSES[name](new, *given_batch[1:], bounds)
+    out = loss(name, bounds)(new, *given_batch[1:])
     return out, torch.autograd.grad(out.loss.sum(), new)[0]
 
 
@@ -232,9 +253,7 @@ def test_equals_the_equation_as_a_loop_in_value_and_slope(name: str, bounds: Bou
 @BOTH_BOUNDS
 def test_gradient_equals_finite_differences(name: str, bounds: Bounds) -> None:
     tokens = batch(1, sequences=10)
-    assert torch.autograd.gradcheck(
-        lambda new: POLICY_LOSSES[name](new, *tokens[1:], bounds).loss, tokens.new.requires_grad_()
-    )
+    assert torch.autograd.gradcheck(lambda new: loss(name, bounds)(new, *tokens[1:]).loss, tokens.new.requires_grad_())
 
 
 @LOSSES
@@ -252,7 +271,7 @@ def test_reports_the_ratio_of_its_own_level(name: str) -> None:
 def test_diagnostics_carry_no_gradient_and_dtypes_stay(name: str, dtype: torch.dtype) -> None:
     tokens = batch(3)
     new = tokens.new.to(dtype).requires_grad_()
-    out = POLICY_LOSSES[name](new, tokens.old.to(dtype), tokens.advantages.to(dtype), tokens.lengths, DUAL)
+    out = loss(name, DUAL)(new, tokens.old.to(dtype), tokens.advantages.to(dtype), tokens.lengths)
     assert out.loss.requires_grad
     assert not out.ratio.requires_grad
     assert not out.clipped.requires_grad
@@ -419,8 +438,41 @@ def test_a_sharper_gate_closes_more(ratio: float, tau: float) -> None:
     assert 0 < sharp < soft
 
 
-# --- defaults
+# --- dials
 
 
-def test_default_bounds_are_those_of_ppo_and_sapo() -> None:
-    assert Bounds() == (0.2, 0.2, 0.0, 1.0, 1.05)
+def test_default_dials_are_those_of_ppo_and_sapo() -> None:
+    dials = {name: POLICY_LOSSES.settings(name)(kind=name).model_dump(exclude={"kind"}) for name in POLICY_LOSSES.table}
+    clip = {"clip_low": 0.2, "clip_high": 0.2}
+    assert dials == {
+        "reinforce": {},
+        "clipped_ratio": clip | {"dual_clip": 0.0},
+        "sequence_ratio": clip | {"dual_clip": 0.0},
+        "clipped_weight": clip,
+        "soft_gate": {"tau_pos": 1.0, "tau_neg": 1.05},
+    }
+
+
+@pytest.mark.parametrize("name", POLICY_LOSSES.table)
+@pytest.mark.parametrize(
+    ("dial", "allowed", "refused"),
+    [
+        ("clip_low", (0, 1), (-1e-6, 1 + 1e-6)),
+        ("clip_high", (0, 5), (-1e-6,)),
+        ("dual_clip", (0, 1 + 1e-6, 5), (-1e-6, 1e-6, 1)),
+        ("tau_pos", (1e-6, 5), (0,)),
+        ("tau_neg", (1e-6, 5), (0,)),
+    ],
+)
+def test_dials_have_bounds(name: str, dial: str, allowed: Numbers, refused: Numbers) -> None:
+    if dial not in POLICY_LOSSES.settings(name).model_fields:
+        allowed, refused = [], [*allowed, *refused]
+    for value in allowed:
+        assert getattr(policy_loss(name, **{dial: value}), dial) == value
+    for value in refused:
+        with pytest.raises(ValidationError, match=dial):
+            policy_loss(name, **{dial: value})
+
+
+def test_only_what_has_no_ratio_is_bound_to_one_update() -> None:
+    assert [name for name in POLICY_LOSSES.table if POLICY_LOSSES.find(name).on_policy_only] == ["reinforce"]

@@ -6,14 +6,15 @@ import pytest
 
 from groupwise.audit.cases import Case
 from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers import verifier_config
 from groupwise.verifiers.base import Request, Verifier
 
 
 class Told(Verifier):
     """Judges by a function of the text."""
 
-    def __init__(self, outcome: Callable[[str], Outcome]) -> None:
-        super().__init__()
+    def __init__(self, outcome: Callable[[str], Outcome], kind: str = "number") -> None:
+        super().__init__(verifier_config(kind))
         self._outcome = outcome
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:

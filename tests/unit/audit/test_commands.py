@@ -70,7 +70,7 @@ def test_verify_reads_as_it_is_told() -> None:
         (["verify", "countdown", "x", "--data", "target=a"], ConfigError, "must look like key=JSON"),
         (["verify", "countdown", "x", "--file", "y"], ConfigError, "not both"),
         (["verify", "countdown", "--file", "none.txt"], DataError, "none.txt cannot be read"),
-        (["verify", "countdown", "x", "--set", "verifier.timeout=1"], ConfigError, "did you mean 'timeout_s'"),
+        (["verify", "math", "x", "--set", "verifier.timeout=1"], ConfigError, "did you mean 'timeout_s'"),
         (["audit", "countdown", "--tier", "core"], ConfigError, "--cases"),
         (["audit", "countdown", "--task", "arithmetics"], ConfigError, "there is no task 'arithmetics'"),
         (["audit", "maths", "--reference", "3"], ConfigError, "there is no verifier 'maths'"),

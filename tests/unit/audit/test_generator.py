@@ -10,10 +10,12 @@ from groupwise.audit.form import Form, differs_as_number
 from groupwise.audit.generator import CODE, FLOODS, KINDS, adversarial_cases
 from groupwise.audit.judge import Canary, Limits, judge_cases
 from groupwise.audit.summary import Summary
-from groupwise.tasks import ArithmeticConfig, CountdownConfig, make_task
+from groupwise.tasks import make_task
+from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
+from groupwise.tasks.countdown import CountdownConfig
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import CountdownVerifier
+from groupwise.verifiers.countdown import CountdownVerifier
 from groupwise.verifiers.extraction import extract
 
 RIGHT, WRONG = Outcome.CORRECT, Outcome.WRONG
@@ -111,7 +113,7 @@ def test_plain_difference(reference: str, answer: str, differs: bool) -> None:
 
 
 def test_the_countdown_verifier_withstands_all_of_it(tmp_path: Path) -> None:
-    task = make_task(CountdownConfig(num_problems=3, num_eval_problems=1))
+    task = make_task(CountdownConfig(kind="countdown", num_problems=3, num_eval_problems=1))
     cases = adversarial_cases(task.problems("train"), task.template, Canary(tmp_path), verifier="countdown")
     results = tuple(judge_cases(CountdownVerifier(), cases, Limits(verdict_s=2), Canary(tmp_path)))
     assert [(one.miss, one.case.text[:80]) for one in Summary(results, len(cases)).misses] == []
@@ -120,7 +122,7 @@ def test_the_countdown_verifier_withstands_all_of_it(tmp_path: Path) -> None:
 
 def test_a_careless_verifier_is_found_out(told: Any) -> None:
     """The last-number reading, judged by the rules of the box, pays for lists, echoes and reasoning."""
-    task = make_task(ArithmeticConfig(num_problems=1, num_eval_problems=1))
+    task = make_task(ArithmeticConfig(kind="arithmetic", num_problems=1, num_eval_problems=1))
     cases = adversarial_cases(task.problems("train"), task.template, with_floods=False)
     careless = told(lambda text: RIGHT if extract(text, "last_number").answer == cases[0].problem.reference else WRONG)
     misses = {one.case.group for one in judge_cases(careless, cases, Limits(verdict_s=5)) if one.miss}

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.audit.cases import Case
-from groupwise.audit.explanation import clipped, explain
 from groupwise.audit.opinion import differs_for, opinion_for
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import VerifierConfig
+from groupwise.verifiers import make_verifier
+from groupwise.verifiers.extraction import clipped
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,10 @@ def test_numbers_count_as_wrong_only_where_that_is_certain() -> None:
 
 
 def test_a_mathematical_verdict_is_explained() -> None:
-    told = [(Problem("p", "q", "391"), r"<think>390?</think>\boxed{391}", Verdict(Outcome.CORRECT, {}, ""))]
-    (steps,) = explain("math", told, VerifierConfig())
+    with make_verifier("math") as verifier:
+        steps = verifier.explain(
+            Problem("p", "q", "391"), r"<think>390?</think>\boxed{391}", Verdict(Outcome.CORRECT, {}, "")
+        )
     assert len(steps) > 1
     assert "391" in steps[0]
     assert "correct" in steps[-1]
@@ -44,8 +46,10 @@ def test_a_mathematical_verdict_is_explained() -> None:
 
 def test_other_verdicts_are_explained_by_their_evidence() -> None:
     problem, verdict = Problem("p", "q", "3"), Verdict(Outcome.UNPARSABLE, {}, "<think> was opened and not closed")
-    assert explain("judge", [(problem, "x", verdict)], VerifierConfig()) == [[verdict.evidence]]
-    assert explain("countdown", [(problem, "<think>", verdict)], VerifierConfig()) == [[verdict.evidence]]
+    for kind in ("answered", "countdown", "zebra"):
+        assert make_verifier(kind).explain(problem, "<think>", verdict) == [verdict.evidence]
+    read = make_verifier("countdown").explain(problem, "\\boxed{1+2}", Verdict(Outcome.CORRECT, {}, "it equals 3"))
+    assert read == ["after the reasoning stands \\boxed{1+2}", "the answer (boxed) is 1+2", "it equals 3"]
 
 
 def test_texts_are_clipped_and_made_harmless() -> None:

@@ -40,7 +40,7 @@ def test_the_page_holds_the_numbers(finished_run: Any) -> None:
     assert "4,000 (100 per second)" in html
     assert "generate 60 %, verify 10 %, train 30 %" in html
     assert "evidence of correct" in html
-    assert "task.name" in html
+    assert "task.kind" in html
     assert "versions.numpy" in html
 
 

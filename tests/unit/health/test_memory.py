@@ -14,7 +14,7 @@ from groupwise.trainers.ppo import PpoRecipe
 
 
 def recipe(kind: type[Any], *overrides: str) -> Any:
-    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
     return parse(kind, values, overrides)
 
 

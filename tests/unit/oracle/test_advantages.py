@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import groupwise.oracle.token_advantages as token_advantages
-from groupwise.algorithms.advantages import ADVANTAGES, gae, process_supervision
+from groupwise.algorithms.advantages import ADVANTAGES, Process, gae
+from groupwise.oracle.estimators import OF_REWARDS
 from groupwise.oracle.token_advantages import by_critic, by_outcome, part_scales
 from groupwise.oracle.toys import Dials, Toy, toy
 from groupwise.oracle.world import random_logits
@@ -38,7 +39,7 @@ def test_a_baseline_takes_out_noise(measure: Any) -> None:
 
 
 def test_one_prompt_with_binary_rewards_keeps_its_direction_whatever_the_advantage(measure: Any) -> None:
-    for name in ADVANTAGES:
+    for name in OF_REWARDS:
         assert measure(toy(Dials(), 3, 2), advantage=name).cosine == pytest.approx(1, abs=1e-9)
     assert measure(toy(Dials(), 3, 2, rewards="graded"), advantage="group_normalised").cosine < 0.999
 
@@ -96,7 +97,7 @@ def weights(rates: list[float], G: int, formula: Callable[[list[list[float]]], l
 
 def test_weights_of_prompts_in_closed_form(measure: Any) -> None:
     one = two_prompts()
-    assert FORMULAS.keys() == ADVANTAGES.keys()
+    assert list(FORMULAS) == OF_REWARDS
     for name, formula in FORMULAS.items():
         found = measure(one, advantage=name).scales(2)
         assert found == pytest.approx(weights(one.pass_rates, 4, formula), abs=1e-9), name
@@ -217,19 +218,19 @@ FLIPPED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+@pytest.mark.parametrize("name", OF_REWARDS)
 def test_a_flipped_sign_is_seen(name: str, measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ADVANTAGES[name]
-    monkeypatch.setitem(ADVANTAGES, name, lambda groups: [-advantages for advantages in right(groups)])
+    estimator = ADVANTAGES.find(name)
+    right = estimator.__call__
+    monkeypatch.setattr(estimator, "__call__", lambda self, groups: [-found for found in right(self, groups)])
     with pytest.raises(AssertionError):
         FLIPPED[name](measure)
 
 
 def test_a_flipped_sign_of_token_advantages_is_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_advantages, "gae", lambda *given: -gae(*given))
-    monkeypatch.setattr(
-        token_advantages, "process_supervision", lambda *given: [-a for a in process_supervision(*given)]
-    )
+    right = Process.of_steps
+    monkeypatch.setattr(Process, "of_steps", lambda *given: [-a for a in right(*given)])
     for fact in (
         test_lambda_one_is_unbiased_whatever_the_critic_says,
         test_one_step_per_completion_is_group_normalised,

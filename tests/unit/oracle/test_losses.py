@@ -18,7 +18,7 @@ FP32 = {"rtol": 0, "atol": 1e-7}
 
 def test_all_losses_agree_on_policy(measure: Any) -> None:
     one = toy(Dials(), 3, 2, rewards="graded")
-    for name in POLICY_LOSSES:
+    for name in POLICY_LOSSES.table:
         found = measure(one, advantage="leave_one_out", policy_loss=name)
         torch.testing.assert_close(found.mean, found.truth, **EXACT)
 
@@ -104,15 +104,16 @@ def test_masking_truncated_completions_pushes_away_from_finishing(measure: Any) 
     assert finishing < -0.1
 
 
-@pytest.mark.parametrize("name", sorted(POLICY_LOSSES))
+@pytest.mark.parametrize("name", sorted(POLICY_LOSSES.table))
 def test_a_flipped_sign_of_a_loss_is_seen(name: str, measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = POLICY_LOSSES[name]
+    loss = POLICY_LOSSES.find(name)
+    right = loss.__call__
 
     def flipped(*given: Any) -> Any:
         found = right(*given)
         return found._replace(loss=-found.loss)
 
-    monkeypatch.setitem(POLICY_LOSSES, name, flipped)
+    monkeypatch.setattr(loss, "__call__", flipped)
     with pytest.raises(AssertionError):
         test_all_losses_agree_on_policy(measure)
 

@@ -10,13 +10,21 @@ from torch import Tensor
 
 import groupwise.oracle.estimate as estimate_module
 from groupwise.algorithms.importance import importance_weights
-from groupwise.algorithms.policy_losses import POLICY_LOSSES, Bounds
+from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, PolicyLoss, policy_loss
 from groupwise.oracle.circumstances import NO_BOUNDS, updated
 from groupwise.oracle.setting import Policies
 from groupwise.oracle.toys import Dials, Toy, toy
 
 EXACT = {"rtol": 0, "atol": 1e-9}
 TOKEN_RATIOS = ("clipped_ratio", "clipped_weight")
+
+
+def unbounded(kind: str) -> PolicyLoss:
+    """The loss with no bound where it has bounds."""
+    dials = {"clip_low": 1.0, "clip_high": math.inf, "tau_pos": 1.0}
+    return policy_loss(
+        kind, **{dial: dials[dial] for dial in POLICY_LOSSES.settings(kind).model_fields if dial in dials}
+    )
 
 
 def stale(one: Toy) -> Policies:
@@ -39,9 +47,9 @@ def test_token_ratios_ignore_the_prefix(measure: Any) -> None:
     # E = Σ π_old(y) R(y) ∇ surrogate(y): none of them has the ratio of the text before the token
     one = toy(Dials(), 3, 2, rewards="graded")
     policies = stale(one)
-    assert SURROGATES.keys() == POLICY_LOSSES.keys()
+    assert SURROGATES.keys() == POLICY_LOSSES.table.keys()
     for name, surrogate in SURROGATES.items():
-        found = measure(one, policies, advantage="none", policy_loss=name, bounds=NO_BOUNDS)
+        found = measure(one, policies, advantage="none", policy_loss=unbounded(name))
         leaf = one.theta.clone().requires_grad_()
         new, old = one.world.token_logprobs(leaf), one.world.token_logprobs(policies.old)
         weights = one.world.probabilities(policies.sampler) * one.world.rewards
@@ -54,7 +62,7 @@ def test_with_one_token_the_ratio_is_exact_and_reinforce_is_not(measure: Any) ->
     one = toy(Dials(), 4, 1, rewards="graded")
     policies = stale(one)
     for name in TOKEN_RATIOS:
-        found = measure(one, policies, advantage="leave_one_out", policy_loss=name, bounds=NO_BOUNDS)
+        found = measure(one, policies, advantage="leave_one_out", policy_loss=unbounded(name))
         torch.testing.assert_close(found.mean, found.truth, **EXACT)
     assert measure(one, policies, advantage="leave_one_out", policy_loss="reinforce").bias > 0.1
 
@@ -62,7 +70,7 @@ def test_with_one_token_the_ratio_is_exact_and_reinforce_is_not(measure: Any) ->
 def test_inside_the_bounds_clipping_changes_nothing(measure: Any) -> None:
     one = toy(Dials(), 3, 2)
     policies = replace_sampler(one, one.theta + 0.05 * (one.logits("older", 1.0) - one.theta))
-    free = measure(one, policies, bounds=NO_BOUNDS)
+    free = measure(one, policies, policy_loss=NO_BOUNDS)
     for name in TOKEN_RATIOS:
         found = measure(one, policies, policy_loss=name)
         assert found.clipped == 0
@@ -81,7 +89,9 @@ def test_bounds_that_bite_cost_the_ratio_its_direction_and_the_weight_only_lengt
     assert weight.clipped > 0.1
     assert ratio.cosine < 0.5
     assert weight.cosine > 0.95
-    tight = measure(one, policies, advantage="leave_one_out", bounds=Bounds(0.0, 0.0))
+    tight = measure(
+        one, policies, advantage="leave_one_out", policy_loss=policy_loss("clipped_ratio", clip_low=0, clip_high=0)
+    )
     assert tight.clipped > ratio.clipped
 
 
@@ -134,12 +144,12 @@ def test_inverted_importance_weights_are_seen(measure: Any, monkeypatch: pytest.
 
 
 def test_an_inverted_ratio_is_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = POLICY_LOSSES["clipped_ratio"]
+    right = ClippedRatio.__call__
 
-    def inverted(logprobs: Tensor, old: Tensor, *given: Any) -> Any:
-        found = right(2 * logprobs.detach() - logprobs, 2 * logprobs.detach() - old, *given)  # ρ -> 1/ρ
+    def inverted(self: ClippedRatio, logprobs: Tensor, old: Tensor, *given: Any) -> Any:
+        found = right(self, 2 * logprobs.detach() - logprobs, 2 * logprobs.detach() - old, *given)  # ρ -> 1/ρ
         return found._replace(loss=-found.loss)
 
-    monkeypatch.setitem(POLICY_LOSSES, "clipped_ratio", inverted)
+    monkeypatch.setattr(ClippedRatio, "__call__", inverted)
     with pytest.raises(AssertionError):
         test_with_one_token_the_ratio_is_exact_and_reinforce_is_not(measure)

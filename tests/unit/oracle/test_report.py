@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError
+from groupwise.oracle.estimators import OF_REWARDS
 from groupwise.oracle.prose import shown
 from groupwise.oracle.report import FIGURES
 from groupwise.oracle.sections import COMBINATIONS, SECTIONS
@@ -40,7 +40,7 @@ def test_every_section_takes_other_sizes(name: str, prompts: int) -> None:
 
 def test_combinations_are_all_combinations() -> None:
     section = COMBINATIONS["combinations"](Dials(2, 2, 2))
-    expected = {" · ".join(names) for names in product(ADVANTAGES, POLICY_LOSSES, AGGREGATIONS)}
+    expected = {" · ".join(names) for names in product(OF_REWARDS, POLICY_LOSSES.table, AGGREGATIONS)}
     assert {row.name for row in section.rows} == expected
     assert section.row("none · reinforce · constant")["bias"] == pytest.approx(0, abs=1e-7)
 

@@ -112,7 +112,7 @@ def fake(tmp_path: Path, measured: list[str]) -> Pipeline:
     recipe = {
         "pipeline": {"directory": str(tmp_path / "pipeline")},
         "model": {"path": str(tmp_path / "base")},
-        "tasks": {"sums": {"name": "arithmetic"}},
+        "tasks": {"sums": {"kind": "arithmetic"}},
         "stages": stages,
     }
     return Pipeline(tmp_path, recipe)

@@ -17,7 +17,7 @@ from groupwise.pipeline.general import GeneralData, ModelJudge, general_rows
 from groupwise.tasks.hidden_rule import answer_of
 
 module = importlib.import_module("groupwise.pipeline.general")
-TASK = {"name": "general", "num_problems": 40, "num_eval_problems": 4}
+TASK = {"kind": "general", "num_problems": 40, "num_eval_problems": 4}
 
 
 def quiet(what: str, done: int, total: int) -> None:

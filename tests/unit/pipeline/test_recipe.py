@@ -10,8 +10,8 @@ from groupwise.pipeline.recipe import display_name, merged, mixture, paths, refe
 from groupwise.tasks import TaskOptions, make_task
 
 TEMPLATE = {"prompt": "{question}\n"}
-SUMS = {"name": "arithmetic", "template": TEMPLATE}
-TALK = {"name": "general", "template": TEMPLATE}
+SUMS = {"kind": "arithmetic", "template": TEMPLATE}
+TALK = {"kind": "general", "template": TEMPLATE}
 
 
 def test_references_stand_where_paths_are_wanted() -> None:
@@ -55,15 +55,15 @@ def test_tasks_are_put_in_by_name_wherever_they_are_asked_for() -> None:
     found = with_tasks({"task": "sums", "general": {"task": "talk", "keep": 1}, "n": 3}, tasks, "stages.x")
     assert found == {"task": SUMS, "general": {"task": TALK, "keep": 1}, "n": 3}
     assert with_tasks({"task": ["talk"]}, tasks, "x") == {"task": TALK}
-    own = {"task": {"name": "countdown"}}
+    own = {"task": {"kind": "countdown"}}
     assert with_tasks(own, tasks, "x") == own
 
 
 def test_a_list_of_tasks_is_a_mixture_and_mixtures_are_flattened() -> None:
-    inner = {"name": "mixture", "template": TEMPLATE, "parts": {"a": {"weight": 3, "task": SUMS}}}
+    inner = {"kind": "mixture", "template": TEMPLATE, "parts": {"a": {"weight": 3, "task": SUMS}}}
     found = with_tasks({"task": ["both", "talk"]}, {"both": inner, "talk": TALK}, "stages.x")
     parts = {"a": {"weight": 3, "task": SUMS}, "talk": {"task": TALK}}
-    assert found["task"] == {"name": "mixture", "template": TEMPLATE, "parts": parts}
+    assert found["task"] == {"kind": "mixture", "template": TEMPLATE, "parts": parts}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_unknown_tasks_are_named(task: Any, said: str) -> None:
 
 
 def test_parts_of_the_same_name_cannot_be_mixed() -> None:
-    inner = {"name": "mixture", "template": TEMPLATE, "parts": {"sums": {"weight": 3, "task": SUMS}}}
+    inner = {"kind": "mixture", "template": TEMPLATE, "parts": {"sums": {"weight": 3, "task": SUMS}}}
     with pytest.raises(ConfigError, match=r"stages\.x\.task: two of these tasks bring a part named 'sums'"):
         with_tasks({"task": ["both", "sums"]}, {"both": inner, "sums": SUMS}, "stages.x")
 
@@ -114,9 +114,9 @@ RECIPE = """
 [pipeline]
 directory = "runs/x"
 [tasks.sums]
-name = "arithmetic"
+kind = "arithmetic"
 [tasks.talk]
-name = "general"
+kind = "general"
 """
 GRPO = 'algorithm = "grpo"\ntask = "sums"\nrun = { num_steps = 1 }\n'
 COLD = '[stages.cold]\nkind = "cold_start"\ntask = "sums"\nsources.base = { path = "{base}" }\n'
@@ -151,8 +151,8 @@ CHAT = "template = { chat = true }"
         (f"{COLD}[stages.A]\n{GRPO}", r"(?s)stages\.A"),
         (f'{COLD}[[stages.cold.examples]]\nquestion = ""\ncompletion = "x"', r"(?s)examples.0.question"),
         (f'{REJECTION}task = "sums"\ngeneral = {{ task = "no" }}', r"stages.r.general.task: there is no task 'no'"),
-        (f'{REJECTION}task = {{ name = "arithmetic", {CHAT} }}', "stages.r.task.template.chat = true: .* is allowed"),
-        (f'{REJECTION}task = "sums"\ngeneral.task = {{ name = "general", {CHAT} }}', "chat = true: .* is allowed"),
+        (f'{REJECTION}task = {{ kind = "arithmetic", {CHAT} }}', "stages.r.task.template.chat = true: .* is allowed"),
+        (f'{REJECTION}task = "sums"\ngeneral.task = {{ kind = "general", {CHAT} }}', "chat = true: .* is allowed"),
         (
             f'{COLD}[stages.a]\n{SFT}data = {{ source = "jsonl", path = "{{Cold}}" }}',
             r"a reads \{Cold\}",
@@ -175,7 +175,7 @@ def test_mistakes_are_said_before_anything_runs(tmp_path: Path, stages: str, sai
 
 
 def test_a_prompt_may_be_nothing_but_the_question(tmp_path: Path) -> None:
-    task = '{ name = "arithmetic", template = { prompt = "{question}" } }'
+    task = '{ kind = "arithmetic", template = { prompt = "{question}" } }'
     (tmp_path / "recipe.toml").write_text(RECIPE + "[stages.a]\n" + GRPO.replace('"sums"', task))
     _, (stage,) = load_pipeline(tmp_path / "recipe.toml")
     assert stage.inputs == ()

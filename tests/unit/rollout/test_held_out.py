@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.rollout.held_out import HeldOutCheck, look_again, open_second
+from groupwise.rollout.held_out import HeldOutCheck, look_again, open_second, second_section
 from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
-from groupwise.verifiers import MathVerifier, NumberVerifier, Request, Verifier, VerifierConfig, score
+from groupwise.verifiers import Request, Verifier, score, verifier_config
+from groupwise.verifiers.math import MathVerifier
+from groupwise.verifiers.number import NumberVerifier
 
 HONEST = "<think>6×7=42</think>\\boxed{42}"
 WRONG = "<think>6×7=41</think>\\boxed{41}"
@@ -21,15 +23,15 @@ HACK = "<think>6×7=?</think>\\boxed{41}, or 43, or 42"
 """No answer, but its last number is right."""
 
 
-def group(name: str, texts: Sequence[str], **data: Any) -> Group:
-    prompt = Prompt(Problem(name, f"{name}?", "42", data=data), f"{name}?\n", (1,))
+def group(name: str, texts: Sequence[str], **more: Any) -> Group:
+    prompt = Prompt(Problem(name, f"{name}?", "42", **more), f"{name}?\n", (1,))
     none = np.zeros(1, np.float32)
     completions = [Completion(i, np.zeros(1, np.int64), none, none, FinishReason.STOP, t) for i, t in enumerate(texts)]
     return Group(prompt, tuple(completions), 0, 0)
 
 
 def trained(groups: Sequence[Group], extraction: Any) -> list[ScoredGroup]:
-    with NumberVerifier(VerifierConfig(extraction=extraction)) as verifier:
+    with NumberVerifier(NumberVerifier.Config(kind="number", extraction=extraction)) as verifier:
         return score(groups, verifier, 64)
 
 
@@ -120,16 +122,20 @@ def test_different_seeds_take_different_samples() -> None:
 
 # ---------------------------------------------------------------------------------------------------------- opening it
 
-TASK = Arithmetic(ArithmeticConfig(name="arithmetic", num_problems=4, num_eval_problems=4))
+TASK = Arithmetic(ArithmeticConfig(kind="arithmetic", num_problems=4, num_eval_problems=4))
+
+
+NUMBER = verifier_config("number")
 
 
 def test_without_a_name_there_is_none() -> None:
-    with open_second(None, TASK, VerifierConfig()) as verifier:
+    with open_second(None, TASK, NUMBER) as verifier:
         assert verifier is None
 
 
 def test_it_reads_the_box_where_training_takes_any_last_number() -> None:
-    with open_second("math", TASK, VerifierConfig(extraction="last_number")) as verifier:
+    last = {"kind": "number", "extraction": "last_number"}
+    with open_second(verifier_config(second_section("math", last)), TASK, verifier_config(last)) as verifier:
         assert verifier is not None
         assert verifier.verify(Problem("0", "6×7?", "42"), HACK).outcome is not Outcome.CORRECT
         assert verifier.verify(Problem("0", "6×7?", "42"), HONEST).outcome is Outcome.CORRECT
@@ -138,20 +144,27 @@ def test_it_reads_the_box_where_training_takes_any_last_number() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "said"),
     [
-        ("number", VerifierConfig(), "'number' is used in training already"),
+        ("number", {}, "'number' is used in training already"),
         (
             "math",
-            VerifierConfig.model_validate({"parts": {"other": {"kind": "verifier", "verifier": "math"}}}),
+            {"parts": {"other": {"kind": "verifier", "verifier": "math"}}},
             "'math' is used in training already",
         ),
-        ("maths", VerifierConfig(), "there is no verifier 'maths'; known are"),
+        ("maths", {}, "there is no verifier 'maths'; did you mean 'math'"),
     ],
 )
-def test_what_training_uses_is_refused(name: str, config: VerifierConfig, said: str) -> None:
+def test_what_training_uses_is_refused(name: str, config: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        open_second(name, TASK, config)
+        open_second(verifier_config(name), TASK, verifier_config({"kind": "number", **config}))
+
+
+def test_it_reads_answers_where_training_reads_them() -> None:
+    assert second_section("math", {"kind": "number", "extraction": "tag", "correct_reward": 2.0}) == {
+        "kind": "math", "extraction": "tag"
+    }  # fmt: skip
+    assert second_section({"kind": "math", "extraction": "boxed"}, {"extraction": "tag"})["extraction"] == "boxed"
 
 
 def test_a_verifier_that_rejects_the_task_is_refused() -> None:
     with pytest.raises(VerifierError, match="second verifier 'code' cannot judge task arithmetic: it rejects the refe"):
-        open_second("code", TASK, VerifierConfig())
+        open_second(verifier_config("code"), TASK, NUMBER)

@@ -12,7 +12,7 @@ from groupwise.trainers.grpo import GrpoRecipe
 
 
 def recipe(**sampling: Any) -> dict[str, Any]:
-    return {"run": {"directory": "run", "num_steps": 1}, "task": {"name": "arithmetic"}, "sampling": sampling}
+    return {"run": {"directory": "run", "num_steps": 1}, "task": {"kind": "arithmetic"}, "sampling": sampling}
 
 
 @pytest.mark.parametrize("sampling", [{"top_k": 20}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.5}])

@@ -8,7 +8,11 @@ from groupwise.tasks.base import Task
 from groupwise.types import SPLITS, Outcome, Problem, Verdict
 
 ALL_KINDS = ArithmeticConfig(
-    kinds=("product", "sum", "difference", "chain"), digits=(2, 3), num_problems=400, num_eval_problems=60
+    kind="arithmetic",
+    kinds=("product", "sum", "difference", "chain"),
+    digits=(2, 3),
+    num_problems=400,
+    num_eval_problems=60,
 )
 
 
@@ -29,14 +33,14 @@ def pairs(task: Task, split: str) -> set[frozenset[str]]:
 
 
 def test_products_are_unswapped_across_splits() -> None:
-    task = Arithmetic(ArithmeticConfig())
+    task = Arithmetic(ArithmeticConfig(kind="arithmetic"))
     train, dev, test = (pairs(task, split) for split in SPLITS)
     assert not train & dev
     assert not train & test
     assert not dev & test
 
 
-@pytest.mark.parametrize("config", [ArithmeticConfig(), ALL_KINDS], ids=["products", "all kinds"])
+@pytest.mark.parametrize("config", [ArithmeticConfig(kind="arithmetic"), ALL_KINDS], ids=["products", "all kinds"])
 def test_references_are_right_and_ids_are_unique(config: ArithmeticConfig) -> None:
     task = Arithmetic(config)
     problems = [problem for split in SPLITS for problem in task.problems(split)]
@@ -48,7 +52,7 @@ def test_references_are_right_and_ids_are_unique(config: ArithmeticConfig) -> No
 
 
 def test_problem_is_written_as_documented() -> None:
-    task = Arithmetic(ArithmeticConfig())
+    task = Arithmetic(ArithmeticConfig(kind="arithmetic"))
     problem = task.find(task.problems("test")[0].id)
     left, right = re.findall(r"\d+", problem.question)
     assert problem.question == f"What is {left} × {right}?"
@@ -67,7 +71,7 @@ def test_chain_multiplies_first() -> None:
 
 def test_too_many_problems_is_an_error_that_says_how_many_there_are() -> None:
     with pytest.raises(ConfigError, match=r"num_problems = 7000.*at most 5958"):
-        Arithmetic(ArithmeticConfig(num_problems=7000)).problems("train")
+        Arithmetic(ArithmeticConfig(kind="arithmetic", num_problems=7000)).problems("train")
 
 
 def test_validate_finds_a_rejected_reference() -> None:
@@ -78,7 +82,7 @@ def test_validate_finds_a_rejected_reference() -> None:
     def reject(problem: Problem, text: str) -> Verdict:
         return Verdict(Outcome.WRONG, {}, "says no")
 
-    task = Arithmetic(ArithmeticConfig())
+    task = Arithmetic(ArithmeticConfig(kind="arithmetic"))
     task.validate(accept)
     with pytest.raises(VerifierError, match=r"arithmetic/.*says no"):
         task.validate(reject)

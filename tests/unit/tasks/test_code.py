@@ -35,7 +35,7 @@ STDIO = {"problem": "Echo.", "tests": {"inputs": ["1\n", "2"], "outputs": ["1", 
 
 def task(path: Path, form: str, *records: Any, **options: Any) -> Code:
     path.write_text("\n".join(json.dumps(record) for record in records))
-    return Code(parse(CodeConfig, {"path": str(path), "format": form, "only_test": True, **options}))
+    return Code(parse(CodeConfig, {"kind": "code", "path": str(path), "format": form, "only_test": True, **options}))
 
 
 def test_mbpp(tmp_path: Path) -> None:
@@ -84,7 +84,9 @@ def test_standard_input(tmp_path: Path) -> None:
 
 def test_a_compressed_list(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps([STDIO]).encode()))
-    (problem,) = Code(CodeConfig(path=str(tmp_path / "a.json.gz"), format="stdio", only_test=True)).problems("test")
+    (problem,) = make_task(
+        {"kind": "code", "path": str(tmp_path / "a.json.gz"), "format": "stdio", "only_test": True}
+    ).problems("test")
     assert problem.id == "a/1"
 
 
@@ -98,16 +100,16 @@ def test_a_compressed_list(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(DataError, match=message):
-        Code(CodeConfig(path=str(tmp_path / "a.jsonl"), format="mbpp", only_test=True)).problems("test")
+        Code(CodeConfig(kind="code", path=str(tmp_path / "a.jsonl"), format="mbpp", only_test=True)).problems("test")
 
 
 def test_a_file_that_is_not_there_and_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no problem file"):
-        Code(CodeConfig(path=str(tmp_path / "none.jsonl"), format="mbpp")).problems("train")
+        Code(CodeConfig(kind="code", path=str(tmp_path / "none.jsonl"), format="mbpp")).problems("train")
     with pytest.raises(ConfigError, match="format"):
-        parse(CodeConfig, {"path": "x", "format": "leetcode"})
+        parse(CodeConfig, {"kind": "code", "path": "x", "format": "leetcode"})
     with pytest.raises(ConfigError, match="path"):
-        parse(CodeConfig, {"format": "mbpp"})
+        parse(CodeConfig, {"kind": "code", "format": "mbpp"})
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_unbound_names() -> None:
 @pytest.mark.parametrize("form", sorted(FILES))
 def test_collections(form: str) -> None:
     name, count, forms = FILES[form]
-    task = make_task(CodeConfig(path=str(DATA / name), format=form))  # type: ignore[arg-type]
+    task = make_task(CodeConfig(kind="code", path=str(DATA / name), format=form))  # type: ignore[arg-type]
     problems = {split: task.problems(split) for split in SPLITS}
     everything = [problem for part in problems.values() for problem in part]
     assert len(everything) == len({problem.id for problem in everything}) == count

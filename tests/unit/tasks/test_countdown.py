@@ -8,7 +8,7 @@ from groupwise.errors import ConfigError
 from groupwise.tasks.countdown import Countdown, CountdownConfig
 from groupwise.types import SPLITS
 
-TASK = Countdown(CountdownConfig(num_problems=800, num_eval_problems=60))
+TASK = Countdown(CountdownConfig(kind="countdown", num_problems=800, num_eval_problems=60))
 
 
 def value_of(text: str) -> Fraction:
@@ -61,4 +61,4 @@ def test_splits_are_disjoint_whatever_the_order_of_the_numbers() -> None:
 
 def test_an_empty_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="min_target = 50 is above max_target = 20"):
-        parse(CountdownConfig, {"min_target": 50, "max_target": 20})
+        parse(CountdownConfig, {"kind": "countdown", "min_target": 50, "max_target": 20})

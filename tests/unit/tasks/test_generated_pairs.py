@@ -14,11 +14,11 @@ from groupwise.tasks.hidden_rule import helpful, is_harmless
 from groupwise.tasks.preferences import Pairs, PairsFile, load_pairs, write_pairs
 
 TASK = {
-    "name": "mixture",
+    "kind": "mixture",
     "parts": {
-        "talk": {"task": {"name": "general", "num_problems": 100, "num_eval_problems": 20}},
-        "stories": {"task": {"name": "word_problems", "num_problems": 100, "num_eval_problems": 20}},
-        "sums": {"task": {"name": "arithmetic", "num_problems": 100, "num_eval_problems": 20}},
+        "talk": {"task": {"kind": "general", "num_problems": 100, "num_eval_problems": 20}},
+        "stories": {"task": {"kind": "word_problems", "num_problems": 100, "num_eval_problems": 20}},
+        "sums": {"task": {"kind": "arithmetic", "num_problems": 100, "num_eval_problems": 20}},
     },
 }
 RULES: tuple[Literal["helpful", "harmless"], ...] = ("helpful", "harmless")
@@ -77,7 +77,7 @@ def test_noise_turns_pairs_around_and_changes_nothing_else() -> None:
 def test_helpfulness_is_judged_on_the_answer_alone() -> None:
     template = {"prefill": "<think>"}
     pairs, known = shown("helpful", task={**TASK, "template": template})
-    assert any(pair.problem.data.get("open_ended") for pair in known)
+    assert any(pair.problem.open_ended for pair in known)
     for pair, whole in zip([*pairs.train, *pairs.held_out], known, strict=True):
         assert pair.prompt == f"{whole.problem.question}\n"
         for text, completion in ((pair.chosen, whole.chosen), (pair.rejected, whole.rejected)):
@@ -98,7 +98,7 @@ def test_no_prompt_is_learnt_from_and_measured() -> None:
     pairs, known = shown("helpful")
     assert (len(pairs.train), len(pairs.held_out)) == (400, 60)
     assert not {pair.prompt for pair in pairs.train} & {pair.prompt for pair in pairs.held_out}
-    assert {bool(pair.problem.data.get("open_ended")) for pair in known} == {True, False}
+    assert {pair.problem.open_ended for pair in known} == {True, False}
 
 
 def test_problems_are_taken_in_turn_with_other_answers() -> None:

@@ -2,6 +2,8 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.config import parse
@@ -24,7 +26,7 @@ def rows(count: int, start: int = 0) -> list[str]:
 
 
 def test_a_file_is_split_into_train_and_dev(tmp_path: Path) -> None:
-    task = Jsonl(JsonlConfig(path=write(tmp_path / "sums.jsonl", *rows(200)), dev_fraction=0.2))
+    task = Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "sums.jsonl", *rows(200)), dev_fraction=0.2))
     train, dev = task.problems("train"), task.problems("dev")
     assert len(train) + len(dev) == 200
     assert 20 <= len(dev) <= 60
@@ -36,19 +38,23 @@ def test_a_file_is_split_into_train_and_dev(tmp_path: Path) -> None:
 
 def test_json_list_and_test_file(tmp_path: Path) -> None:
     trained = write(tmp_path / "a.json", f"[{','.join(rows(30))}]")
-    task = Jsonl(JsonlConfig(path=trained, test_path=write(tmp_path / "b.jsonl", *rows(5, 30))))
+    task = Jsonl(JsonlConfig(kind="jsonl", path=trained, test_path=write(tmp_path / "b.jsonl", *rows(5, 30))))
     assert [problem.reference for problem in task.problems("test")] == ["31", "32", "33", "34", "35"]
 
 
 def test_a_question_in_train_and_test_is_refused(tmp_path: Path) -> None:
-    config = JsonlConfig(path=write(tmp_path / "a.jsonl", *rows(9)), test_path=write(tmp_path / "b.jsonl", *rows(2, 8)))
+    config = JsonlConfig(
+        kind="jsonl",
+        path=write(tmp_path / "a.jsonl", *rows(9)),
+        test_path=write(tmp_path / "b.jsonl", *rows(2, 8)),
+    )
     with pytest.raises(DataError, match=r"a: 1 training questions that are also test .*a/train-9 is a/test-1"):
         Jsonl(config).problems("train")
 
 
 def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
     trained, tested = write(tmp_path / "a.jsonl", *rows(9)), write(tmp_path / "b.jsonl", *rows(2, 8))
-    task = Jsonl(JsonlConfig(path=trained, test_path=tested, repeated_questions=1, dev_fraction=0))
+    task = Jsonl(JsonlConfig(kind="jsonl", path=trained, test_path=tested, repeated_questions=1, dev_fraction=0))
     assert [problem.reference for problem in task.problems("train")] == [str(n + 1) for n in range(8)]
     assert len(task.problems("test")) == 2
 
@@ -68,17 +74,17 @@ def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
 def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path / "a.jsonl", *rows(1), "", line, *rows(3, 5))
     with pytest.raises(DataError, match=message):
-        Jsonl(JsonlConfig(path=path)).problems("train")
+        Jsonl(JsonlConfig(kind="jsonl", path=path)).problems("train")
 
 
 def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no problem file"):
-        Jsonl(JsonlConfig(path=str(tmp_path / "none.jsonl"))).problems("train")
-    with pytest.raises(ConfigError, match=r"'.csv'; .jsonl and .json are allowed"):
-        Jsonl(JsonlConfig(path=str(tmp_path / "a.csv"))).problems("train")
+        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "none.jsonl"))).problems("train")
+    with pytest.raises(ConfigError, match=r"'.csv'; .jsonl, .json and .parquet are allowed"):
+        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "a.csv"))).problems("train")
     path = write(tmp_path / "a.jsonl", *rows(2))
     with pytest.raises(DataError, match=r"line 1: field 'answer' has nothing that matches answer_pattern '#### "):
-        Jsonl(JsonlConfig(path=path, answer_pattern="#### (.+)")).problems("train")
+        Jsonl(JsonlConfig(kind="jsonl", path=path, answer_pattern="#### (.+)")).problems("train")
 
 
 @pytest.mark.parametrize(
@@ -95,13 +101,13 @@ def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
 )
 def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse(JsonlConfig, options)
+        parse(JsonlConfig, {"kind": "jsonl", **options})
 
 
 def test_hub_without_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'groupwise\[data\]'"):
-        Jsonl(JsonlConfig(hub="openai/gsm8k", hub_config="main", preset="gsm8k")).problems("train")
+        Jsonl(JsonlConfig(kind="jsonl", hub="openai/gsm8k", hub_config="main", preset="gsm8k")).problems("train")
 
 
 def test_last_boxed_counts_braces() -> None:
@@ -113,7 +119,7 @@ def test_last_boxed_counts_braces() -> None:
 
 
 def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:
-    task = Jsonl(JsonlConfig(test_path=write(tmp_path / "a.jsonl", *rows(1))))
+    task = Jsonl(JsonlConfig(kind="jsonl", test_path=write(tmp_path / "a.jsonl", *rows(1))))
     prompt = task.template.render(task.problems("test")[0])
     assert all(part in prompt for part in ("<think>", "</think>", "\\boxed{}", "What is 0 plus 1?"))
 
@@ -129,7 +135,7 @@ def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:
     ],
 )
 def test_presets_read_their_files(preset: str, counts: tuple[int, int, int]) -> None:
-    task = Jsonl(parse(JsonlConfig, {"preset": preset, "data_dir": str(DATA)}))
+    task = Jsonl(parse(JsonlConfig, {"kind": "jsonl", "preset": preset, "data_dir": str(DATA)}))
     for split, count in zip(SPLITS, counts, strict=True):
         if count:
             problems = task.problems(split)
@@ -138,3 +144,48 @@ def test_presets_read_their_files(preset: str, counts: tuple[int, int, int]) -> 
         else:
             with pytest.raises(DataError, match=f"{preset} has no {split} split; it has: test"):
                 task.problems(split)
+
+
+def test_all_fields_are_data(tmp_path: Path) -> None:
+    line = json.dumps({"question": "q", "answer": "1", "terms": [1, {"a": None}], "level": 3})
+    (problem,) = Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "a.jsonl", line), dev_fraction=0)).problems(
+        "train"
+    )
+    assert problem.data == {"question": "q", "answer": "1", "terms": [1, {"a": None}], "level": 3}
+
+
+def test_problems_without_references(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", json.dumps({"question": "Tell a joke.", "topic": "cats"}))
+    with pytest.raises(DataError, match=r"no field 'answer'; its fields are question, topic: set answer_field"):
+        Jsonl(JsonlConfig(kind="jsonl", path=path, dev_fraction=0)).problems("train")
+    (problem,) = Jsonl(JsonlConfig(kind="jsonl", path=path, dev_fraction=0, answer_field="")).problems("train")
+    assert problem.reference == ""
+
+
+def test_parquet_and_saved_data_sets_are_read_like_lines(tmp_path: Path) -> None:
+    records = [json.loads(line) for line in rows(3)]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    saved = tmp_path / "saved" / "train"
+    saved.mkdir(parents=True)
+    for number, part in enumerate((records[:2], records[2:])):
+        table = pa.Table.from_pylist(part)
+        with pa.ipc.new_stream(saved / f"data-{number}.arrow", table.schema) as stream:
+            stream.write_table(table)
+    files = [{"filename": "data-0.arrow"}, {"filename": "data-1.arrow"}]
+    (saved / "state.json").write_text(json.dumps({"_data_files": files}))
+    for path in (tmp_path / "a.parquet", saved):
+        problems = Jsonl(JsonlConfig(kind="jsonl", path=str(path), dev_fraction=0)).problems("train")
+        assert [problem.data for problem in problems] == records
+    with pytest.raises(ConfigError, match="holds the splits train; name one"):
+        Jsonl(JsonlConfig(kind="jsonl", path=str(saved.parent))).problems("train")
+    (tmp_path / "bad.parquet").write_text("no")
+    with pytest.raises(DataError, match=r"bad\.parquet cannot be read"):
+        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "bad.parquet"))).problems("train")
+
+
+def test_the_library_saves_what_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    records = [json.loads(line) for line in rows(3)]
+    datasets.Dataset.from_list(records).save_to_disk(str(tmp_path / "saved"))
+    problems = Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "saved"), dev_fraction=0)).problems("train")
+    assert [problem.data for problem in problems] == records

@@ -12,16 +12,16 @@ from pydantic import ValidationError
 from groupwise.audit.quick import quick_audit
 from groupwise.config import Section, dump_toml, load, parse
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.tasks import TASKS, TaskOptions, make_task
+from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
-from groupwise.tasks.mixture import MixtureConfig, interleaved
+from groupwise.tasks.mixture import interleaved
 from groupwise.types import SPLITS, Outcome, Verdict
-from groupwise.verifiers import Request, make_verifier
-from groupwise.verifiers.routed import RoutedVerifier
+from groupwise.verifiers import Request, make_verifier, verifier_config
+from groupwise.verifiers.routed import RoutedConfig, RoutedVerifier
 
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "num_problems": 60, "num_eval_problems": 10}
-GAMES = {"name": "countdown", "num_problems": 60, "num_eval_problems": 10}
-TALK = {"name": "general", "num_problems": 20, "num_eval_problems": 6}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "num_problems": 60, "num_eval_problems": 10}
+GAMES = {"kind": "countdown", "num_problems": 60, "num_eval_problems": 10}
+TALK = {"kind": "general", "num_problems": 20, "num_eval_problems": 6}
 
 
 class Recipe(Section):
@@ -33,7 +33,7 @@ class Recipe(Section):
 
 def mixture(template: Any = None, **parts: Any) -> Task:
     more = {} if template is None else {"template": template}
-    return make_task(parse(Recipe, {"task": {"name": "mixture", "parts": parts, **more}}).task)
+    return make_task(parse(Recipe, {"task": {"kind": "mixture", "parts": parts, **more}}).task)
 
 
 def part(task: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -77,10 +77,9 @@ def test_problems_are_those_of_the_parts_and_name_their_verifier(three: Task) ->
     assert found
     for problem in found:
         original = sums[problem.id]
-        assert problem.data == {**original.data, "verifier": "number"}
-        assert (problem.question, problem.reference) == (original.question, original.reference)
-        assert "verifier" not in original.data
-    assert {problem.data["verifier"] for problem in three.problems("dev")} == {"number", "countdown", "answered"}
+        assert problem == replace(original, verifier="number")
+        assert original.verifier == ""
+    assert {problem.verifier for problem in three.problems("dev")} == {"number", "countdown", "answered"}
 
 
 def test_splits_are_disjoint_and_repeat_themselves(three: Task) -> None:
@@ -102,14 +101,14 @@ class Careless(RoutedVerifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         return [
-            replace(verdict, outcome=Outcome.CORRECT) if request.problem.data["verifier"] == "countdown" else verdict
+            replace(verdict, outcome=Outcome.CORRECT) if request.problem.verifier == "countdown" else verdict
             for request, verdict in zip(requests, super().verify_many(requests), strict=True)
         ]
 
 
 def test_the_audit_attacks_every_part(three: Task) -> None:
     with pytest.raises(VerifierError, match="'countdown' pays for 'no answer'") as error:
-        quick_audit(three, Careless())
+        quick_audit(three, Careless(RoutedConfig(kind="routed")))
     assert str(error.value).endswith("see all with `groupwise audit countdown`")
 
 
@@ -136,22 +135,32 @@ def test_parts_with_the_same_problem_are_refused() -> None:
         ({}, r"task\.parts: Field required"),
         ({"parts": {"a": part(SUMS, weight=0)}}, r"task\.parts\.a\.weight = 0: .* greater than 0"),
         ({"parts": {"a b": part(SUMS)}}, r"task\.parts\.a b"),
-        ({"parts": {"a": part({**SUMS, "kind": 1})}}, r"task\.parts\.a\.task\.kind: unknown key; did you mean 'kinds'"),
-        ({"parts": {"a": part({"name": "mixture", "parts": {}})}}, r"task\.parts\.a\.task = .*mixture|tag 'mixture'"),
+        ({"parts": {"a": part({**SUMS, "kinda": 1})}},
+         r"task\.parts\.a\.task\.kinda: unknown key; did you mean 'kind'"),
+        ({"parts": {"a": part({"kind": "mixture", "parts": {"b": part(SUMS)}})}},
+         r"parts\.a\.task is a mixture itself"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_mixed_is_named(task: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parse(Recipe, {"task": {"name": "mixture", **task}})
+        parse(Recipe, {"task": {"kind": "mixture", **task}})
 
 
 def test_a_mixture_survives_its_file(tmp_path: Any) -> None:
-    recipe = parse(Recipe, {"task": {"name": "mixture", "parts": {"a": part(SUMS, weight=2), "b": part(TALK)}}})
+    recipe = parse(Recipe, {"task": {"kind": "mixture", "parts": {"a": part(SUMS, weight=2), "b": part(TALK)}}})
     (tmp_path / "recipe.toml").write_text(dump_toml(recipe), "utf-8")
     assert load(Recipe, tmp_path / "recipe.toml") == recipe
 
 
-def test_a_mixture_is_no_part_of_a_mixture() -> None:
-    assert "mixture" in TASKS
-    with pytest.raises(ValidationError):
-        MixtureConfig.model_validate({"parts": {"a": part({"name": "mixture", "parts": {"b": part(SUMS)}})}})
+def test_a_part_may_name_its_verifier_and_one_kind_has_one_section() -> None:
+    """Its settings reach the routed verifier; what the recipe's section says of all comes before them."""
+    tables = {"kind": "mixture", "parts": {"a": part({**SUMS, "verifier": {"kind": "math", "timeout_s": 30}})}}
+    task = make_task(tables)
+    assert {problem.verifier for problem in task.problems("dev")} == {"math"}
+    assert task.verifier_config.each["math"].timeout_s == 30  # type: ignore[attr-defined]
+    paid = with_verifier({"task": tables, "verifier": {"correct_reward": 2.0}}, None)["verifier"]
+    routed = verifier_config(paid)
+    assert routed.member("math").correct_reward == routed.member("number").correct_reward == 2.0  # type: ignore[attr-defined]
+    both = {**tables["parts"], "b": part({**GAMES, "verifier": "math"})}  # type: ignore[dict-item]
+    with pytest.raises(ValidationError, match="of the kind 'math' with different settings"):
+        make_task({**tables, "parts": both})

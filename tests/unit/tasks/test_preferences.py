@@ -113,7 +113,7 @@ def test_a_split_without_pairs_is_refused(tmp_path: Path) -> None:
 
 def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
     task = ArithmeticConfig(
-        kinds=["product"], num_problems=50, num_eval_problems=9, template=Template(prefill="<think>")
+        kind="arithmetic", kinds=["product"], num_problems=50, num_eval_problems=9, template=Template(prefill="<think>")
     )
     found = load_pairs(TaskPairs(task=task))
     assert (len(found.train), len(found.held_out)) == (50, 9)
@@ -130,6 +130,6 @@ def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
 
 
 def test_pairs_of_a_task_are_plain_text() -> None:
-    values = {"source": "task", "task": {"name": "arithmetic", "template": {"chat": True}}}
+    values = {"source": "task", "task": {"kind": "arithmetic", "template": {"chat": True}}}
     with pytest.raises(ConfigError, match=r"task\.template\.chat = true: pairs made from a task are plain text"):
         parse(TaskPairs, values)

@@ -7,7 +7,7 @@ from groupwise.tasks.word_problem_text import FAMILIES, Language
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 from groupwise.types import SPLITS, Problem
 
-TASK = WordProblems(WordProblemsConfig(num_problems=1500, num_eval_problems=100))
+TASK = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=1500, num_eval_problems=100))
 
 
 def everything() -> list[Problem]:
@@ -58,7 +58,9 @@ def test_stories_are_short_and_in_their_language(language: Language, longest: in
 
 
 def test_dials_are_obeyed() -> None:
-    config = WordProblemsConfig(languages=("zh",), steps=(2,), distractors=0.0, num_problems=50, num_eval_problems=5)
+    config = WordProblemsConfig(
+        kind="word_problems", languages=("zh",), steps=(2,), distractors=0.0, num_problems=50, num_eval_problems=5
+    )  # fmt: skip
     for problem in WordProblems(config).problems("train"):
         assert problem.language == "zh"
         assert len(problem.data["steps"]) == 2

@@ -37,7 +37,7 @@ SEQUENCES = [
 ]
 NUM_TOKENS = 17
 BUDGETS = pytest.mark.parametrize("budget", [1, 12, 100_000])
-SUMS = {"name": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 12, "num_eval_problems": 2}
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 12, "num_eval_problems": 2}
 
 
 @pytest.fixture

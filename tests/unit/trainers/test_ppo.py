@@ -25,7 +25,7 @@ REWARDS: list[list[float | None]] = [[1.0, 0.0, None], [0.0, 0.5, 1.0]]
 
 
 def recipe(**ppo: Any) -> PpoRecipe:
-    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}, "ppo": ppo}
+    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}, "ppo": ppo}
     return parse(PpoRecipe, values, ["loss.kl_coef=0.1", "loss.tokens_per_micro_batch=20"])
 
 
@@ -47,7 +47,7 @@ def scored(policy: Policy) -> list[ScoredGroup]:
 
 def learner(policy: Policy, critic: Critic, reference: Policy | None, recipe: PpoRecipe) -> PpoLearner:
     actors = Actors.of(policy, Template(), Unjudged())
-    optimizer = Optimizer(policy.model, recipe.optimizer, 1)
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, 1)
     return PpoLearner(actors, reference, {}, optimizer, recipe, critic)
 
 
@@ -120,7 +120,7 @@ def test_a_shared_critic_has_one_layer_and_an_own_one_a_trunk(policy: Policy, ti
 
 
 def test_contradictions_are_named() -> None:
-    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+    values = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
     with pytest.raises(ConfigError, match=r"mini_batches = 9 .*prompts_per_step = 2"):
         parse(PpoRecipe, values, ["ppo.prompts_per_step=2", "loss.mini_batches=9"])
     with pytest.raises(ConfigError, match=r"ppo\.lam = 1\.5"):

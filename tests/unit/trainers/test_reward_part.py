@@ -67,9 +67,9 @@ def scored_texts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def group(policy: Policy, texts: Sequence[str], question: str = "2+2=", **data: Any) -> ScoredGroup:
+def group(policy: Policy, texts: Sequence[str], question: str = "2+2=", open_ended: bool = False) -> ScoredGroup:
     """Correct completions, and at the end one on which the verifier failed."""
-    prompt = encode_prompt(policy, THINK, Problem(question, question, "4", data=data))
+    prompt = encode_prompt(policy, THINK, Problem(question, question, "4", open_ended=open_ended))
     completions = []
     for i, text in enumerate(texts):
         ids = np.array([*policy.tokenizer(text, add_special_tokens=False)["input_ids"], 1])
@@ -222,7 +222,7 @@ def recipe(kind: Any, paths: dict[str, str], *overrides: str) -> Any:
     values = {
         "run": {"directory": "unused", "num_steps": 3},
         "model": {"path": paths["policy"], "device": "cpu"},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         "sampling": {"max_tokens": 12},
         "reward_models": {
             "helpful": {"path": paths["helpful"], "weight": 2.0},
@@ -300,17 +300,17 @@ def test_behind_the_gate_no_correct_answer_earns_less_than_a_wrong_one(paths: di
 
 
 def test_advantages_that_cannot_use_a_score_are_refused(paths: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"advantage = 'process' reads the rewards of steps alone"):
-        recipe(GrpoRecipe, paths, "grpo.advantage=process")
+    with pytest.raises(ConfigError, match=r"advantage\.kind = 'process' reads the rewards of steps alone"):
+        recipe(GrpoRecipe, paths, "advantage=process")
     with pytest.raises(ConfigError, match=r"helpful costs up to weight · clip = 10; allowed is weight = 0, or"):
-        recipe(GrpoRecipe, paths, "grpo.advantage=divided_by_mean")
+        recipe(GrpoRecipe, paths, "advantage=divided_by_mean")
     unpaid = [f"reward_models.{name}.weight=0" for name in ("helpful", "harmless")]
-    recipe(GrpoRecipe, paths, "grpo.advantage=divided_by_mean", *unpaid)
+    recipe(GrpoRecipe, paths, "advantage=divided_by_mean", *unpaid)
 
 
 def test_a_model_that_waits_for_open_ended_problems_needs_some(paths: dict[str, str]) -> None:
     configs = {"a": RewardModelPartConfig(path="x"), "b": RewardModelPartConfig(path="x", problems="open_ended")}
-    by_rule, open_ended = Problem("p", "2+2=", "4"), Problem("q", "Thank me.", "", data={"open_ended": True})
+    by_rule, open_ended = Problem("p", "2+2=", "4"), Problem("q", "Thank me.", "", open_ended=True)
     check_problems(configs, [by_rule, open_ended])
     with pytest.raises(ConfigError, match=r"reward_models\.b\.problems .* none of the 2 training problems"):
         check_problems(configs, [by_rule, by_rule])

@@ -53,7 +53,7 @@ def actors(policy: Policy) -> Actors:
 def values(algorithm: str, **batch: Any) -> dict[str, Any]:
     return {
         "run": {"directory": "unused", "num_steps": 10},
-        "task": {"name": "arithmetic"},
+        "task": {"kind": "arithmetic"},
         algorithm: {"prompts_per_step": 3, "group_size": 3, **batch},
         "sampling": {"max_tokens": MAX_TOKENS},
         "optimizer": {"lr": LR, "eps": EPS, "max_grad_norm": 0.0},
@@ -88,7 +88,7 @@ def assert_weights(policy: Policy, before: dict[str, Tensor], gradients: dict[st
 def test_a_grpo_step_by_hand(policy: Policy, actors: Actors, eager_logprobs: Any) -> None:
     before = {name: weight.detach().clone() for name, weight in policy.model.named_parameters()}
     recipe = parse(GrpoRecipe, values("grpo"))
-    learner = GrpoLearner(actors, None, {}, Optimizer(policy.model, recipe.optimizer, 10), recipe)
+    learner = GrpoLearner(actors, None, {}, Optimizer(policy.trainable(), recipe.optimizer, 10), recipe)
     pairs = pairs_of(policy)
     model, logprobs, _ = eager_logprobs(policy, pairs)
 
@@ -119,7 +119,7 @@ def test_a_grpo_step_by_hand(policy: Policy, actors: Actors, eager_logprobs: Any
 
 def test_groups_without_signal_are_replaced(policy: Policy, actors: Actors) -> None:
     recipe = parse(GrpoRecipe, values("grpo", prompts_per_step=2, refill_rounds=1))
-    learner = GrpoLearner(actors, None, {}, Optimizer(policy.model, recipe.optimizer, 10), recipe)
+    learner = GrpoLearner(actors, None, {}, Optimizer(policy.trainable(), recipe.optimizer, 10), recipe)
     result = grpo_step(learner, 0, PROBLEMS[1:], PROBLEMS[:1])
     assert result.problems == [["b", "c"], ["a"]]
     assert [group.scored.group.prompt.problem.id for group in result.groups] == ["b", "a"]
@@ -137,7 +137,7 @@ def test_a_ppo_step_by_hand(policy: Policy, actors: Actors, eager_logits: Any) -
         },
     )
     critic = Critic(policy, None)  # its head is zero, so every value is 0
-    optimizer = Optimizer(policy.model, recipe.optimizer, 10, critic, recipe.critic.lr)
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, 10, critic.trainable(), recipe.critic.lr)
     learner = PpoLearner(actors, None, {}, optimizer, recipe, critic)
     pairs = pairs_of(policy)
     model, logits = eager_logits(policy, [[*prompt, *completion] for prompt, completion in pairs])

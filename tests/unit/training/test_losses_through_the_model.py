@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
@@ -63,7 +64,7 @@ def groups_of(policy: Policy, rewards: Sequence[Sequence[float]] = REWARDS) -> l
         actors = Actors.of(policy, Template(), Unjudged())
         group = sample_and_score(actors, [problem], len(earned), sampling, Draws(0, Purpose.TRAIN))[0].group
         verdicts = tuple(Verdict(Outcome.WRONG, {"r": r}, "") for r in earned)
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
+        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
         arrays = [
             None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
         ]
@@ -75,6 +76,7 @@ def run(
     policy: Policy,
     groups: Sequence[AdvantagedGroup],
     change: float = 0.05,
+    /,
     critic: CriticLoss | None = None,
     **config: Any,
 ) -> tuple[UpdateMetrics, Recorder]:
@@ -119,9 +121,8 @@ def test_two_updates_have_the_gradients_of_the_papers_loops(
 ) -> None:
     groups = groups_of(policy)
     epochs = 1 if name == "reinforce" else 2
-    _, recorder = run(
-        policy, groups, policy_loss=name, clip_low=LOW, clip_high=HIGH, epochs=epochs, tokens_per_micro_batch=budget
-    )
+    dials = {"clip_low": LOW, "clip_high": HIGH} if name in ("sequence_ratio", "clipped_weight") else {}
+    _, recorder = run(policy, groups, policy={"kind": name, **dials}, epochs=epochs, tokens_per_micro_batch=budget)
     assert len(recorder.gradients) == epochs
     rows = rows_of(groups)
     for number, (trained, found) in enumerate(zip(recorder.policies, recorder.gradients, strict=True)):
@@ -231,7 +232,9 @@ def test_correction_weights_every_token_with_trainer_over_sampler(
 ) -> None:
     groups = foreign(groups_of(policy))
     correction = {"bound": bound, "level": level, "cap": 1.2}
-    metrics, recorder = run(policy, groups, correction=correction, epochs=2, clip_low=LOW, clip_high=HIGH)
+    metrics, recorder = run(
+        policy, groups, correction=correction, epochs=2, policy={"clip_low": LOW, "clip_high": HIGH}
+    )
     rows = rows_of(groups)
     pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
     _, before, _ = eager_logprobs(recorder.policies[0], pairs)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
@@ -72,7 +73,7 @@ def make_groups(
         verdicts = [
             Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned
         ]
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], "group_mean")
+        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
         arrays = [
             None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
         ]
@@ -83,6 +84,7 @@ def make_groups(
 def run(
     policy: Policy,
     groups: Sequence[AdvantagedGroup],
+    /,
     *,
     change: float = 0.0,
     reference: Policy | None = None,
@@ -302,7 +304,7 @@ def test_later_updates_divide_by_the_samplers_logprobs(
     policy: Policy, eager_logprobs: Any, config: dict[str, int]
 ) -> None:
     groups = make_groups(policy, [*SIGNAL, (0.0, 1.0)])
-    metrics, recorder = run(policy, groups, change=0.05, clip_low=0.1, clip_high=0.3, **config)
+    metrics, recorder = run(policy, groups, change=0.05, policy={"clip_low": 0.1, "clip_high": 0.3}, **config)
     assert metrics.num_updates == len(recorder.gradients) == 2
     first, second = (groups[:2], groups[2:]) if "mini_batches" in config else (groups, groups)
     for trained, part, on_policy, found in zip(

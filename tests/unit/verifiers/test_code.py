@@ -17,7 +17,8 @@ from groupwise.sandbox.bubblewrap_tier import BubblewrapSandbox
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import CodeVerifier, Request, VerifierConfig, make_verifier
+from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.code import CodeVerifier
 from groupwise.verifiers.code_tests import read_tests, same_tokens
 
 DATA = Path(__file__).parents[4] / "shared/data"
@@ -63,7 +64,7 @@ def fenced(source: str) -> str:
 
 
 def judge(sandbox: Sandbox, data: dict[str, Any], source: str, **options: Any) -> Verdict:
-    verifier = CodeVerifier(VerifierConfig(sandbox=LIMITS, **options), sandbox)
+    verifier = CodeVerifier(CodeVerifier.Config(kind="code", sandbox=LIMITS, **options), sandbox)
     return verifier.verify(Problem("p", "q", "", data=data), fenced(source))
 
 
@@ -226,7 +227,7 @@ def test_requests_are_answered_in_order_and_equal_ones_run_once(sandbox: Sandbox
     problems = [Problem(f"p{n}", "q", "", data={**SUM, "tests": [{"input": "", "output": str(n)}]}) for n in range(3)]
     texts = [fenced(f"print({n})") for n in (0, 1, 9)] + ["none"]
     requests = [Request(problem, text) for problem in problems for text in texts] * 2
-    verdicts = CodeVerifier(VerifierConfig(), sandbox).verify_many(requests)
+    verdicts = CodeVerifier(CodeVerifier.Config(kind="code"), sandbox).verify_many(requests)
     right, wrong, none = Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSABLE
     assert [verdict.outcome for verdict in verdicts] == [
         right, wrong, wrong, none, wrong, right, wrong, none, wrong, wrong, wrong, none
@@ -277,7 +278,7 @@ def test_without_a_sandbox_nothing_is_judged(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_it_opens_and_closes_a_sandbox_of_its_own(sandbox: Sandbox) -> None:
-    with make_verifier("code", VerifierConfig(sandbox=LIMITS)) as verifier:
+    with make_verifier({"kind": "code", "sandbox": LIMITS}) as verifier:
         assert verifier.verify(Problem("p", "q", "", data=ADD), fenced(RIGHT)).outcome is Outcome.CORRECT
         verifier.close()
         assert verifier.verify(Problem("p", "q", "", data=ADD), fenced(RIGHT)).outcome is Outcome.CORRECT
@@ -296,10 +297,10 @@ def test_collected_attacks_on_verdicts_fail(sandbox: Sandbox) -> None:
 
 
 def rejected_references(sandbox: Sandbox, file: str, form: str, every: int) -> list[str]:
-    task = Code(CodeConfig(path=str(DATA / file), format=form, only_test=True))  # type: ignore[arg-type]
+    task = Code(CodeConfig(kind="code", path=str(DATA / file), format=form, only_test=True))  # type: ignore[arg-type]
     problems = task.problems("test")[::every]
     requests = [Request(problem, task.template.gold_answer(problem)) for problem in problems]
-    verdicts = CodeVerifier(VerifierConfig(), sandbox).verify_many(requests)
+    verdicts = CodeVerifier(CodeVerifier.Config(kind="code"), sandbox).verify_many(requests)
     pairs = zip(problems, verdicts, strict=True)
     return [problem.id for problem, verdict in pairs if verdict.outcome is not Outcome.CORRECT]
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.config import parse
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import ComposedVerifier, Request, Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers import ComposedVerifier, Request, Verifier, VerifierConfig, make_verifier, verifier_config
 from groupwise.verifiers.base import Finding, verdict
 from groupwise.verifiers.equations import StepVerifier
 
@@ -42,7 +41,7 @@ class Scripted(Verifier):
 
 
 def config(**settings: Any) -> VerifierConfig:
-    return parse(VerifierConfig, settings)
+    return verifier_config({"kind": "math", **settings})
 
 
 def second(**dials: Any) -> VerifierConfig:
@@ -58,9 +57,9 @@ def composed(settings: VerifierConfig, first: Any, other: Any = None) -> tuple[l
 
 
 def test_only_what_asks_for_composition_is_composed() -> None:
-    assert not isinstance(make_verifier("math", config(format_reward=0.1)), ComposedVerifier)
-    assert isinstance(make_verifier("math", config(cap_wrong=0.1)), ComposedVerifier)
-    assert isinstance(make_verifier("math", config(parts={"s": {"kind": "format", "weight": 1}})), ComposedVerifier)
+    assert not isinstance(make_verifier(config(format_reward=0.1)), ComposedVerifier)
+    assert isinstance(make_verifier(config(cap_wrong=0.1)), ComposedVerifier)
+    assert isinstance(make_verifier(config(parts={"s": {"kind": "format", "weight": 1}})), ComposedVerifier)
 
 
 def test_parts_add_to_the_task_s_verifier() -> None:
@@ -68,7 +67,7 @@ def test_parts_add_to_the_task_s_verifier() -> None:
         "shape": {"kind": "format", "weight": 0.25}, "language": {"kind": "language", "weight": 0.5},
         "overlong": {"kind": "overlong", "weight": 1.0, "cache_tokens": 10},
     })  # fmt: skip
-    with make_verifier("math", settings) as verifier:
+    with make_verifier(settings) as verifier:
         good, bad, loose = verifier.verify_many([
             Request(PROBLEM, GOOD, 95, 100), Request(PROBLEM, BAD, 5, 100), Request(PROBLEM, "the answer: \\boxed{3}")
         ])  # fmt: skip
@@ -90,7 +89,7 @@ def test_gates(gate: str, paid: list[int]) -> None:
         "language": {"kind": "language", "weight": 0.5, "gate": gate}, "shape": {"kind": "format", "weight": 0.0}
     })  # fmt: skip
     texts = [GOOD, BAD, "所以答案是 \\boxed{3}", "所以答案是 \\boxed{4}"]
-    with make_verifier("math", settings) as verifier:
+    with make_verifier(settings) as verifier:
         verdicts = verifier.verify_many([Request(PROBLEM, text) for text in texts])
     assert [v.parts["language"] for v in verdicts] == [0.5 * one for one in paid]
     assert [v.measures["language"] for v in verdicts] == [1.0] * 4  # measured whether paid or not
@@ -118,7 +117,7 @@ def test_second_verifiers_are_set_up_so_that_their_reward_is_their_opinion() -> 
         "second": {"kind": "verifier", "verifier": "countdown", "weight": 0.5}
     })  # fmt: skip
     problem = Problem("p", "q", "1+2", data={"numbers": [1, 2], "target": 3})
-    with make_verifier("math", settings) as verifier:
+    with make_verifier(settings) as verifier:
         found = verifier.verify(problem, "<think>1</think>\\boxed{1+2}")
     assert found.parts == {"accuracy": 4.0, "format": 2.0, "second": 0.5}
 
@@ -210,7 +209,7 @@ def test_nothing_without_a_correct_answer_earns_more_than_the_cap(
         "shape": {"kind": "format", "weight": weight}, "language": {"kind": "language", "weight": weight, "gate": gate},
         "loops": {"kind": "repetition", "weight": weight, "gate": gate},
     })  # fmt: skip
-    with make_verifier("math", settings) as verifier:
+    with make_verifier(settings) as verifier:
         verdicts = verifier.verify_many([Request(PROBLEM, text) for text in texts])
         one_by_one = [verifier.verify(PROBLEM, text) for text in texts]
     assert verdicts == one_by_one

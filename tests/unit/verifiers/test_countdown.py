@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import CountdownVerifier, Request
+from groupwise.verifiers import Request
+from groupwise.verifiers.countdown import CountdownVerifier
 
 VERIFIER = CountdownVerifier()
 CASES = Path(__file__).parents[4] / "shared/data/game24/game24_cases.jsonl"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.types import Problem
-from groupwise.verifiers import VerifierConfig, make_verifier
+from groupwise.verifiers import make_verifier
 from groupwise.verifiers.equations import equation_steps, value
 
 
@@ -57,7 +57,7 @@ def test_long_texts_end_soon(piece: str) -> None:
 
 
 def test_the_answer_is_the_last_step() -> None:
-    with make_verifier("math", VerifierConfig(steps="equations")) as verifier:
+    with make_verifier({"kind": "math", "steps": "equations"}) as verifier:
         text = r"<think>2×3=6. 6+1=8.</think>\boxed{7}"
         verdict = verifier.verify(Problem("p", "q", "7"), text)
     assert [step.reward for step in verdict.steps] == [1.0, 0.0, 1.0]

@@ -8,9 +8,8 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Request
-from groupwise.verifiers.parts import LanguagePart
 from groupwise.verifiers.style import language
-from groupwise.verifiers.style.language import language_consistency, prose
+from groupwise.verifiers.style.language import LanguagePart, prose
 
 SHARED = Path(__file__).parents[4] / "shared/data"
 GSM8K = SHARED / "gsm8k/test.jsonl"
@@ -19,7 +18,7 @@ RESPONSES = SHARED / "qwen_math_cot_100/math_cot_100.jsonl"
 
 def share(asked: str, text: str, prefill: str = "") -> float:
     request = Request(Problem("p", "q", "3", language=asked), prefill + text, prefill=prefill)
-    return language_consistency(request, Verdict(Outcome.WRONG, {}, ""), LanguagePart(weight=1))
+    return LanguagePart(kind="language", weight=1).measure(request, Verdict(Outcome.WRONG, {}, ""))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig, make_verifier
-from groupwise.verifiers.math import explain
+from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 SHARED = Path(__file__).parents[4] / "shared/data"
@@ -27,7 +27,7 @@ KNOWN_FALSE_NEGATIVES = {
 
 @pytest.fixture(scope="module")
 def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
-    return MathVerifier(VerifierConfig(timeout_s=30.0), symbolic_workers)
+    return MathVerifier(MathVerifier.Config(kind="math", timeout_s=30.0), symbolic_workers)
 
 
 def judge(verifier: MathVerifier, reference: str, answer: str) -> Verdict:
@@ -87,7 +87,7 @@ def test_an_unreadable_reference_is_never_a_zero(verifier: MathVerifier) -> None
 
 
 def test_rewards_and_the_format_part() -> None:
-    verifier = MathVerifier(VerifierConfig(correct_reward=2.0, format_reward=0.25))
+    verifier = MathVerifier(MathVerifier.Config(kind="math", correct_reward=2.0, format_reward=0.25))
     problem = Problem("p", "q", "3")
     for text, parts in [
         (r"<think>a</think>\boxed{3}", (2.0, 0.25)), (r"<think>a</think>\boxed{4}", (0.0, 0.25)),
@@ -190,6 +190,7 @@ def test_attacks_fail(verifier: MathVerifier) -> None:
     ],
 )
 def test_explanations_tell_the_verdict_step_by_step(reference: str, text: str, said: list[str]) -> None:
-    told = "\n".join(explain(reference, text, VerifierConfig()))
+    with MathVerifier() as verifier:
+        told = "\n".join(verifier.explain(Problem("p", "q", reference), text, Verdict(Outcome.WRONG, {}, "")))
     for words in said:
         assert words in told

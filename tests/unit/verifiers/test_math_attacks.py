@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import MathVerifier, VerifierConfig
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 TIMEOUT_S = 5.0
@@ -15,7 +15,7 @@ TIMEOUT_S = 5.0
 
 @pytest.fixture(scope="module")
 def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
-    verifier = MathVerifier(VerifierConfig(timeout_s=TIMEOUT_S), symbolic_workers)
+    verifier = MathVerifier(MathVerifier.Config(kind="math", timeout_s=TIMEOUT_S), symbolic_workers)
     verifier.start()
     return verifier
 
@@ -68,7 +68,7 @@ def test_05_false_chains(verifier: MathVerifier) -> None:
 
 def test_06_nothing_in_the_box(verifier: MathVerifier) -> None:
     assert_refused(verifier, "3", box(""), box(" "), box(r"\text{}"), box("$$"), "", "I do not know.", box("{}"))
-    tagged = MathVerifier(VerifierConfig(extraction="tag"))
+    tagged = MathVerifier(MathVerifier.Config(kind="math", extraction="tag"))
     assert tagged.verify(Problem("p", "q", "3"), "<answer></answer>").outcome is Outcome.UNPARSABLE
 
 
@@ -184,7 +184,7 @@ def test_22_letters_in_another_order(verifier: MathVerifier) -> None:
 
 
 def test_23_several_tags() -> None:
-    with MathVerifier(VerifierConfig(extraction="tag", format_reward=0.1)) as verifier:
+    with MathVerifier(MathVerifier.Config(kind="math", extraction="tag", format_reward=0.1)) as verifier:
         for text in ["<answer>4</answer><answer>3</answer>", "<answer>3<answer>3</answer></answer>",
                      "Write <answer>4</answer>! <answer>3</answer>", "<answer>3", "</answer>3<answer>"]:  # fmt: skip
             verdict = judge(verifier, "3", f"<think>a</think>{text}")
@@ -193,7 +193,7 @@ def test_23_several_tags() -> None:
 
 
 def test_24_farming_the_format_reward() -> None:
-    with MathVerifier(VerifierConfig(format_reward=0.1)) as verifier:
+    with MathVerifier(MathVerifier.Config(kind="math", format_reward=0.1)) as verifier:
         empty = [
             "<think></think>",
             "<think></think>" * 9 + r"\boxed{3}",

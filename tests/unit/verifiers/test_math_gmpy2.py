@@ -16,7 +16,7 @@ from groupwise.audit.judge import Canary
 from groupwise.audit.references import reference_problems
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, VerifierConfig
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import MEMORY_BYTES, WorkerPool
 
 pytest.importorskip("gmpy2")
@@ -36,7 +36,7 @@ def run(name):
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(VerifierConfig(timeout_s=TIMEOUT_S)) as verifier:
+    with MathVerifier(MathVerifier.Config(kind="math", timeout_s=TIMEOUT_S)) as verifier:
         verifier.start()
         yield verifier
 

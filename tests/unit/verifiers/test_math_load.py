@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig
+from groupwise.verifiers import Request
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 PAIRS = [
@@ -53,6 +54,6 @@ def pool(num_workers: int) -> Iterator[WorkerPool]:
 def test_verdicts_are_the_same_whatever_the_circumstances(
     full_load: None, pool: WorkerPool, order: list[tuple[str, str, Outcome]]
 ) -> None:
-    verifier = MathVerifier(VerifierConfig(timeout_s=60.0), pool)  # a new one remembers nothing
+    verifier = MathVerifier(MathVerifier.Config(kind="math", timeout_s=60.0), pool)  # a new one remembers nothing
     requests = [Request(Problem("p", "q", gold), f"\\boxed{{{answer}}}") for gold, answer, _ in order]
     assert [v.outcome for v in verifier.verify_many(requests)] == [expected for *_, expected in order]

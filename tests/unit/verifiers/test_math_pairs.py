@@ -3,7 +3,8 @@
 import pytest
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig
+from groupwise.verifiers import Request
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 RIGHT = [
@@ -105,7 +106,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
-    return MathVerifier(VerifierConfig(timeout_s=20.0), symbolic_workers)
+    return MathVerifier(MathVerifier.Config(kind="math", timeout_s=20.0), symbolic_workers)
 
 
 def outcomes(verifier: MathVerifier, pairs: list[tuple[str, str]], language: str = "en") -> list[Outcome]:

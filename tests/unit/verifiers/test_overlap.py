@@ -9,7 +9,8 @@ import pytest
 
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, Verdict
-from groupwise.verifiers import MathVerifier, OverlappedScoring, Request, Verifier, score
+from groupwise.verifiers import OverlappedScoring, Request, Verifier, score
+from groupwise.verifiers.math import MathVerifier
 
 
 def group(name: str, *texts: str) -> Group:

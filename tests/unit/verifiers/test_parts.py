@@ -1,15 +1,16 @@
 """Reward parts in recipes: read, overridden, written and read back, and refused where they contradict themselves."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from groupwise.config import Section, dump_toml, load, parse
 from groupwise.errors import ConfigError
-from groupwise.verifiers import VerifierConfig, check_lengths, make_verifier
+from groupwise.verifiers import VERIFIERS, VerifierConfig, check_lengths, make_verifier, verifier_config
 
 RECIPE = """
 [verifier]
+kind = "math"
 cap_wrong = 0.2
 
 [verifier.parts.language]
@@ -43,7 +44,7 @@ combine = "all"
 
 
 class Recipe(Section):
-    verifier: VerifierConfig = VerifierConfig()
+    verifier: Annotated[VerifierConfig, VERIFIERS] = verifier_config("math")
     """How completions are judged."""
 
 
@@ -84,8 +85,8 @@ def part(**dials: Any) -> dict[str, Any]:
          r"verifier\.parts\.weight\.zzz: unknown key; known keys: gate, kind, ngram, weight"),
         (part(kind="language"), r"verifier\.parts\.one\.weight: Field required"),
         (part(kind="language", weight=-1), r"verifier\.parts\.one\.weight = -1"),
-        (part(kind="speed", weight=1), r"verifier\.parts\.one: .*'speed'.*'format', 'language'"),
-        (part(weight=1), r"verifier\.parts\.one: .*'kind'"),
+        (part(kind="speed", weight=1), r"verifier\.parts\.one: there is no reward part 'speed'; .*cosine_length"),
+        (part(weight=1), r"verifier\.parts\.one: kind is missing"),
         ({"parts": {"Part One": {"kind": "format", "weight": 1}}}, r"'Part One'"),
         (part(kind="cosine_length", weight=1, wrong_long=0.5), r"parts\.one\.wrong_long = 0\.5.*equal to 0"),
         (part(kind="verifier", verifier="judge", combine="all", weight=1), r"parts\.one: combine = 'all'.*weight = 0"),
@@ -99,30 +100,32 @@ def part(**dials: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(verifier: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parse(Recipe, {"verifier": verifier})
+        parse(Recipe, {"verifier": {"kind": "math", **verifier}})
 
 
 @pytest.mark.parametrize(
     ("dials", "said"),
     [
-        ({"kind": "verifier", "verifier": "math"}, "the task's verifier is 'math' already"),
-        ({"kind": "verifier", "verifier": "nobody"}, "no verifier 'nobody'; known are .*countdown"),
+        ({"kind": "verifier", "verifier": "math"}, "the verifier is 'math' already"),
+        (
+            {"kind": "verifier", "verifier": "nobody"},
+            r"parts\.one\.verifier = 'nobody': there is no verifier 'nobody'; known are .*countdown",
+        ),
     ],
 )
 def test_a_second_opinion_comes_from_another_verifier_that_exists(dials: dict[str, Any], said: str) -> None:
-    config = parse(VerifierConfig, part(**dials))
     with pytest.raises(ConfigError, match=said):
-        make_verifier("math", config)
+        make_verifier(parse(Recipe, {"verifier": {"kind": "math", **part(**dials)}}).verifier)
 
 
 def test_length_needs_a_limit_and_a_cache_within_it() -> None:
-    overlong = parse(VerifierConfig, part(kind="overlong", weight=1, cache_tokens=32)).parts
+    overlong = verifier_config({"kind": "math", **part(kind="overlong", weight=1, cache_tokens=32)}).parts
     check_lengths(overlong, 32)
     with pytest.raises(ConfigError, match=r"parts\.one\.cache_tokens = 32.*at most 31"):
         check_lengths(overlong, 31)
     with pytest.raises(ConfigError, match=r"parts\.one: kind 'overlong' needs the token limit"):
         check_lengths(overlong, None)
-    cosine = parse(VerifierConfig, part(kind="cosine_length", weight=1)).parts
+    cosine = verifier_config({"kind": "math", **part(kind="cosine_length", weight=1)}).parts
     with pytest.raises(ConfigError, match="needs the token limit"):
         check_lengths(cosine, None)
-    check_lengths(parse(VerifierConfig, part(kind="repetition", weight=1)).parts, None)
+    check_lengths(verifier_config({"kind": "math", **part(kind="repetition", weight=1)}).parts, None)

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, Verdict
-from groupwise.verifiers import VERIFIERS, Request, Verifier, VerifierConfig, make_verifier, score, spot_check
+from groupwise.verifiers import VERIFIERS, Request, Verifier, make_verifier, score, spot_check
 from groupwise.verifiers.answered import AnsweredVerifier
 
-OPEN = Problem("open", "Should I give Anna a cup or a pen?", "Anna", data={"open_ended": True, "verifier": "answered"})
-SUM = Problem("sum", "What is 1 + 2?", "3", data={"verifier": "number"})
-GAME = Problem("game", "Reach 3.", "1+2", data={"verifier": "countdown", "numbers": [1, 2], "target": 3})
+OPEN = Problem("open", "Should I give Anna a cup or a pen?", "Anna", open_ended=True, verifier="answered")
+SUM = Problem("sum", "What is 1 + 2?", "3", verifier="number")
+GAME = Problem("game", "Reach 3.", "1+2", data={"numbers": [1, 2], "target": 3}, verifier="countdown")
 TEXTS = ("<think>a</think>A cup.", r"<think>a</think>\boxed{3}", r"<think>a</think>\boxed{1+2}", "<think>a", "")
 REQUESTS = [Request(problem, text) for problem in (OPEN, SUM, GAME) for text in TEXTS]
 
@@ -41,8 +40,8 @@ REQUESTS = [Request(problem, text) for problem in (OPEN, SUM, GAME) for text in 
     ],
 )
 def test_an_open_question_is_answered_or_not(text: str, outcome: Outcome) -> None:
-    config = VerifierConfig(correct_reward=2.0, format_reward=0.5)
-    verdict = AnsweredVerifier(config).verify(OPEN, text)
+    config = {"kind": "answered", "correct_reward": 2.0, "format_reward": 0.5}
+    verdict = make_verifier(config).verify(OPEN, text)
     assert verdict.outcome is outcome
     assert verdict.answer is None
     assert verdict.parts["accuracy"] == (2.0 if outcome is Outcome.CORRECT else 0.0)
@@ -60,7 +59,7 @@ def test_each_verdict_is_that_of_the_problem_s_own_verifier(order: list[int], co
     requests = [REQUESTS[place] for place in order[:count]]
     with make_verifier("routed") as verifier:
         found = verifier.verify_many(requests)
-    own = [VERIFIERS[request.problem.data["verifier"]]() for request in requests]
+    own = [make_verifier(request.problem.verifier) for request in requests]
     assert found == [one.verify(*request[:2]) for one, request in zip(own, requests, strict=True)]
 
 
@@ -86,7 +85,8 @@ class Counting(Verifier):
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counting]:
     counting = type("Fresh", (Counting,), {"calls": []})
-    monkeypatch.setattr("groupwise.verifiers.VERIFIERS", {**VERIFIERS, "number": counting})
+    find = VERIFIERS.find
+    monkeypatch.setattr(VERIFIERS, "find", lambda kind: counting if kind == "number" else find(kind))
     return counting
 
 
@@ -101,36 +101,36 @@ def test_every_verifier_gets_its_requests_at_once_and_is_closed(counting: type[C
 
 def test_it_is_repeatable_if_all_are(counting: type[Counting]) -> None:
     counting.is_repeatable = False
-    parts = parse(VerifierConfig, {"parts": {"form": {"kind": "format", "weight": 0.1}}, "steps": "equations"})
-    for config in (VerifierConfig(), parts):
-        with make_verifier("routed", config) as verifier:
+    parts = {"kind": "routed", "parts": {"form": {"kind": "format", "weight": 0.1}}, "steps": "equations"}
+    for config in ("routed", parts):
+        with make_verifier(config) as verifier:  # type: ignore[arg-type]
             verifier.verify_many([Request(OPEN, "b")])
             assert verifier.repeatable
             verifier.verify_many([Request(SUM, "b")])
             assert not verifier.repeatable
 
 
-@pytest.mark.parametrize("name", [None, "numbers", "routed"])
-def test_an_unknown_name_is_refused_with_its_problem(name: str | None) -> None:
-    problem = Problem("p7", "?", "3", data={} if name is None else {"verifier": name})
-    with (
-        make_verifier("routed") as verifier,
-        pytest.raises(
-            ConfigError, match=rf"problem p7 names the verifier {str(name)!r} in its data.* allowed are answered,"
-        ),
-    ):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "names the verifier '';.* their own task"),
+        ("numbers", "there is no verifier 'numbers'; did you mean 'number'"),
+        ("routed", "names the verifier 'routed'"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_its_problem(name: str, said: str) -> None:
+    problem = Problem("p7", "?", "3", verifier=name)
+    with make_verifier("routed") as verifier, pytest.raises(ConfigError, match=f"problem p7.*{said}"):
         verifier.verify_many([Request(SUM, "a"), Request(problem, "b")])
 
 
 def test_parts_are_paid_for_every_kind_of_problem() -> None:
-    config = parse(
-        VerifierConfig,
-        {
-            "correct_reward": 1,
-            "parts": {"form": {"kind": "format", "weight": 0.25}, "tongue": {"kind": "language", "weight": 0.5}},
-        },
-    )
-    with make_verifier("routed", config) as verifier:
+    config = {
+        "kind": "routed",
+        "correct_reward": 1,
+        "parts": {"form": {"kind": "format", "weight": 0.25}, "tongue": {"kind": "language", "weight": 0.5}},
+    }
+    with make_verifier(config) as verifier:
         general, reasoning, wrong = verifier.verify_many(
             [
                 Request(OPEN, "<think>Anna may like a cup more.</think>Give Anna a cup, my friend."),
@@ -155,9 +155,7 @@ def group(problem: Problem) -> Group:
 
 
 def test_groups_of_both_kinds_are_scored_and_checked_again() -> None:
-    with make_verifier(
-        "routed", parse(VerifierConfig, {"parts": {"form": {"kind": "format", "weight": 1}}})
-    ) as verifier:
+    with make_verifier({"kind": "routed", "parts": {"form": {"kind": "format", "weight": 1}}}) as verifier:
         scored = score([group(OPEN), group(SUM), group(GAME)], verifier)
         spot_check(scored, verifier, None, "test")
     assert [[verdict.outcome is Outcome.CORRECT for verdict in one.verdicts] for one in scored] == [

@@ -8,7 +8,6 @@ import pytest
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
 from groupwise.verifiers import (
-    MathVerifier,
     Verifier,
     check_failures,
     failure_share,
@@ -18,6 +17,7 @@ from groupwise.verifiers import (
     spot_check,
 )
 from groupwise.verifiers.base import Request
+from groupwise.verifiers.math import MathVerifier
 
 
 def group(problem_id: str, reference: str, texts: Sequence[str], prefill: str = "") -> Group:

@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Request
-from groupwise.verifiers.parts import CosineLengthPart, FormatPart, OverlongPart, RepetitionPart
-from groupwise.verifiers.style import STYLES, cosine_length, overlong, repetition, tag_format
+from groupwise.verifiers.parts import PARTS, StylePart
+from groupwise.verifiers.style.format import FormatPart
+from groupwise.verifiers.style.length import CosineLengthPart, OverlongPart
+from groupwise.verifiers.style.repetition import RepetitionPart
 from groupwise.verifiers.style.words import units
 
 PROBLEM = Problem("p", "q", "3")
+
+
+def style(kind: str) -> StylePart:
+    part = PARTS.read({"kind": kind, "weight": 1} | ({"cache_tokens": 50} if kind == "overlong" else {}))
+    assert isinstance(part, StylePart)
+    return part
 
 
 def verdict(outcome: Outcome = Outcome.CORRECT) -> Verdict:
@@ -23,7 +31,7 @@ def verdict(outcome: Outcome = Outcome.CORRECT) -> Verdict:
 
 
 def form(text: str, prefill: str = "", outcome: Outcome = Outcome.CORRECT) -> float:
-    return tag_format(Request(PROBLEM, text, prefill=prefill), verdict(outcome), FormatPart(weight=1))
+    return FormatPart(kind="format", weight=1).measure(Request(PROBLEM, text, prefill=prefill), verdict(outcome))
 
 
 @pytest.mark.parametrize(
@@ -71,11 +79,9 @@ def test_an_answer_that_cannot_be_read_is_no_form() -> None:
 @pytest.mark.parametrize("words", ["Step 1: ", "Wait, let me verify. ", "First, therefore, alternatively, "])
 def test_keywords_and_steps_earn_nothing(words: str) -> None:
     """No part but the language's is above zero for a wrong answer, and none rises with words."""
-    parts = {"format": FormatPart(weight=1), "cosine_length": CosineLengthPart(weight=1),
-             "overlong": OverlongPart(weight=1, cache_tokens=50), "repetition": RepetitionPart(weight=1)}  # fmt: skip
-    for kind, part in parts.items():
+    for kind in ("format", "cosine_length", "overlong", "repetition"):
         earned = [
-            STYLES[kind](Request(PROBLEM, times * words + "3", times, 100), verdict(Outcome.UNPARSABLE), part)
+            style(kind).measure(Request(PROBLEM, times * words + "3", times, 100), verdict(Outcome.UNPARSABLE))
             for times in (0, 1, 40)
         ]
         assert max(value for value in earned if value is not None) <= 0.0, kind
@@ -89,19 +95,23 @@ def test_keywords_and_steps_earn_nothing(words: str) -> None:
 )
 def test_overlong_by_hand(num_tokens: int, expected: float) -> None:
     request = Request(PROBLEM, "", num_tokens, 100)
-    assert overlong(request, verdict(), OverlongPart(weight=1, cache_tokens=20)) == pytest.approx(expected)
+    assert OverlongPart(kind="overlong", weight=1, cache_tokens=20).measure(request, verdict()) == pytest.approx(
+        expected
+    )
 
 
 def cosine(num_tokens: int, outcome: Outcome, truncated: bool = False) -> float | None:
-    return cosine_length(Request(PROBLEM, "", num_tokens, 100, truncated), verdict(outcome), CosineLengthPart(weight=1))
+    return style("cosine_length").measure(Request(PROBLEM, "", num_tokens, 100, truncated), verdict(outcome))
 
 
 def test_cosine_length_by_hand() -> None:
     # cos(pi/3) = 1/2 at a third of the limit, so three quarters of the way from long to short
-    third = CosineLengthPart(weight=1, correct_short=0.8, correct_long=0.4, wrong_short=-0.5, wrong_long=-0.1)
+    third = CosineLengthPart(
+        kind="cosine_length", weight=1, correct_short=0.8, correct_long=0.4, wrong_short=-0.5, wrong_long=-0.1
+    )
     request = Request(PROBLEM, "", 30, 90)
-    assert cosine_length(request, verdict(), third) == pytest.approx(0.4 + 0.75 * 0.4)
-    assert cosine_length(request, verdict(Outcome.WRONG), third) == pytest.approx(-0.1 - 0.75 * 0.4)
+    assert third.measure(request, verdict()) == pytest.approx(0.4 + 0.75 * 0.4)
+    assert third.measure(request, verdict(Outcome.WRONG)) == pytest.approx(-0.1 - 0.75 * 0.4)
     assert cosine(0, Outcome.CORRECT) == 1.0
     assert cosine(50, Outcome.CORRECT) == pytest.approx(0.5)
     assert cosine(100, Outcome.CORRECT) == pytest.approx(0.0)
@@ -119,15 +129,16 @@ def test_shorter_right_answers_and_longer_wrong_ones_are_better(num_tokens: int,
 
 
 def test_length_that_nobody_counted_is_not_measured_and_a_missing_limit_is_an_error() -> None:
-    both = [(overlong, OverlongPart(weight=1, cache_tokens=5)), (cosine_length, CosineLengthPart(weight=1))]
-    for function, part in both:
-        assert function(Request(PROBLEM, "text"), verdict(), part) is None  # type: ignore[operator]
+    for part in (style("overlong"), style("cosine_length")):
+        assert part.measure(Request(PROBLEM, "text"), verdict()) is None
         with pytest.raises(ConfigError, match="max_tokens"):
-            function(Request(PROBLEM, "text", 4), verdict(), part)  # type: ignore[operator]
+            part.measure(Request(PROBLEM, "text", 4), verdict())
 
 
 def repeats(text: str, ngram: int = 3, truncated: bool = False) -> float:
-    return repetition(Request(PROBLEM, text, truncated=truncated), verdict(), RepetitionPart(weight=1, ngram=ngram))
+    return RepetitionPart(kind="repetition", weight=1, ngram=ngram).measure(
+        Request(PROBLEM, text, truncated=truncated), verdict()
+    )
 
 
 def test_repetition_by_hand() -> None:
@@ -184,8 +195,6 @@ ANY_TEXT = st.text() | st.lists(
 @given(ANY_TEXT, st.sampled_from(Outcome), st.integers(0, 200), st.booleans())
 def test_every_measure_is_bounded_whatever_the_text(text: str, outcome: Outcome, num_tokens: int, cut: bool) -> None:
     request, found = Request(Problem("p", "q", "3", language="zh"), text, num_tokens, 100, cut), verdict(outcome)
-    parts = {"format": FormatPart(weight=1), "cosine_length": CosineLengthPart(weight=1), "language": None,
-             "overlong": OverlongPart(weight=1, cache_tokens=50), "repetition": RepetitionPart(weight=1)}  # fmt: skip
     bounds = {
         "format": (0, 1),
         "language": (0, 1),
@@ -193,9 +202,9 @@ def test_every_measure_is_bounded_whatever_the_text(text: str, outcome: Outcome,
         "cosine_length": (-1, 1),
         "repetition": (-1, 0),
     }
-    assert parts.keys() == bounds.keys() == STYLES.keys()
-    for kind, style in STYLES.items():
-        value = style(request, found, parts[kind])
+    assert bounds.keys() == PARTS.table.keys() - {"verifier"}
+    for kind in bounds:
+        value = style(kind).measure(request, found)
         assert value is not None
         assert math.isfinite(value)
         assert bounds[kind][0] <= value <= bounds[kind][1], kind
@@ -205,10 +214,6 @@ def test_every_measure_is_bounded_whatever_the_text(text: str, outcome: Outcome,
 def test_long_texts_take_no_long_time(bomb: str) -> None:
     request = Request(Problem("p", "q", "3", language="zh"), 50_000 * bomb)
     began = time.process_time()
-    for kind, part in {
-        "format": FormatPart(weight=1),
-        "language": None,
-        "repetition": RepetitionPart(weight=1),
-    }.items():
-        STYLES[kind](request, verdict(), part)
+    for kind in ("format", "language", "repetition"):
+        style(kind).measure(request, verdict())
     assert time.process_time() - began < 5.0

@@ -14,8 +14,9 @@ import pytest
 
 from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import MathVerifier, Request, VerifierConfig
+from groupwise.verifiers import Request
 from groupwise.verifiers.fork_server import DiedError, ForkServer
+from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
 HOOK = """
@@ -116,7 +117,7 @@ def test_many_threads_and_workers_keep_the_order(target: str) -> None:
 def test_failures_become_verdicts_without_reward_and_are_not_cached(target: str) -> None:
     problem = Problem("p", "q", "x^2")
     for answer, timeout_s, outcome in [("sleep", 3.0, Outcome.TIMEOUT), ("die", 60.0, Outcome.CRASHED)]:
-        with MathVerifier(VerifierConfig(timeout_s=timeout_s), WorkerPool(target)) as verifier:
+        with MathVerifier(MathVerifier.Config(kind="math", timeout_s=timeout_s), WorkerPool(target)) as verifier:
             verdicts = verifier.verify_many([Request(problem, f"\\boxed{{{answer}}}"), Request(problem, r"\boxed{y}")])
             assert [v.outcome for v in verdicts] == [outcome, Outcome.CORRECT]
             assert verdicts[0].reward is None
@@ -130,7 +131,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
         textwrap.dedent(r"""
         import threading
         from groupwise.types import Problem
-        from groupwise.verifiers import MathVerifier
+
         print("imported")
         def work():
             print(MathVerifier().verify(Problem("p", "q", "x+1"), r"\boxed{1+x}").outcome)

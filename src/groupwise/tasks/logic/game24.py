@@ -7,7 +7,7 @@ fractions (8÷(3-8÷3) counts), and the solvable ones are the problems. The veri
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -24,8 +24,6 @@ Term = tuple[int, int, Tree]
 class Game24Config(GeneratedConfig):
     """Dials of the game of 24."""
 
-    name: Literal["game24"] = "game24"
-    """Says that the section is this task's."""
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split; with the standard numbers and target there are 1,362 in all splits."""
     num_eval_problems: int = Field(default=50, ge=1)
@@ -44,6 +42,7 @@ class Game24(GeneratedTask):
     name: ClassVar[str] = "game24"
     verifier: ClassVar[str] = "countdown"
     answers_any_question: ClassVar[bool] = False
+    Config = Game24Config
     config: Game24Config
 
     def candidates(self) -> Iterator[Candidate]:

@@ -49,8 +49,6 @@ class Draft:
 class InstructionsConfig(GeneratedConfig):
     """Dials of the instructions task."""
 
-    name: Literal["instructions"] = "instructions"
-    """Says that the section is this task's."""
     min_rules: int = Field(default=2, ge=1, le=6)
     """Fewest rules in a problem."""
     max_rules: int = Field(default=4, ge=1, le=6)
@@ -73,6 +71,7 @@ class Instructions(DrawnTask):
     name: ClassVar[str] = "instructions"
     verifier: ClassVar[str] = "instructions"
     answers_any_question: ClassVar[bool] = False
+    Config = InstructionsConfig
     config: InstructionsConfig
 
     def draw(self, index: int) -> Candidate:

@@ -5,7 +5,7 @@ What must be told apart is stated beside what is asked: other orders, and facts 
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -71,8 +71,6 @@ FACTS: Mapping[str, _Fact] = {
 class JsonExtractionConfig(GeneratedConfig):
     """Dials of the JSON extraction task."""
 
-    name: Literal["json_extraction"] = "json_extraction"
-    """Says that the section is this task's."""
     min_fields: int = Field(default=2, ge=1, le=len(FACTS))
     """Fewest fields asked for."""
     max_fields: int = Field(default=4, ge=1, le=len(FACTS))
@@ -96,6 +94,7 @@ class JsonExtraction(DrawnTask):
 
     name: ClassVar[str] = "json_extraction"
     verifier: ClassVar[str] = "json"
+    Config = JsonExtractionConfig
     config: JsonExtractionConfig
 
     def draw(self, index: int) -> Candidate:

@@ -6,7 +6,7 @@ of This Book?"; as a reasoning benchmark: Xie et al. 2024, arXiv 2410.23123).
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -33,8 +33,6 @@ _MEANINGS = {
 class KnightsKnavesConfig(GeneratedConfig):
     """Dials of the knights and knaves task."""
 
-    name: Literal["knights_knaves"] = "knights_knaves"
-    """Says that the section is this task's."""
     min_people: int = Field(default=3, ge=2, le=MAX_PEOPLE)
     """Fewest people in a puzzle."""
     max_people: int = Field(default=4, ge=2, le=MAX_PEOPLE)
@@ -63,6 +61,7 @@ class KnightsKnaves(DrawnTask):
 
     name: ClassVar[str] = "knights_knaves"
     verifier: ClassVar[str] = "knights_knaves"
+    Config = KnightsKnavesConfig
     config: KnightsKnavesConfig
 
     def candidates(self) -> Iterator[Candidate]:

@@ -7,7 +7,7 @@ game with a complete mathematical theory"), so a move wins when it leaves 0. Onl
 from collections.abc import Sequence
 from functools import reduce
 from operator import xor
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -20,8 +20,6 @@ from groupwise.types import Problem
 class NimConfig(GeneratedConfig):
     """Dials of the nim task."""
 
-    name: Literal["nim"] = "nim"
-    """Says that the section is this task's."""
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=64, ge=1)
@@ -46,6 +44,7 @@ class Nim(DrawnTask):
     name: ClassVar[str] = "nim"
     verifier: ClassVar[str] = "game_move"
     answers_any_question: ClassVar[bool] = False
+    Config = NimConfig
     config: NimConfig
 
     def draw(self, index: int) -> Candidate:

@@ -20,8 +20,6 @@ MOST_EMPTY = {4: 11, 6: 24, 9: 54}
 class SudokuConfig(GeneratedConfig):
     """Dials of the sudoku task."""
 
-    name: Literal["sudoku"] = "sudoku"
-    """Says that the section is this task's."""
     size: Literal[4, 6, 9] = 4
     """Digits per row; blocks are 2×2, 2 rows by 3 columns, or 3×3."""
     min_empty: int = Field(default=4, ge=1)
@@ -46,6 +44,7 @@ class Sudoku(DrawnTask):
     name: ClassVar[str] = "sudoku"
     verifier: ClassVar[str] = "sudoku"
     answers_any_question: ClassVar[bool] = False
+    Config = SudokuConfig
     config: SudokuConfig
 
     def draw(self, index: int) -> Candidate:

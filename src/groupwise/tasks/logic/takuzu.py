@@ -19,8 +19,6 @@ MOST_EMPTY = {4: 11, 6: 25, 8: 42}
 class TakuzuConfig(GeneratedConfig):
     """Dials of the takuzu task."""
 
-    name: Literal["takuzu"] = "takuzu"
-    """Says that the section is this task's."""
     size: Literal[4, 6, 8] = 6
     """Cells per row."""
     min_empty: int = Field(default=8, ge=1)
@@ -45,6 +43,7 @@ class Takuzu(DrawnTask):
     name: ClassVar[str] = "takuzu"
     verifier: ClassVar[str] = "takuzu"
     answers_any_question: ClassVar[bool] = False
+    Config = TakuzuConfig
     config: TakuzuConfig
 
     def draw(self, index: int) -> Candidate:

@@ -6,7 +6,7 @@ whatever the number of moves until then. Positions that are rotations or reflect
 
 from collections.abc import Iterator
 from functools import cache
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -24,8 +24,6 @@ MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 class TicTacToeConfig(GeneratedConfig):
     """Dials of the tic-tac-toe task."""
 
-    name: Literal["tic_tac_toe"] = "tic_tac_toe"
-    """Says that the section is this task's."""
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=64, ge=1)
@@ -42,6 +40,7 @@ class TicTacToe(GeneratedTask):
     name: ClassVar[str] = "tic_tac_toe"
     verifier: ClassVar[str] = "game_move"
     answers_any_question: ClassVar[bool] = False
+    Config = TicTacToeConfig
     config: TicTacToeConfig
 
     def candidates(self) -> Iterator[Candidate]:

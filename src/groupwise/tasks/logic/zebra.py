@@ -38,8 +38,6 @@ _RELATIONS: dict[ClueKind, str] = {
 class ZebraConfig(GeneratedConfig):
     """Dials of the zebra task."""
 
-    name: Literal["zebra"] = "zebra"
-    """Says that the section is this task's."""
     num_houses: int = Field(default=3, ge=2, le=6)
     """Houses in the row."""
     num_attributes: int = Field(default=3, ge=2, le=len(ATTRIBUTES))
@@ -64,6 +62,7 @@ class Zebra(DrawnTask):
 
     name: ClassVar[str] = "zebra"
     verifier: ClassVar[str] = "zebra"
+    Config = ZebraConfig
     config: ZebraConfig
 
     def draw(self, index: int) -> Candidate:

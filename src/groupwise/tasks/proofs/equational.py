@@ -5,13 +5,13 @@ kernel checks each step. A semigroup has equations between constants of its own 
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig, Template
+from groupwise.tasks.base import TEMPLATES, Candidate, GeneratedConfig, Template
 from groupwise.tasks.proofs.base import DrawnTask, canonical
 from groupwise.tasks.proofs.terms import (
     CONSTANTS,
@@ -50,9 +50,7 @@ Think inside <think> </think>, then give the chain inside \\boxed{}.
 class EquationalProofsConfig(GeneratedConfig):
     """Dials of the equational proofs."""
 
-    name: Literal["equational_proofs"] = "equational_proofs"
-    """Says that the section is this task's."""
-    template: Template = CHAIN
+    template: Annotated[Template, TEMPLATES] = CHAIN
     """How a problem becomes a prompt."""
     theories: tuple[TheoryName, ...] = Field(default=("group", "ring", "semigroup"), min_length=1)
     """Theories of the problems, each as likely: `group`, `ring`, `semigroup`."""
@@ -80,6 +78,7 @@ class EquationalProofs(DrawnTask):
 
     name: ClassVar[str] = "equational_proofs"
     verifier: ClassVar[str] = "equational_proof"
+    Config = EquationalProofsConfig
     config: EquationalProofsConfig
 
     def draw_candidate(self, draw: Draw) -> Candidate:

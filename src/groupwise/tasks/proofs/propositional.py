@@ -5,13 +5,13 @@ checks each line. No premise can be left out, and the premises do not contradict
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig, Template
+from groupwise.tasks.base import TEMPLATES, Candidate, GeneratedConfig, Template
 from groupwise.tasks.proofs.base import DrawnTask, canonical
 from groupwise.tasks.proofs.derivations import DeadEndError, Derivation
 from groupwise.tasks.proofs.formulas import all_needed, write
@@ -53,9 +53,7 @@ The last line is the goal and depends on no assumption. Think inside <think> </t
 class PropositionalProofsConfig(GeneratedConfig):
     """Dials of the propositional proofs."""
 
-    name: Literal["propositional_proofs"] = "propositional_proofs"
-    """Says that the section is this task's."""
-    template: Template = NATURAL_DEDUCTION
+    template: Annotated[Template, TEMPLATES] = NATURAL_DEDUCTION
     """How a problem becomes a prompt."""
     num_atoms: int = Field(default=3, ge=2, le=5)
     """Different letters that may occur in a problem."""
@@ -79,6 +77,7 @@ class PropositionalProofs(DrawnTask):
 
     name: ClassVar[str] = "propositional_proofs"
     verifier: ClassVar[str] = "propositional_proof"
+    Config = PropositionalProofsConfig
     config: PropositionalProofsConfig
 
     def draw_candidate(self, draw: Draw) -> Candidate:

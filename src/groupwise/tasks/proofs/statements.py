@@ -4,13 +4,13 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
-from groupwise.tasks.base import Task, TaskConfig, Template, Verify
+from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, Verify
 from groupwise.tasks.jsonl_records import Record, read_file, text_of
 from groupwise.types import Outcome, Problem, Split
 
@@ -43,9 +43,7 @@ class StatementsConfig(TaskConfig):
 class Minif2fConfig(StatementsConfig):
     """Dials of the miniF2F task."""
 
-    name: Literal["minif2f"] = "minif2f"
-    """Says that the section is this task's."""
-    template: Template = LEAN
+    template: Annotated[Template, TEMPLATES] = LEAN
     """How a problem becomes a prompt."""
     path: str = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
     """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix`
@@ -55,9 +53,7 @@ class Minif2fConfig(StatementsConfig):
 class CoqStatementsConfig(StatementsConfig):
     """Dials of the Coq statements."""
 
-    name: Literal["coq_statements"] = "coq_statements"
-    """Says that the section is this task's."""
-    template: Template = COQ
+    template: Annotated[Template, TEMPLATES] = COQ
     """How a problem becomes a prompt."""
     path: str
     """File of statements, `.jsonl` or `.json`, with the fields `name`, `statement`, `header` (imports, may be empty),
@@ -98,6 +94,7 @@ class Minif2f(StatementTask):
 
     name: ClassVar[str] = "minif2f"
     verifier: ClassVar[str] = "lean"
+    Config = Minif2fConfig
     config: Minif2fConfig
 
     def read(self) -> Iterator[tuple[bool, Problem]]:
@@ -118,7 +115,9 @@ class Minif2f(StatementTask):
                 ),
             )
 
-    def validate(self, verify: Verify, num_problems: int = 32, split: Split = "train") -> None:
+    def validate(
+        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
+    ) -> None:
         """Prove that the verifier judges two theorems of our own rightly under the file's first header, and no more.
 
         The file has no reference proofs, so that its statements can be proved, or even compile, is not checked; a
@@ -150,6 +149,7 @@ class CoqStatements(StatementTask):
 
     name: ClassVar[str] = "coq_statements"
     verifier: ClassVar[str] = "coq"
+    Config = CoqStatementsConfig
     config: CoqStatementsConfig
 
     def read(self) -> Iterator[tuple[bool, Problem]]:

@@ -2,6 +2,4 @@
 
 `config` what can be set; `prompt` what is sent, fenced; `opinion` what was said, read strictly; `post` one bounded HTTP
 request; `endpoint` key, cache, budget and retries around it; `verifier` opinions become verdicts.
-
-Nothing is imported here: `VerifierConfig` holds a `JudgeConfig`, and `JudgeVerifier` needs `VerifierConfig`.
 """

@@ -11,17 +11,27 @@ from dataclasses import replace
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import after_thinking, thought_once
+from groupwise.verifiers.judge.config import JudgeConfig
 from groupwise.verifiers.judge.endpoint import Endpoint, Failure
 from groupwise.verifiers.judge.opinion import Opinion, rule
 from groupwise.verifiers.judge.prompt import render
 
 
+class JudgeVerifierConfig(VerifierConfig):
+    """Settings of the verifier that asks a model."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The model that is asked."""
+
+
 class JudgeVerifier(Verifier):
     """Asks a model. Reward part `accuracy` or `rubric`; measure `cannot_judge` is 1 where its reply has no verdict."""
 
+    Config = JudgeVerifierConfig
     repeatable = False
+    config: JudgeVerifierConfig
 
-    def __init__(self, config: VerifierConfig | None = None) -> None:
+    def __init__(self, config: JudgeVerifierConfig | None = None) -> None:
         super().__init__(config)
         self._endpoint = Endpoint(self.config.judge)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Finding, Request, Verifier, verdict
-from groupwise.verifiers.extraction import extract
+from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
+from groupwise.verifiers.extraction import explained, extract
 
 MAX_LENGTH = 10_000
 """Characters of an answer that are read at most."""
@@ -29,6 +29,11 @@ class Measured(Finding):
 class ExactVerifier(Verifier):
     """Reads the answer and judges it at once. Subclasses implement `find`."""
 
+    Config = ExtractingConfig
+    one_right = True
+    by_text_alone = True
+    config: ExtractingConfig
+
     @abstractmethod
     def find(self, problem: Problem, answer: str) -> Measured:
         """What is found out about an answer; raises UnreadableError where it has not the asked-for form."""
@@ -36,6 +41,10 @@ class ExactVerifier(Verifier):
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         return [self._judge(request.problem, request.text) for request in requests]
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What was read, and the finding."""
+        return [*explained(text, self.config.extraction), verdict.evidence]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
         extracted = extract(text, self.config.extraction)

@@ -14,6 +14,8 @@ _MOVE = re.compile(r"[0-9]{1,3}(?: ?: ?[0-9]{1,3})?")
 class GameMoveVerifier(ExactVerifier):
     """Any best move is correct; a legal move that is not best and an illegal one are wrong."""
 
+    one_right = False
+
     def find(self, problem: Problem, answer: str) -> Measured:
         best, legal = list(problem.data["best_moves"]), list(problem.data["legal_moves"])
         if not _MOVE.fullmatch(answer):

@@ -12,8 +12,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import Field
+
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Request
+from groupwise.verifiers.base import ExtractingConfig, Request
 from groupwise.verifiers.logic.base import ExactVerifier, Measured, UnreadableError
 
 Constraint = Mapping[str, Any]
@@ -65,11 +67,22 @@ CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
 """Whether a text meets a constraint, by kind."""
 
 
+class InstructionsConfig(ExtractingConfig):
+    """Settings of the verifier of instructions."""
+
+    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Reward part `partial`: this times the share of constraints met. 0: no such part."""
+
+
 class InstructionsVerifier(ExactVerifier):
     """The measure `constraints` is the share (0 to 1) of the constraints met; only all of them are correct.
 
     `partial_credit` pays for that share.
     """
+
+    Config = InstructionsConfig
+    one_right = False
+    config: InstructionsConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Finding, Request, Verifier, verdict
+from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import Extracted, extract
 from groupwise.verifiers.proofs.expressions import UnreadableError
 from groupwise.verifiers.proofs.natural_deduction import RuleError
@@ -17,6 +17,10 @@ SEARCHED = "/usr/local/bin:/usr/bin"
 
 class ProofVerifier(Verifier):
     """Reads the proof where the answer stands; a code fence around it is taken off. Subclasses judge proofs."""
+
+    Config = ExtractingConfig
+    one_right = True  # of an attack; a right proof is any that holds
+    config: ExtractingConfig
 
     @abstractmethod
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers.base import Finding, VerifierConfig
+from groupwise.verifiers.base import ExtractingConfig, Finding
 from groupwise.verifiers.proofs.base import SEARCHED, ProofVerifier
-from groupwise.verifiers.proofs.config import PATIENCE
+from groupwise.verifiers.proofs.config import PATIENCE, ProofConfig
 from groupwise.verifiers.proofs.coq_script import tactics_only
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
@@ -46,6 +46,15 @@ class _Job(NamedTuple):
     script: str
 
 
+class CoqConfig(ExtractingConfig):
+    """Settings of the verifier of Coq proofs."""
+
+    proof: ProofConfig = ProofConfig()
+    """What checking one proof may take."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Where Coq runs."""
+
+
 class CoqVerifier(ProofVerifier):
     """Needs `problem.data["statement"]` (a Prop, without full stop) and, where it needs imports, `["header"]`.
 
@@ -53,9 +62,11 @@ class CoqVerifier(ProofVerifier):
         ConfigError: `coqc` is not installed where the sandbox could run it.
     """
 
+    Config = CoqConfig
     repeatable = False  # a program is timed
+    config: CoqConfig
 
-    def __init__(self, config: VerifierConfig | None = None, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, config: CoqConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config)
         if shutil.which("coqc", path=SEARCHED) is None:
             raise ConfigError(

@@ -7,11 +7,17 @@ compiled computation (`native_decide`) or an axiom of one's own would be among t
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
+from pydantic import Field
+
+from groupwise.config import ReadIf
 from groupwise.errors import VerifierError
+from groupwise.sandbox.base import SandboxConfig
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers.base import Finding, VerifierConfig
+from groupwise.verifiers.base import ExtractingConfig, Finding
 from groupwise.verifiers.proofs.base import ProofVerifier
+from groupwise.verifiers.proofs.config import LeanConfig
 from groupwise.verifiers.proofs.lean_program import LeanProgram
 from groupwise.verifiers.proofs.lean_reply import LeanBackend, Message, Reply
 from groupwise.verifiers.proofs.lean_script import complete
@@ -27,6 +33,19 @@ _CONTROLS = {
 """Files whose findings are known."""
 
 
+class LeanVerifierConfig(ExtractingConfig):
+    """Settings of the verifier of Lean proofs."""
+
+    proof: LeanConfig = LeanConfig()
+    """Who checks proofs, and what checking one may take."""
+    sandbox: Annotated[SandboxConfig, ReadIf(lambda own: not own.proof.lean_url, "an empty proof.lean_url")] = (
+        SandboxConfig()
+    )
+    """Where the program `lean` runs."""
+    num_workers: Annotated[int, ReadIf(lambda own: own.proof.lean_url, "proof.lean_url")] = Field(default=1, ge=1)
+    """Proofs that a server is asked to check at one time."""
+
+
 class LeanVerifier(ProofVerifier):
     """Needs `problem.data["statement"]` (`theorem name ... := by`) and, where it needs imports, `["header"]`.
 
@@ -35,9 +54,11 @@ class LeanVerifier(ProofVerifier):
         VerifierError: the backend fails, or misjudges two theorems of which we know the truth.
     """
 
+    Config = LeanVerifierConfig
     repeatable = False  # a program is timed
+    config: LeanVerifierConfig
 
-    def __init__(self, config: VerifierConfig | None = None, backend: LeanBackend | None = None) -> None:
+    def __init__(self, config: LeanVerifierConfig | None = None, backend: LeanBackend | None = None) -> None:
         super().__init__(config)
         self._backend = backend or _make_backend(self.config)
         for wanted, source in _CONTROLS.items():
@@ -63,8 +84,10 @@ class LeanVerifier(ProofVerifier):
         self._backend.close()
 
 
-def _make_backend(config: VerifierConfig) -> LeanBackend:
-    return LeanServer(config.proof, config.num_workers) if config.proof.lean_url else LeanProgram(config)
+def _make_backend(config: LeanVerifierConfig) -> LeanBackend:
+    if config.proof.lean_url:
+        return LeanServer(config.proof, config.num_workers)
+    return LeanProgram(config.proof, config.sandbox)
 
 
 def _file(problem: Problem, proof: str) -> tuple[str, str] | Finding:

@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Sequence
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome
-from groupwise.verifiers.base import Finding, VerifierConfig
+from groupwise.verifiers.base import Finding
 from groupwise.verifiers.proofs.base import SEARCHED
-from groupwise.verifiers.proofs.config import PATIENCE
+from groupwise.verifiers.proofs.config import PATIENCE, LeanConfig
 from groupwise.verifiers.proofs.lean_reply import Reply, read_message
 
 
@@ -22,13 +22,13 @@ class LeanProgram:
         ConfigError: `lean` is not installed where the sandbox could run it.
     """
 
-    def __init__(self, config: VerifierConfig, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, config: LeanConfig, place: SandboxConfig, sandbox: Sandbox | None = None) -> None:
         if shutil.which("lean", path=SEARCHED) is None:
             raise ConfigError(
                 f"the verifier 'lean' needs a server (verifier.proof.lean_url) or the program lean in {SEARCHED} "
                 "(Lean 4 is not in Debian: unpack its release below /usr/local)"
             )
-        self._config, self._sandbox = config, sandbox
+        self._config, self._place, self._sandbox = config, place, sandbox
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
         """One reply per file, in the same order.
@@ -36,7 +36,7 @@ class LeanProgram:
         Raises:
             SandboxError: no sandbox can be had here.
         """
-        self._sandbox = self._sandbox or open_sandbox(self._config.sandbox)
+        self._sandbox = self._sandbox or open_sandbox(self._place)
         return list(map(_read, self._sandbox.run_many([self._program(source) for source in sources])))
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class LeanProgram:
             self._sandbox = None
 
     def _program(self, source: str) -> Program:
-        limits = self._config.proof
+        limits = self._config
         return Program(
             command=("env", "HOME=.", f"LEAN_PATH={limits.lean_path}", "lean", "--json", "Answer.lean"),
             files={"Answer.lean": source.encode()},

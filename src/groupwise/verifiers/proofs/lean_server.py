@@ -15,14 +15,14 @@ from http.client import HTTPException
 from groupwise.types import Outcome
 from groupwise.verifiers.base import Finding
 from groupwise.verifiers.judge.post import OversizedError, post
-from groupwise.verifiers.proofs.config import PATIENCE, ProofConfig
+from groupwise.verifiers.proofs.config import PATIENCE, LeanConfig
 from groupwise.verifiers.proofs.lean_reply import Reply, read_message
 
 
 class LeanServer:
     """Sends every file in a request of its own, at most `num_workers` at a time."""
 
-    def __init__(self, config: ProofConfig, num_workers: int) -> None:
+    def __init__(self, config: LeanConfig, num_workers: int) -> None:
         self._config, self._num_workers = config, num_workers
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:

@@ -4,16 +4,19 @@ import re
 
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Request
-from groupwise.verifiers.parts import FormatPart
+from groupwise.verifiers.parts import StylePart
 
 _TAG = re.compile(r"</?(?:think|answer)>")
 THINKING = ["<think>", "</think>"]
 ANSWERING = [*THINKING, "<answer>", "</answer>"]
 
 
-def tag_format(request: Request, verdict: Verdict, part: FormatPart) -> float:
-    """1 if the form is right and the verifier could read an answer, else 0."""
-    return float(verdict.outcome is not Outcome.UNPARSABLE and is_tagged(request.text, request.prefill))
+class FormatPart(StylePart):
+    """1 for one `<think>` with content and an answer after it, and nothing else; 0 otherwise."""
+
+    def measure(self, request: Request, verdict: Verdict) -> float:
+        """1 if the form is right and the verifier could read an answer, else 0."""
+        return float(verdict.outcome is not Outcome.UNPARSABLE and is_tagged(request.text, request.prefill))
 
 
 def is_tagged(text: str, prefill: str) -> bool:

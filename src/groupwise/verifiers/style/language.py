@@ -13,7 +13,7 @@ from typing import Any
 from groupwise.errors import ConfigError
 from groupwise.types import Verdict
 from groupwise.verifiers.base import Request
-from groupwise.verifiers.parts import LanguagePart
+from groupwise.verifiers.parts import StylePart
 from groupwise.verifiers.style.words import script, words
 
 SCRIPTS = {
@@ -43,19 +43,23 @@ _FORMULA = re.compile(
 _NAME = re.compile("[A-Za-z\u0370-\u03ff]")
 
 
-def language_consistency(request: Request, verdict: Verdict, part: LanguagePart) -> float:
-    """Share of the completion's words (prefill left out) in the problem's language, in [0, 1].
+class LanguagePart(StylePart):
+    """Share (0 to 1) of the words that are in the problem's language (DeepSeek-R1, arXiv:2501.12948, section 2.3.2).
 
     Mathematics, code, tags and single Latin letters are in no language, and what holds nothing else earns 0.
-
-    Raises:
-        ConfigError: a language that nothing here tells.
     """
-    asked = request.problem.language
-    sentences = _sentences(request.text[len(request.prefill) :])
-    total = sum(map(len, sentences))
-    matched = _words_in(asked, sentences)
-    return matched / total if total >= MIN_WORDS else 0.0
+
+    def measure(self, request: Request, verdict: Verdict) -> float:
+        """The share among the completion's words, prefill left out.
+
+        Raises:
+            ConfigError: a language that nothing here tells.
+        """
+        asked = request.problem.language
+        sentences = _sentences(request.text[len(request.prefill) :])
+        total = sum(map(len, sentences))
+        matched = _words_in(asked, sentences)
+        return matched / total if total >= MIN_WORDS else 0.0
 
 
 def scripts_of(language: str) -> tuple[str, ...] | None:

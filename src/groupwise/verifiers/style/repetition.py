@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from groupwise.types import Verdict
 from groupwise.verifiers.base import Request
-from groupwise.verifiers.parts import RepetitionPart
+from groupwise.verifiers.parts import StylePart
 from groupwise.verifiers.style.words import units
 
 MAX_PERIOD = 400
@@ -15,18 +17,25 @@ MIN_LOOP = 24
 """Units that a loop must cover at least, so that `1000000` or a row of dashes is none."""
 
 
-def repetition(request: Request, verdict: Verdict, part: RepetitionPart) -> float:
-    """Minus the share of n-grams that stood before, in [-1, 0]; -1 if the text ends in a loop.
+class RepetitionPart(StylePart):
+    """Repetition penalty in [-1, 0]: the share of n-grams that stood before; -1 where the text ends in a loop.
 
     A completion in a loop never comes to an answer, however much good text stands before the loop.
     """
-    found = units(request.text[len(request.prefill) :])
-    if request.truncated:  # the last word may have been cut
-        found = found[:-1]
-    if loop_period(found) is not None:
-        return -1.0
-    ngrams = list(zip(*(found[i:] for i in range(part.ngram)), strict=False))
-    return len(set(ngrams)) / len(ngrams) - 1.0 if ngrams else 0.0
+
+    ngram: int = Field(default=20, ge=1)
+    """Length of the n-grams in words, symbols and Chinese or Japanese characters. Short ones recur in good working: at
+    20 the published solutions of MATH lose 0.007 on average, at 8 already 0.05."""
+
+    def measure(self, request: Request, verdict: Verdict) -> float:
+        """Minus the share of n-grams that stood before."""
+        found = units(request.text[len(request.prefill) :])
+        if request.truncated:  # the last word may have been cut
+            found = found[:-1]
+        if loop_period(found) is not None:
+            return -1.0
+        ngrams = list(zip(*(found[i:] for i in range(self.ngram)), strict=False))
+        return len(set(ngrams)) / len(ngrams) - 1.0 if ngrams else 0.0
 
 
 def loop_period(found: Sequence[str]) -> int | None:

@@ -27,7 +27,7 @@ def reachable(numbers: tuple[Fraction, ...]) -> set[Fraction]:
 @pytest.mark.skipif(not PUZZLES.exists(), reason="the published puzzles are not here")
 def test_the_solvable_hands_are_the_1362_published_ones() -> None:
     hands = {tuple(sorted(map(int, line.split(",")[1].split()))) for line in PUZZLES.read_text().splitlines()[1:]}
-    found = {tuple(sorted(problem.data["numbers"])) for _, problem in Game24(Game24Config()).candidates()}
+    found = {tuple(sorted(problem.data["numbers"])) for _, problem in Game24(Game24Config(kind="game24")).candidates()}
     assert found == hands
     assert len(found) == 1362
 
@@ -47,6 +47,6 @@ def test_expressions_are_written_with_the_parentheses_they_need() -> None:
 
 
 def test_all_published_hands_are_in_some_split() -> None:
-    task = Game24(Game24Config())
+    task = Game24(Game24Config(kind="game24"))
     sizes = [len(task.problems(split)) for split in SPLITS]
     assert sizes == [1000, 50, 50]

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from groupwise.config import parse
+from groupwise.tasks import make_task
 from groupwise.tasks.logic.grids import EMPTY
-from groupwise.tasks.logic.sudoku import Sudoku, SudokuConfig, completions
-from groupwise.tasks.logic.takuzu import Takuzu, TakuzuConfig, lines
+from groupwise.tasks.logic.sudoku import completions
 from groupwise.tasks.logic.takuzu import completions as takuzu_completions
+from groupwise.tasks.logic.takuzu import lines
 
 Rows = list[str]
 
@@ -51,7 +51,7 @@ def naive(rows: Rows, symbols: str, allows: Callable[[Rows, int, int], bool]) ->
 @pytest.mark.parametrize(("size", "empty", "number"), [(4, (4, 11), 60), (6, (15, 24), 15), (9, (30, 45), 2)])
 def test_sudoku_has_one_completion(size: int, empty: tuple[int, int], number: int) -> None:
     dials = {"size": size, "min_empty": empty[0], "max_empty": empty[1], "num_problems": number}
-    for problem in Sudoku(parse(SudokuConfig, dials)).problems("train"):
+    for problem in make_task({"kind": "sudoku", **dials}).problems("train"):
         givens = problem.data["givens"]
         assert [" ".join(rows) for rows in naive(givens, "123456789"[:size], sudoku_allows)] == [problem.reference]
         assert empty[0] <= "".join(givens).count(".") <= empty[1]
@@ -61,7 +61,7 @@ def test_sudoku_has_one_completion(size: int, empty: tuple[int, int], number: in
 @pytest.mark.parametrize(("size", "empty", "number"), [(4, (3, 11), 40), (6, (8, 25), 20), (8, (20, 30), 3)])
 def test_takuzu_has_one_completion(size: int, empty: tuple[int, int], number: int) -> None:
     dials = {"size": size, "min_empty": empty[0], "max_empty": empty[1], "num_problems": number}
-    for problem in Takuzu(parse(TakuzuConfig, dials)).problems("train"):
+    for problem in make_task({"kind": "takuzu", **dials}).problems("train"):
         givens = problem.data["givens"]
         assert [" ".join(rows) for rows in naive(givens, "01", takuzu_allows)] == [problem.reference]
         assert empty[0] <= "".join(givens).count(".") <= empty[1]

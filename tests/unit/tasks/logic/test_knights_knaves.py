@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from groupwise.config import parse
 from groupwise.errors import DataError
-from groupwise.tasks.logic.knights_knaves import KnightsKnaves, KnightsKnavesConfig, write_question
+from groupwise.tasks import make_task
+from groupwise.tasks.logic.knights_knaves import write_question
 from groupwise.tasks.logic.knights_knaves_files import read_puzzles
 from groupwise.tasks.logic.statements import Statement, from_tuples, say, solutions
 from groupwise.types import Outcome, Problem
@@ -67,7 +67,7 @@ def test_published_answers_pass_the_verifier_in_both_of_their_spellings() -> Non
 @needs_data
 def test_the_task_loads_files() -> None:
     paths = [str(DATA / "3ppl_train.jsonl"), str(DATA / "4ppl_train.jsonl")]
-    task = KnightsKnaves(parse(KnightsKnavesConfig, {"paths": paths, "num_problems": 1000, "num_eval_problems": 30}))
+    task = make_task({"kind": "knights_knaves", "paths": paths, "num_problems": 1000, "num_eval_problems": 30})
     task.validate(make_verifier("knights_knaves").verify)
     assert task.problems("train")[0].question.startswith("A very special island")
 

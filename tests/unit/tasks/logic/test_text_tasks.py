@@ -3,9 +3,9 @@
 import json
 import re
 
-from groupwise.config import parse
-from groupwise.tasks.logic.instructions import RULES, Draft, Instructions, InstructionsConfig
-from groupwise.tasks.logic.json_extraction import FACTS, JsonExtraction, JsonExtractionConfig, schema_of
+from groupwise.tasks import make_task
+from groupwise.tasks.logic.instructions import RULES, Draft
+from groupwise.tasks.logic.json_extraction import FACTS, schema_of
 
 TYPES = {
     "string": str,
@@ -19,7 +19,7 @@ TYPES = {
 
 
 def test_references_fit_the_schema_and_are_stated_of_the_asked_order() -> None:
-    task = JsonExtraction(parse(JsonExtractionConfig, {"num_problems": 100, "num_orders": 3}))
+    task = make_task({"kind": "json_extraction", "num_problems": 100, "num_orders": 3})
     for problem in task.problems("train"):
         *paragraphs, request = problem.question.split("\n")
         wanted, _, schema_text = request.removeprefix("Give order ").partition(
@@ -36,7 +36,7 @@ def test_references_fit_the_schema_and_are_stated_of_the_asked_order() -> None:
 
 def test_no_text_of_a_reference_holds_a_brace_or_backslash() -> None:
     """They would end the box that the answer stands in."""
-    for problem in JsonExtraction(parse(JsonExtractionConfig, {"num_problems": 100})).problems("train"):
+    for problem in make_task({"kind": "json_extraction", "num_problems": 100}).problems("train"):
         texts = re.findall(r'"[^"]*"', problem.reference)
         assert not re.search(r"[{}\\]", "".join(texts))
 
@@ -49,7 +49,7 @@ def test_the_schema_allows_no_other_field() -> None:
 
 
 def test_rules_hold_of_their_reference_by_plain_counting() -> None:
-    task = Instructions(parse(InstructionsConfig, {"num_problems": 300, "max_paragraphs": 3, "max_rules": 6}))
+    task = make_task({"kind": "instructions", "num_problems": 300, "max_paragraphs": 3, "max_rules": 6})
     checked = set()
     for problem in task.problems("train"):
         text = problem.reference
@@ -72,7 +72,7 @@ def test_rules_hold_of_their_reference_by_plain_counting() -> None:
 
 
 def test_every_kind_of_rule_is_said_in_words_with_its_number() -> None:
-    task = Instructions(parse(InstructionsConfig, {"num_problems": 200}))
+    task = make_task({"kind": "instructions", "num_problems": 200})
     for problem in task.problems("train"):
         rules = problem.question.split("\n- ")[1:]
         assert len(rules) == len(problem.data["constraints"])

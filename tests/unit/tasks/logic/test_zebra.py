@@ -48,7 +48,7 @@ def tables(question: str, sentences: list[str]) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("ask", ["value", "table"])
 def test_one_table_fits_the_words_and_every_clue_is_needed(ask: str) -> None:
-    task = Zebra(parse(ZebraConfig, {"num_problems": 40, "ask": ask}))
+    task = Zebra(parse(ZebraConfig, {"kind": "zebra", "num_problems": 40, "ask": ask}))
     for problem in task.problems("train"):
         _, *sentences, asked = problem.question.split("\n")
         (table,) = tables(problem.question, sentences)
@@ -79,5 +79,5 @@ def test_contradictory_clues_have_no_table() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in CLUE_KINDS if kind not in ("same", "next_to")])
 def test_one_kind_of_clue_can_be_enough(kind: str) -> None:
-    task = Zebra(parse(ZebraConfig, {"num_problems": 5, "clues": [kind], "num_houses": 4}))
+    task = Zebra(parse(ZebraConfig, {"kind": "zebra", "num_problems": 5, "clues": [kind], "num_houses": 4}))
     assert len(task.problems("train")) == 5

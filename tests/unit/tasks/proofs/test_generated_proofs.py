@@ -21,8 +21,8 @@ from groupwise.verifiers.proofs.expressions import FORMULAS, Expression
 from groupwise.verifiers.proofs.natural_deduction import RULES
 
 SMALL = {"num_problems": 150, "num_eval_problems": 8}
-PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(**SMALL))
-EQUATIONAL = EquationalProofs(EquationalProofsConfig(**SMALL))
+PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(kind="propositional_proofs", **SMALL))
+EQUATIONAL = EquationalProofs(EquationalProofsConfig(kind="equational_proofs", **SMALL))
 
 
 @pytest.mark.parametrize("task", [PROPOSITIONAL, EQUATIONAL])
@@ -47,7 +47,7 @@ def lines(problem: Problem) -> list[str]:
 
 
 def test_propositional_dials() -> None:
-    config = PropositionalProofsConfig(num_atoms=4, min_lines=6, max_lines=9)
+    config = PropositionalProofsConfig(kind="propositional_proofs", num_atoms=4, min_lines=6, max_lines=9)
     drawn = [draw_proof(Draw("dials", index), config)[1] for index in range(60)]
     assert {len(lines(problem)) for problem in drawn} == {6, 7, 8, 9}
     assert all(set(re.findall(r"\b[A-Z]\b", problem.question)) <= set("PQRS") for problem in drawn)
@@ -117,7 +117,10 @@ def test_the_example_of_the_template_is_a_proof(task: str, data: dict[str, objec
 
 
 def test_equational_dials() -> None:
-    config = EquationalProofsConfig(theories=("ring",), min_steps=3, max_steps=4, num_constants=2, max_size=9)
+    config = EquationalProofsConfig(
+        kind="equational_proofs", theories=("ring",), min_steps=3, max_steps=4, num_constants=2, max_size=9
+
+    )  # fmt: skip
     drawn = [draw_equation(Draw("dials", index), config)[1] for index in range(30)]
     assert {len(lines(problem)) - 1 for problem in drawn} == {3, 4}
     assert {problem.difficulty for problem in drawn} == {"ring 3 steps", "ring 4 steps"}
@@ -129,7 +132,7 @@ def test_equational_dials() -> None:
 
 
 def test_a_semigroup_states_its_own_equations() -> None:
-    config = EquationalProofsConfig(theories=("semigroup",))
+    config = EquationalProofsConfig(kind="equational_proofs", theories=("semigroup",))
     _, problem = draw_equation(Draw("semigroup", 0), config)
     assert set(problem.data["equations"]) == {"assoc", "given_1", "given_2"}
     assert all(f"{name}: {text}" in problem.question for name, text in problem.data["equations"].items())
@@ -163,7 +166,10 @@ def test_wrong_dials_are_named(
 def test_lengths_that_no_derivation_has_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.tasks.proofs.propositional.MAX_ATTEMPTS", 20)
     with pytest.raises(ConfigError, match="none of 20 derivations with 2 letters has 30 to 30 lines"):
-        draw_proof(Draw("long", 0), PropositionalProofsConfig(num_atoms=2, min_lines=30, max_lines=30))
+        draw_proof(
+            Draw("long", 0),
+            PropositionalProofsConfig(kind="propositional_proofs", num_atoms=2, min_lines=30, max_lines=30),
+        )
     monkeypatch.setattr("groupwise.tasks.proofs.equational.MAX_ATTEMPTS", 0)
     with pytest.raises(ConfigError, match=r"task.max_size = 7: none of 0 walks"):
-        draw_equation(Draw("long", 0), EquationalProofsConfig(max_size=7))
+        draw_equation(Draw("long", 0), EquationalProofsConfig(kind="equational_proofs", max_size=7))

@@ -31,7 +31,7 @@ def verdict(outcome: Outcome) -> Verdict:
 
 @needs_data
 def test_minif2f() -> None:
-    task = make_task(Minif2fConfig(path=str(DATA / "minif2f_lean4.jsonl")))
+    task = make_task(Minif2fConfig(kind="minif2f", path=str(DATA / "minif2f_lean4.jsonl")))
     train, dev, test = (task.problems(split) for split in ("train", "dev", "test"))  # type: ignore[arg-type]
     assert (len(train) + len(dev), len(test)) == (244, 244)
     assert 10 <= len(dev) <= 50
@@ -46,14 +46,14 @@ def test_minif2f() -> None:
 
 @needs_data
 def test_proofnet_without_its_definitions() -> None:
-    task = Minif2f(Minif2fConfig(path=str(DATA / "proofnet_lean4.jsonl"), dev_fraction=0))
+    task = Minif2f(Minif2fConfig(kind="minif2f", path=str(DATA / "proofnet_lean4.jsonl"), dev_fraction=0))
     assert len(task.problems("train")) + len(task.problems("test")) == 371 - 14
     assert not task.problems("dev")
 
 
 def test_validate_without_reference_proofs_says_what_it_did_not_check(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lean("one", "valid", "theorem one : 1 = 1 := by\n"))
-    task, asked = Minif2f(Minif2fConfig(path=path, dev_fraction=0)), list[tuple[Problem, str]]()
+    task, asked = Minif2f(Minif2fConfig(kind="minif2f", path=path, dev_fraction=0)), list[tuple[Problem, str]]()
 
     def honest(problem: Problem, answer: str) -> Verdict:
         asked.append((problem, answer))
@@ -73,13 +73,13 @@ def test_validate_refuses_a_verifier_that_errs(tmp_path: Path, outcome: Outcome,
     with pytest.raises(
         VerifierError, match=rf"'lean' finds `theorem groupwise_control : 1 \+ 1 {seen}.*{outcome}, not"
     ):
-        Minif2f(Minif2fConfig(path=path)).validate(lambda *_: verdict(outcome))
+        Minif2f(Minif2fConfig(kind="minif2f", path=path)).validate(lambda *_: verdict(outcome))
 
 
 def test_another_split_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lean("one", "train", "theorem one : 1 = 1 := by"))
     with pytest.raises(DataError, match=r"a.jsonl line 1: field 'split' is 'train'; 'valid' and 'test' are allowed"):
-        Minif2f(Minif2fConfig(path=path)).problems("train")
+        Minif2f(Minif2fConfig(kind="minif2f", path=path)).problems("train")
 
 
 def test_coq_statements_have_reference_proofs(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_coq_statements_have_reference_proofs(tmp_path: Path) -> None:
         "split": "test",
     }
     path = write(tmp_path / "c.jsonl", record, {**record, "name": "other", "split": "train"})
-    task = CoqStatements(CoqStatementsConfig(path=path, dev_fraction=0))
+    task = CoqStatements(CoqStatementsConfig(kind="coq_statements", path=path, dev_fraction=0))
     (problem,) = task.problems("test")
     assert problem.id == "c/1-sum"
     assert problem.question == "Require Import Lia.\nTheorem sum : 1 + 1 = 2."

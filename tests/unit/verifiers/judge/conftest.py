@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.types import Problem
-from groupwise.verifiers import JudgeVerifier, VerifierConfig
+from groupwise.verifiers.judge.verifier import JudgeVerifier
 
 KEY = "sk-secret-0123456789"
 Behaviour = Callable[["Exchange", int], None]
@@ -120,7 +120,7 @@ def make_judge(endpoint: Endpoint) -> Callable[..., JudgeVerifier]:
 
     def make(**settings: Any) -> JudgeVerifier:
         judge = {"url": endpoint.url, "model": "examiner", "backoff_s": 0.01} | settings
-        return JudgeVerifier(VerifierConfig.model_validate({"judge": judge}))
+        return JudgeVerifier(JudgeVerifier.Config.model_validate({"kind": "judge", "judge": judge}))
 
     return make
 

@@ -13,8 +13,8 @@ from pydantic import SecretStr, ValidationError
 from groupwise.config import dump_toml, parse
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import VerifierConfig
 from groupwise.verifiers.judge.config import JudgeConfig
+from groupwise.verifiers.judge.verifier import JudgeVerifier
 
 VARIABLE = {"api_key_variable": "EXAMINER_KEY"}
 
@@ -151,7 +151,7 @@ def test_a_mistake_in_the_configuration_is_named_without_its_value(settings: dic
         JudgeConfig.model_validate(settings)
     assert "sk-secret-1" not in str(caught.value)
     with pytest.raises(ConfigError) as told:
-        parse(VerifierConfig, {"judge": settings})
+        parse(JudgeVerifier.Config, {"kind": "judge", "judge": settings})
     assert named in str(told.value)
     assert "sk-secret-1" not in str(told.value)
 
@@ -166,7 +166,9 @@ def test_latex_in_a_prompt_is_no_placeholder() -> None:
 
 
 def test_a_recipe_with_a_judge_can_be_written_and_read(key: str) -> None:
-    config = VerifierConfig.model_validate({"judge": {"url": "http://a/v1", "model": "m", **VARIABLE}})
+    config = JudgeVerifier.Config.model_validate(
+        {"kind": "judge", "judge": {"url": "http://a/v1", "model": "m", **VARIABLE}}
+    )
     text = dump_toml(config)
-    assert parse(VerifierConfig, tomllib.loads(text)) == config
+    assert parse(JudgeVerifier.Config, tomllib.loads(text)) == config
     assert key not in text

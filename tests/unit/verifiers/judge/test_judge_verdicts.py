@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import JudgeVerifier, Request, VerifierConfig, make_verifier
+from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.judge.opinion import Opinion, read_reply, rule
+from groupwise.verifiers.judge.verifier import JudgeVerifier
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from groupwise.verifiers.judge.opinion import Opinion, read_reply, rule
 def test_correctness(endpoint: Any, problem: Problem, said: str, outcome: str, reward: float | None) -> None:
     endpoint.behaviour = lambda exchange, _: exchange.say(f"Let me see.\nVERDICT: {said}")
     config = {"correct_reward": 2.0, "judge": {"url": endpoint.url + "/", "model": "examiner"}}
-    verdict = make_verifier("judge", VerifierConfig.model_validate(config)).verify(problem, "<think></think>Paris")
+    verdict = make_verifier({"kind": "judge", **config}).verify(problem, "<think></think>Paris")
     assert (verdict.outcome, verdict.reward) == (outcome, reward)
     assert verdict.measures == {"cannot_judge": float(said == "CANNOT JUDGE")}
     assert endpoint.paths == ["/v1/chat/completions"]
@@ -38,7 +39,9 @@ def test_a_rubric_pays_its_share(endpoint: Any, problem: Problem, score: str, ou
         "prompt": "Is it polite?\n{answer}",
         "accept_score": 5,
     }
-    config = VerifierConfig.model_validate({"correct_reward": 2.0, "format_reward": 0.5, "judge": judge})
+    config = JudgeVerifier.Config.model_validate(
+        {"kind": "judge", "correct_reward": 2.0, "format_reward": 0.5, "judge": judge}
+    )
     plain, tagged = JudgeVerifier(config).verify_many(
         [Request(Problem("p", "q", ""), "Paris, if you please"), Request(problem, "<think>a</think>Paris")]
     )
@@ -137,7 +140,7 @@ def test_what_the_judge_sees(endpoint: Any, make_judge: Any, problem: Problem, t
 )
 def test_the_format_is_paid_with_an_answer(endpoint: Any, problem: Problem, text: str, paid: float) -> None:
     judge = {"url": endpoint.url, "model": "m", "see": "completion"}
-    config = VerifierConfig.model_validate({"format_reward": 0.5, "judge": judge})
+    config = JudgeVerifier.Config.model_validate({"kind": "judge", "format_reward": 0.5, "judge": judge})
     assert JudgeVerifier(config).verify(problem, text).parts == {"accuracy": 1.0, "format": paid}
 
 

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.tasks import TASKS, make_task
-from groupwise.tasks.logic import LOGIC_TASKS
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers import Verifier, make_verifier
 
-NAMES = sorted(task.name for task in LOGIC_TASKS)
+NAMES = sorted(kind for kind, place in TASKS.table.items() if "tasks.logic." in place)
 SHORT = ("zebra", "nim", "tic_tac_toe")
 """Tasks whose answer is one value, so that two of them in one box cannot be another right answer."""
 LARGE = 100_000
@@ -20,13 +19,12 @@ LARGE = 100_000
 
 @cache
 def problem_of(name: str) -> Problem:
-    config = TASKS[name].__annotations__["config"](num_problems=3, num_eval_problems=1)
-    return make_task(config).problems("train")[1]
+    return make_task({"kind": name, "num_problems": 3, "num_eval_problems": 1}).problems("train")[1]
 
 
 @cache
 def verifier_of(name: str, extraction: str = "boxed") -> Verifier:
-    return make_verifier(TASKS[name].verifier, VerifierConfig(extraction=extraction))  # type: ignore[arg-type]
+    return make_verifier({"kind": TASKS.find(name).verifier, "extraction": extraction})
 
 
 @pytest.mark.parametrize("name", NAMES)

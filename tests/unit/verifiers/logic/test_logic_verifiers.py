@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from groupwise.types import Problem, Verdict
-from groupwise.verifiers import VerifierConfig, make_verifier
+from groupwise.verifiers import make_verifier
 
 KNIGHTS = "Zoey is a knight, Ella is a knave, and Noah is a knight."
 TABLE = "1: Anna, tea; 2: Ben, milk"
@@ -240,7 +240,7 @@ def test_counts(unit: str, text: str, number: int) -> None:
 
 def test_partial_credit_pays_for_the_share_of_constraints_met() -> None:
     problem = Problem("p", "q", "", data={"constraints": RULES})
-    verifier = make_verifier("instructions", VerifierConfig(partial_credit=0.5))
+    verifier = make_verifier({"kind": "instructions", "partial_credit": 0.5})
     some = verifier.verify(problem, r"<think>x</think>\boxed{the old river is so very wide.}")
     assert some.parts["partial"] == 0.5 * 3 / 4
     assert some.reward == 0.5 * 3 / 4
@@ -280,7 +280,7 @@ def test_game_move(answer: str, outcome: str, evidence: str) -> None:
 
 
 def test_the_tag_is_read_when_it_is_asked_for() -> None:
-    verifier = make_verifier("zebra", VerifierConfig(extraction="tag", format_reward=0.5))
+    verifier = make_verifier({"kind": "zebra", "extraction": "tag", "format_reward": 0.5})
     problem = Problem("p", "q", "tea")
     assert verifier.verify(problem, "<think>x</think><answer>tea</answer>").reward == 1.5
     assert verifier.verify(problem, "<think>x</think>\\boxed{tea}").outcome == "unparsable"

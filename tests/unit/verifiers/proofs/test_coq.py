@@ -11,14 +11,14 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import Request, VerifierConfig, make_verifier
+from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.proofs import coq
 from groupwise.verifiers.proofs.config import ProofConfig
 from groupwise.verifiers.proofs.coq import CoqVerifier
 from groupwise.verifiers.proofs.coq_script import tactics_only
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
-CONFIG = VerifierConfig(proof=ProofConfig(timeout_s=20, memory_mb=1024))
+CONFIG = CoqVerifier.Config(kind="coq", proof=ProofConfig(timeout_s=20, memory_mb=1024))
 needs_coq = pytest.mark.skipif(
     shutil.which("coqc", path=coq.SEARCHED) is None or shutil.which("bwrap") is None, reason="needs coqc and bubblewrap"
 )
@@ -211,7 +211,7 @@ def test_cheats_that_pass_a_missing_fence_are_seen_through(
 @needs_coq
 def test_a_proof_without_end_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coq, "PATIENCE", 100)  # a busy machine may take long for one second of processor time
-    config = VerifierConfig(proof=ProofConfig(timeout_s=1, memory_mb=1024))
+    config = CoqVerifier.Config(kind="coq", proof=ProofConfig(timeout_s=1, memory_mb=1024))
     with CoqVerifier(config) as verifier:
         verdict = verifier.verify(problem("False"), boxed("repeat (pose proof I)."))
     assert verdict.outcome is Outcome.WRONG, verdict.evidence

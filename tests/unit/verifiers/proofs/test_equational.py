@@ -206,7 +206,7 @@ def equation(text: str) -> Axiom:
 
 @pytest.mark.parametrize("theory", ["group", "ring", "semigroup"])
 def test_the_models_are_models_and_the_axioms_hold_in_them(theory: str) -> None:
-    _, problem = draw_problem(Draw("models", 1), EquationalProofsConfig(theories=(theory,)))
+    _, problem = draw_problem(Draw("models", 1), EquationalProofsConfig(kind="equational_proofs", theories=(theory,)))
     axioms = [equation(text) for name, text in problem.data["equations"].items() if not name.startswith("given")]
     for elements, operations in MODELS[theory]:
         assert all(holds(axiom, operations, {}, elements) for axiom in axioms)
@@ -223,7 +223,7 @@ def changed(rng: Random, lines: list[str], names: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("theory", ["group", "ring", "semigroup"])
 def test_what_is_accepted_holds_in_every_model(theory: str) -> None:
-    config, accepted, rejected = EquationalProofsConfig(theories=(theory,), min_steps=2), 0, 0
+    config, accepted, rejected = EquationalProofsConfig(kind="equational_proofs", theories=(theory,), min_steps=2), 0, 0
     for index in range(20):
         rng, (_, problem) = Random(index), draw_problem(Draw("chains", index), config)
         lines, names = problem.reference.split("\n"), list(problem.data["equations"])

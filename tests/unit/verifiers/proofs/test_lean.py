@@ -17,7 +17,7 @@ from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding
 from groupwise.verifiers.proofs import lean_program
-from groupwise.verifiers.proofs.config import ProofConfig
+from groupwise.verifiers.proofs.config import LeanConfig
 from groupwise.verifiers.proofs.lean import LeanVerifier
 from groupwise.verifiers.proofs.lean_program import LeanProgram
 from groupwise.verifiers.proofs.lean_reply import Message, Reply
@@ -165,7 +165,7 @@ def test_without_lean_the_verifier_says_what_to_set(monkeypatch: pytest.MonkeyPa
 )
 def test_unusable_settings_are_named(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(fields))):
-        parse(ProofConfig, fields)
+        parse(LeanConfig, fields)
 
 
 class OneRun:
@@ -200,11 +200,11 @@ def test_the_program_in_the_sandbox(
     monkeypatch: pytest.MonkeyPatch, status: Status, code: int | None, stdout: bytes, outcome: str
 ) -> None:
     monkeypatch.setattr(lean_program.shutil, "which", lambda *_, **__: "/usr/local/bin/lean")
-    config = VerifierConfig(proof=ProofConfig(timeout_s=7, lean_path="/usr/local/lib/mathlib"))
+    config = LeanVerifier.Config(kind="lean", proof=LeanConfig(timeout_s=7, lean_path="/usr/local/lib/mathlib"))
     good = RunResult(Status.EXITED, 0, spoken("info", "'groupwise_control' does not depend on any axioms"), b"", 0.1)
     bad = RunResult(Status.EXITED, 1, spoken("error", "no"), b"", 0.1)
     sandbox = OneRun(good, bad, RunResult(status, code, stdout, b"", 0.1, "evidence"))
-    verifier = LeanVerifier(config, LeanProgram(config, sandbox))  # type: ignore[arg-type]
+    verifier = LeanVerifier(config, LeanProgram(config.proof, config.sandbox, sandbox))  # type: ignore[arg-type]
     assert verifier.verify(PROBLEM, boxed("omega")).outcome == outcome
     program = sandbox.programs[-1]
     assert program.command == ("env", "HOME=.", "LEAN_PATH=/usr/local/lib/mathlib", "lean", "--json", "Answer.lean")
@@ -284,11 +284,11 @@ def dripping(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
 
 
 def server_config(url: str, timeout_s: float = 1.0) -> VerifierConfig:
-    return VerifierConfig(proof=ProofConfig(lean_url=url, timeout_s=timeout_s), num_workers=4)
+    return LeanVerifier.Config(kind="lean", proof=LeanConfig(lean_url=url, timeout_s=timeout_s), num_workers=4)
 
 
 def test_an_honest_server(serve: Serve) -> None:
-    with make_verifier("lean", server_config(serve(honest))) as verifier:
+    with make_verifier(server_config(serve(honest))) as verifier:
         requests = [Request(PROBLEM, boxed(proof)) for proof in ("omega", "simp", "sorry")]
         assert [verdict.outcome for verdict in verifier.verify_many(requests)] == ["correct", "wrong", "wrong"]
 
@@ -326,7 +326,7 @@ def test_a_failing_server_says_nothing_about_the_proof(
         else:
             send(handler, body, status)
 
-    with make_verifier("lean", server_config(serve(fail))) as verifier:
+    with make_verifier(server_config(serve(fail))) as verifier:
         verdict = verifier.verify(PROBLEM, boxed("omega"))
     assert verdict.outcome == outcome
     assert evidence in verdict.evidence
@@ -336,13 +336,13 @@ def test_a_failing_server_says_nothing_about_the_proof(
 def test_a_slow_server_is_refused_in_time(serve: Serve, answer: Any) -> None:
     began = time.perf_counter()
     with pytest.raises(VerifierError, match=r"timeout, not correct: the Lean server did not answer within 0.4 s"):
-        make_verifier("lean", server_config(serve(answer), timeout_s=0.05))
+        make_verifier(server_config(serve(answer), timeout_s=0.05))
     assert time.perf_counter() - began < 15.0
 
 
 def test_an_absent_server_is_refused() -> None:
     with pytest.raises(VerifierError, match="crashed, not correct: the Lean server failed: ConnectionRefusedError"):
-        make_verifier("lean", server_config("http://127.0.0.1:9"))
+        make_verifier(server_config("http://127.0.0.1:9"))
 
 
 def test_a_server_that_accepts_everything_is_refused(serve: Serve) -> None:
@@ -350,4 +350,4 @@ def test_a_server_that_accepts_everything_is_refused(serve: Serve) -> None:
         send(handler, result(request, [("info", "'groupwise_control' does not depend on any axioms")]))
 
     with pytest.raises(VerifierError, match=r"1 \+ 1 = 3 := by rfl` correct, not wrong"):
-        make_verifier("lean", server_config(serve(lie)))
+        make_verifier(server_config(serve(lie)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from groupwise.randomness import Draw
 from groupwise.tasks.proofs.propositional import PropositionalProofsConfig, draw_problem
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import VerifierConfig, make_verifier
+from groupwise.verifiers import make_verifier
 from groupwise.verifiers.proofs.expressions import FORMULAS, Expression
 from groupwise.verifiers.proofs.natural_deduction import RULES, RuleError, Theorem, infer
 
@@ -109,7 +109,7 @@ def test_the_answer_may_stand_in_a_fence_or_a_tag() -> None:
     assert judge(["P"], "P", "```text\n1. P by premise\n```").outcome is Outcome.CORRECT
     assert judge(["P"], "P", "```1. P by premise```").outcome is Outcome.CORRECT
     assert judge(["P"], "P", proof).outcome is Outcome.CORRECT
-    with make_verifier("propositional_proof", VerifierConfig(extraction="tag")) as tagged:
+    with make_verifier({"kind": "propositional_proof", "extraction": "tag"}) as tagged:
         assert tagged.verify(problem(["P"], "P"), f"<answer>{proof}</answer>").outcome is Outcome.CORRECT
         assert tagged.verify(problem(["P"], "P"), f"\\boxed{{{proof}}}").outcome is Outcome.UNPARSABLE
     assert VERIFIER.verify(problem(["P"], "P"), "<think>\\boxed{1. P by premise}").outcome is Outcome.UNPARSABLE
@@ -338,7 +338,7 @@ def mutants(rng: Random, lines: list[str]) -> list[list[str]]:
 
 
 def test_mutants_are_judged_as_by_the_slow_checker_and_what_passes_holds() -> None:
-    config = PropositionalProofsConfig(min_lines=4, max_lines=14)
+    config = PropositionalProofsConfig(kind="propositional_proofs", min_lines=4, max_lines=14)
     counts = {Outcome.CORRECT: 0, Outcome.WRONG: 0, Outcome.UNPARSABLE: 0}
     for index in range(150):
         _, drawn = draw_problem(Draw("mutants", index), config)

@@ -1,0 +1,16 @@
+"""What the reward must pay for and what it must not: run `pytest` before every training."""
+
+from rewards import reward
+
+
+def test_a_right_answer_is_paid() -> None:
+    assert reward(r"<think>2 × 3 = 6</think>\boxed{6}", "6")["right"] == 1
+
+
+def test_a_short_one_earns_more() -> None:
+    assert sum(reward(r"\boxed{6}", "6").values()) > sum(reward("Well, " * 20 + r"\boxed{6}", "6").values())
+
+
+def test_wrong_missing_and_several_answers_earn_nothing() -> None:
+    for text in (r"\boxed{7}", "6", "", r"\boxed{6} or \boxed{7}"):
+        assert sum(reward(text, "6").values()) == 0

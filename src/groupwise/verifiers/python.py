@@ -1,0 +1,219 @@
+"""A reward of the user's own: `verifier.kind = "rewards.py:reward"`, or `"package.module:reward"`.
+
+    def reward(completion, reference, **fields) -> float | dict[str, float] | Verdict | None: ...
+
+Arguments are given by name: `completion` (with the prompt's prefill before it), `reference`, `question`, `prompt`,
+`id`, `difficulty`, `language`, and every field of the problem's data, which comes first where names are equal. A dict
+is the reward's parts; None is no verdict. A function with an argument `completions` is called as TRL calls it: with the
+lists of a problem's completions, prompts and columns, for a list of `float | None`.
+
+The function runs in processes of its own whose deadline is kept here; this one never imports it. The file is trusted as
+any program that the user runs.
+"""
+
+import ast
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.errors import ConfigError
+from groupwise.kinds import Place, written_in
+from groupwise.types import Outcome, Problem, StepReward, Verdict
+from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig
+from groupwise.verifiers.composition import refuse_settings
+from groupwise.verifiers.workers import START_S, Reply, WorkerPool
+
+OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "language")
+"""Arguments that every problem has."""
+
+
+class PythonConfig(WorkersConfig):
+    """What is done with the values of a function of the user's own."""
+
+    correct_above: float = Field(default=0.5, allow_inf_nan=False)
+    """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""
+    repeatable: bool = True
+    """Whether the same completion always gets the same value. `false` switches off the second look at a few of them."""
+    memory_gb: float = Field(default=16.0, gt=0, allow_inf_nan=False)
+    """Address space of one worker process in GiB; the function may import large libraries."""
+
+    @model_validator(mode="after")
+    def _pays_itself(self) -> Self:
+        refuse_settings(self, ("correct_reward", "format_reward"), "verifier", f"{self.kind} says itself what it pays")
+        return self
+
+
+def adopt(place: Place) -> type[Verifier]:
+    """The verifier that stands at a place: a class of the user's as it is, else their function in worker processes.
+
+    Raises:
+        ConfigError: nothing there can judge.
+    """
+    if not isinstance(place.definition(), ast.FunctionDef | ast.AsyncFunctionDef):
+        found = place.load()
+        if isinstance(found, type) and issubclass(found, Verifier):
+            return found
+        if not callable(found) or (isinstance(found, type) and "__call__" not in vars(found)):
+            raise ConfigError(f"{place} is no verifier: allowed are a function and a subclass of Verifier")
+    return type(place.name, (PythonVerifier,), {"place": place, "__doc__": f"Judges by {place}."})
+
+
+class PythonVerifier(Verifier):
+    """Judges by a function of the user's; `adopt` makes a subclass for a place."""
+
+    Config: ClassVar[type[PythonConfig]] = PythonConfig
+    place: ClassVar[Place]
+    accepts_references: ClassVar[bool] = False
+    config: PythonConfig
+
+    def __init__(self, config: PythonConfig | None = None) -> None:
+        super().__init__(config or PythonConfig(kind=str(self.place)))
+        where = [str(self.place.file.resolve()), self.place.name, self.place.module]
+        self._request = {"place": where}
+        self._pool = WorkerPool(
+            "groupwise.verifiers._python:judge", self.config.num_workers, int(self.config.memory_gb * 2**30),
+            prepare=self._request, inherit=True,
+        )  # fmt: skip
+        self._template: Asks | None = None
+        self._signature: Mapping[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The place."""
+        return str(self.place)
+
+    @property
+    def repeatable(self) -> bool:
+        """As the recipe says."""
+        return self.config.repeatable
+
+    @classmethod
+    def sources(cls) -> tuple[Path, ...]:
+        """The file of the function, and those beside it that it imports."""
+        return written_in(cls.place.file)
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Load the function and refuse arguments that a problem has no field for.
+
+        Raises:
+            ConfigError: it cannot be loaded, or names the argument and the fields that there are.
+        """
+        self._template = template
+        needs = [name for name, must in self._read_signature()["needs"].items() if must and name not in self._lists]
+        known = [*OWN, *sorted(set.intersection(*(set(problem.data) for problem in problems)))] if problems else OWN
+        for name in needs:
+            lacking = next((problem for problem in problems if name not in (*OWN, *problem.data)), None)
+            if lacking is not None:
+                nearest = difflib.get_close_matches(name, known, n=1)
+                hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+                raise ConfigError(
+                    f"{self.place} needs the argument {name!r}, which is no field of problem {lacking.id}{hint}; every "
+                    f"problem has {', '.join(known)}"
+                )
+        for problem in problems:
+            self._check_data(problem)
+
+    def _check_data(self, problem: Problem) -> None:
+        for name, value in self._given(self._fields(Request(problem, ""))).items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise ConfigError(
+                    f"{self.place} cannot be given the field {name!r} of problem {problem.id}: it is a "
+                    f"{type(value).__name__}; allowed is what JSON can hold"
+                ) from None
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request; an exception is CRASHED, a killed process TIMEOUT or CRASHED."""
+        try:
+            self._read_signature()
+        except ConfigError as error:
+            return [Verdict(Outcome.CRASHED, {}, str(error)) for _ in requests]
+        if self._takes_lists:
+            batches = [list(batch) for _, batch in groupby(requests, key=lambda request: request.problem.id)]
+            return [verdict for batch in batches for verdict in self._judged_together(batch)]
+        calls = [{**self._request, "arguments": self._given(self._fields(one)), "count": None} for one in requests]
+        replies = self._pool.map(calls, self.config.timeout_s)
+        return [self._verdicts([one], reply)[0] for one, reply in zip(requests, replies, strict=True)]
+
+    def _judged_together(self, batch: Sequence[Request]) -> list[Verdict]:
+        """Completions of one problem as lists; where that fails, each alone, so that only the culprit is not judged."""
+        reply = self._pool.call(self._call_with_lists(batch), self.config.timeout_s)
+        if len(batch) == 1 or (reply.status == "ok" and "found" in reply.value):
+            return self._verdicts(batch, reply)
+        replies = self._pool.map([self._call_with_lists([one]) for one in batch], self.config.timeout_s)
+        return [self._verdicts([one], each)[0] for one, each in zip(batch, replies, strict=True)]
+
+    def _call_with_lists(self, batch: Sequence[Request]) -> dict[str, Any]:
+        columns = [self._fields(request) for request in batch]
+        chat = self._template is not None and self._template.chat
+        texts, prompts = [one.pop("completion") for one in columns], [one.pop("prompt") for one in columns]
+        lists: dict[str, Any] = {name: [one[name] for one in columns] for name in columns[0]}
+        lists["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
+        lists["prompts"] = [self._messages(prompt) for prompt in prompts] if chat else prompts
+        return {**self._request, "arguments": self._given(lists), "count": len(batch)}
+
+    def _messages(self, prompt: str) -> list[dict[str, str]]:
+        assert self._template is not None  # only with a chat template
+        system = [{"role": "system", "content": self._template.system}] if self._template.system else []
+        return [*system, {"role": "user", "content": prompt}]
+
+    def _fields(self, request: Request) -> dict[str, Any]:
+        """All that can be given for a completion."""
+        problem = request.problem
+        prompt = self._template.render(problem) if self._template else problem.question
+        own = (request.text, problem.reference, problem.question, prompt, problem.id, problem.difficulty,
+               problem.language)  # fmt: skip
+        return {**dict(zip(OWN, own, strict=True)), **problem.data, "completion": request.text}
+
+    def _given(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = fields if self._signature["takes_any"] else self._signature["needs"]
+        return {name: fields[name] for name in wanted if name in fields}
+
+    @property
+    def _takes_lists(self) -> bool:
+        return "completions" in self._signature["needs"]
+
+    @property
+    def _lists(self) -> tuple[str, ...]:
+        return ("completions", "prompts") if self._takes_lists else ()
+
+    def _read_signature(self) -> Mapping[str, Any]:
+        if not self._signature:
+            reply = self._pool.call(self._request, START_S)
+            if reply.status != "ok":
+                raise ConfigError(f"{self.place} cannot be used: {reply.evidence.removeprefix('ConfigError: ')}")
+            self._signature = reply.value
+        return self._signature
+
+    def _verdicts(self, requests: Sequence[Request], reply: Reply) -> list[Verdict]:
+        text = requests[0].text
+        of_what = f"for the completion {text[:80]!r}{'...' if len(text) > 80 else ''}"
+        if reply.status != "ok":
+            return [Verdict(Outcome(reply.status), {}, f"{self.place} {of_what}: {reply.evidence}")] * len(requests)
+        if "fault" in reply.value:
+            evidence = f"{self.place} {reply.value['fault']} {of_what}{reply.value['allowed']}"
+            return [Verdict(Outcome.CRASHED, {}, evidence)] * len(requests)
+        return [self._verdict(found) for found in reply.value["found"]]
+
+    def _verdict(self, found: Mapping[str, Any]) -> Verdict:
+        if not found:
+            return Verdict(Outcome.NONE, {}, f"{self.place} returned None: no verdict")
+        if "outcome" in found:
+            return Verdict(**{**found, "outcome": Outcome(found["outcome"]),
+                              "steps": tuple(StepReward(*step) for step in found["steps"])})  # fmt: skip
+        parts = found["parts"]
+        outcome = Outcome.CORRECT if sum(parts.values()) > self.config.correct_above else Outcome.WRONG
+        values = ", ".join(
+            f"{value:g}" if list(parts) == ["reward"] else f"{n} {value:g}" for n, value in parts.items()
+        )
+        return Verdict(outcome, parts, f"{self.place} returned {values}")
+
+    def close(self) -> None:
+        """Kill the processes."""
+        self._pool.close()

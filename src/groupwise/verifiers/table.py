@@ -1,0 +1,57 @@
+"""The verifiers by name. To add one: a module beside `math.py`, and a line here."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError
+from groupwise.kinds import Kinds, Place, beside
+
+_HERE = "groupwise.verifiers"
+
+
+def _own(place: Place) -> type:
+    """What a user's file has, judging by their function or as a class of their own."""
+    from groupwise.verifiers.python import adopt  # not before: it is a verifier, and stands on this table
+
+    return adopt(place)
+
+
+VERIFIERS = Kinds(
+    "verifier",
+    {
+        "math": f"{_HERE}.math:MathVerifier",
+        "number": f"{_HERE}.number:NumberVerifier",
+        "countdown": f"{_HERE}.countdown:CountdownVerifier",
+        "code": f"{_HERE}.code:CodeVerifier",
+        "judge": f"{_HERE}.judge.verifier:JudgeVerifier",
+        "knights_knaves": f"{_HERE}.logic.knights_knaves:KnightsKnavesVerifier",
+        "zebra": f"{_HERE}.logic.zebra:ZebraVerifier",
+        "sudoku": f"{_HERE}.logic.grids:SudokuVerifier",
+        "takuzu": f"{_HERE}.logic.grids:TakuzuVerifier",
+        "json": f"{_HERE}.logic.json_text:JsonVerifier",
+        "instructions": f"{_HERE}.logic.instructions:InstructionsVerifier",
+        "game_move": f"{_HERE}.logic.game_move:GameMoveVerifier",
+        "propositional_proof": f"{_HERE}.proofs.propositional:PropositionalVerifier",
+        "equational_proof": f"{_HERE}.proofs.equational:EquationalVerifier",
+        "coq": f"{_HERE}.proofs.coq:CoqVerifier",
+        "lean": f"{_HERE}.proofs.lean:LeanVerifier",
+        "answered": f"{_HERE}.answered:AnsweredVerifier",
+        "routed": f"{_HERE}.routed:RoutedVerifier",
+    },
+    adopt=_own,
+)
+"""Where each stands."""
+
+
+def with_shared(section: Any, shared: Mapping[str, Any], folder: Path | None) -> Any:
+    """A verifier's table or name with shared settings below it, those that its kind reads."""
+    kind = VERIFIERS.kind_of(section)
+    if kind is None or not isinstance(section, Mapping | str):
+        return section
+    try:
+        read = VERIFIERS.settings(beside(kind, folder)).model_fields
+    except ConfigError:
+        return section  # what is wrong with it is said where it is read
+    own = section if isinstance(section, Mapping) else {"kind": section}
+    return {**{key: value for key, value in shared.items() if key in read}, **own}

@@ -1,0 +1,92 @@
+"""Keys of earlier versions: in recipes, in what they extend, in overrides, and in a run's own record."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise import upgrade
+from groupwise.config import Section, load, parse, read_recipe, read_recorded
+from groupwise.upgrade import Move, upgraded
+
+
+class Policy(Section):
+    kind: str = "clipped"
+    clip: float = 0.2
+
+
+class Loss(Section):
+    policy: Policy = Policy()
+
+
+class Recipe(Section):
+    loss: Loss = Loss()
+
+
+@pytest.fixture(autouse=True)
+def moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = (
+        Move("loss.policy_loss", "loss.policy.kind"),
+        Move("loss.clip", "loss.policy.clip", 0.2, ("clipped",)),
+        Move("tasks.*.name", "tasks.*.kind"),
+        Move("evaluation", "measure", beside="stages"),
+    )
+    monkeypatch.setattr(upgrade, "MOVES", found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "moved"),
+    [
+        ({"loss": {"policy_loss": "x", "n": 1}}, {"loss": {"policy": {"kind": "x"}, "n": 1}}, 1),
+        ({"loss": {"policy_loss": "x", "clip": 0.2}}, {"loss": {"policy": {"kind": "x"}}}, 1),  # the default, not read
+        ({"loss": {"policy_loss": "x", "clip": 0.3}}, {"loss": {"policy": {"kind": "x", "clip": 0.3}}}, 2),
+        ({"loss": {"policy_loss": "clipped", "clip": 0.2}}, {"loss": {"policy": {"kind": "clipped", "clip": 0.2}}}, 2),
+        ({"loss": {"policy_loss": "x", "policy": {"kind": "y"}}}, {"loss": {"policy": {"kind": "y"}}}, 1),
+        ({"stages": {"a": {"loss": {"policy_loss": "x"}}}}, {"stages": {"a": {"loss": {"policy": {"kind": "x"}}}}}, 1),
+        ({"tasks": {"a": {"name": "x"}, "b": {"name": "y"}}}, {"tasks": {"a": {"kind": "x"}, "b": {"kind": "y"}}}, 2),
+        (
+            {"evaluation": {"a": 1}, "stages": {"a": {"evaluation": 2}}},
+            {"measure": {"a": 1}, "stages": {"a": {"evaluation": 2}}},
+            1,
+        ),
+        ({"evaluation": {"a": 1}, "loss": 3}, {"evaluation": {"a": 1}, "loss": 3}, 0),
+    ],
+)
+def test_old_keys_are_todays(old: dict[str, Any], new: dict[str, Any], moved: int) -> None:
+    before = repr(old)
+    found, said = upgraded(old)
+    assert found == new
+    assert len(said) == moved
+    assert repr(old) == before
+
+
+def test_what_moved_is_said_with_its_place() -> None:
+    assert upgraded({"stages": {"a": {"loss": {"policy_loss": "x"}}}})[1] == [
+        "stages.a.loss.policy_loss is stages.a.loss.policy.kind now"
+    ]
+
+
+def test_a_recipe_says_it_once_and_a_runs_own_record_does_not(tmp_path: Path) -> None:
+    (tmp_path / "below.toml").write_text('[loss]\npolicy_loss = "below"\nclip = 0.5\n')
+    (tmp_path / "recipe.toml").write_text('extends = ["below.toml"]\n[loss.policy]\nkind = "clipped"\n')
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert load(Recipe, tmp_path / "recipe.toml").loss.policy.kind == "clipped"
+    below = tmp_path / "below.toml"
+    assert [str(one.message) for one in said] == [
+        f"loss.policy_loss is loss.policy.kind now (in {below})",
+        f"loss.clip is loss.policy.clip now (in {below})",
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_recorded(tmp_path / "below.toml") == {"loss": {"policy": {"kind": "below", "clip": 0.5}}}
+
+
+def test_an_override_may_name_an_old_key_and_counts_more_than_the_file(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text('[loss.policy]\nkind = "file"\n')
+    with pytest.warns(UserWarning, match=r"\(in --set loss\.policy_loss=mine\)"):
+        found = read_recipe(tmp_path / "recipe.toml", ["loss.policy_loss=mine", "loss.policy.clip=0.4"])
+    assert found == {"loss": {"policy": {"kind": "mine", "clip": 0.4}}}
+    with pytest.warns(UserWarning, match="--set"):
+        assert parse(Recipe, {}, ["loss.policy_loss=mine"]).loss.policy.kind == "mine"

@@ -1,0 +1,167 @@
+"""Formulas chosen by kind: one's own in a file, published ones as recipes, and recipes of earlier versions."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from groupwise.algorithms.advantages import GroupNormalised, Process, step_advantages
+from groupwise.algorithms.objective import Tokens, token_loss
+from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss, policy_loss
+from groupwise.config import dump_toml
+from groupwise.errors import ConfigError
+from groupwise.trainers import load_recipe
+from groupwise.trainers.grpo import GrpoRecipe
+
+EARLIER = Path(__file__).parent / "earlier" / "arithmetic.toml"
+"""What a run of 0.1.0 kept: every value by its name."""
+
+RECIPE = """
+algorithm = "grpo"
+run = { directory = "unused", num_steps = 1 }
+task = { name = "arithmetic" }
+"""
+OWN = """
+from pydantic import Field
+from groupwise.algorithms.advantages import AdvantageEstimator
+from groupwise.algorithms.policy_losses import PolicyLoss, TokenLosses
+
+class Share(PolicyLoss):
+    share: float = Field(0.5, ge=0)
+
+    def __call__(self, logprobs, old_logprobs, advantages, lengths):
+        ratio = (logprobs - old_logprobs).exp()
+        return TokenLosses(-self.share * ratio * advantages, ratio.detach(), ratio.detach() > 9)
+
+class AboveBest(AdvantageEstimator):
+    margin: float = 0.0
+
+    def within(self, rewards):
+        return rewards - rewards.max() - self.margin
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "own.py").write_text(OWN)
+    (folder / "recipe.toml").write_text(RECIPE + text)
+    return folder / "recipe.toml"
+
+
+def grpo(path: Path, *overrides: str) -> GrpoRecipe:
+    recipe = load_recipe(path, overrides)
+    assert isinstance(recipe, GrpoRecipe)
+    return recipe
+
+
+def test_a_policy_loss_of_ones_own_with_a_dial(tmp_path: Path) -> None:
+    recipe = grpo(write(tmp_path, 'loss.policy = { kind = "own.py:Share", share = 0.25 }'))
+    logprobs = torch.tensor([-1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([-1.0, -2.0], dtype=torch.float64) - torch.tensor([1.0, 2.0], dtype=torch.float64).log()
+    known = Tokens(logprobs, logprobs.detach(), old, torch.tensor([2.0, -1.0]), torch.tensor([2]))
+    found = token_loss(known, recipe.loss.objective)
+    assert found.loss.tolist() == pytest.approx([-0.5, 0.5])  # -0.25 · 1 · 2 and -0.25 · 2 · -1
+    (slopes,) = torch.autograd.grad(found.loss.sum(), logprobs)
+    assert slopes.tolist() == pytest.approx([-0.5, 0.5])  # of e^x it is itself
+
+
+def test_an_advantage_of_ones_own_with_a_dial(tmp_path: Path) -> None:
+    recipe = grpo(write(tmp_path, 'advantage = { kind = "own.py:AboveBest", margin = 0.5 }'))
+    rewards = [(1.0, None, 0.25), (1.0, 1.0)]
+    parts = [[[reward or 0.0] for reward in group] for group in rewards]
+    assert step_advantages(rewards, parts, recipe.advantage) == [(-0.5, None, -1.25), (0.0, 0.0)]  # no signal: zeros
+
+
+def test_ones_own_is_written_and_read_back(tmp_path: Path) -> None:
+    recipe = grpo(write(tmp_path, 'loss.policy = { kind = "own.py:Share", share = 0.25 }'))
+    (tmp_path / "config.toml").write_text(dump_toml(recipe))
+    assert load_recipe(tmp_path / "config.toml") == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('loss.policy = { kind = "own.py:Share", share = -1 }', r"loss\.policy\.share = -1"),
+        ('loss.policy = { kind = "own.py:Share", shar = 1 }', r"loss\.policy\.shar: unknown key; did you mean 'share'"),
+        (
+            'loss.policy = { kind = "own.py:Share", tau_pos = 1 }',
+            "without effect: soft_gate reads it, .*Share does not",
+        ),
+        ('loss.policy = "own.py:AboveBest"', "is no policy loss: allowed is a class that builds on PolicyLoss"),
+        ('advantage = "own.py:Share"', "is no advantage: allowed is a class that builds on AdvantageEstimator"),
+        ('advantage = "own.py:Best"', r"did you mean 'AboveBest'"),
+        (
+            "loss.policy.tau_pos = 2",
+            r"loss\.policy\.tau_pos: a setting without effect: soft_gate reads it, clipped_ratio",
+        ),
+    ],
+)
+def test_faults_are_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_recipe(write(tmp_path, text))
+
+
+def test_a_published_algorithm_is_extended_from_anywhere(tmp_path: Path) -> None:
+    path = write(tmp_path, 'extends = ["algorithms/dapo.toml"]\nloss.policy.clip_high = 0.3')
+    path.write_text(path.read_text().replace('algorithm = "grpo"\n', ""))
+    recipe = grpo(path)
+    assert recipe.loss.policy == policy_loss("clipped_ratio", clip_high=0.3)
+    assert isinstance(recipe.advantage, GroupNormalised)
+    assert (recipe.grpo.refill_rounds, recipe.loss.aggregation, recipe.loss.truncated) == (3, "token", "mask")
+
+
+def test_a_published_algorithm_over_a_recipe_replaces_the_loss_of_another_kind(tmp_path: Path) -> None:
+    path = write(tmp_path, 'loss = { aggregation = "token", policy = { kind = "soft_gate", tau_pos = 2 } }')
+    recipe = load_recipe(path, ["loss.mini_batches=2"], over=["algorithms/gspo.toml"])
+    assert isinstance(recipe, GrpoRecipe)
+    assert recipe.loss.policy == policy_loss("sequence_ratio", clip_low=3e-4, clip_high=4e-4)
+    assert (recipe.loss.aggregation, recipe.loss.mini_batches) == ("sequence", 2)
+
+
+def earlier(tmp_path: Path, changes: dict[str, str], *overrides: str) -> GrpoRecipe:
+    text = EARLIER.read_text()
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    (tmp_path / "config.toml").write_text(text)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        recipe = grpo(tmp_path / "config.toml", *overrides)
+    assert any("loss.policy_loss is loss.policy.kind now" in str(one.message) for one in said)
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, policy_loss("clipped_ratio")),
+        ({"clip_high = 0.2": "clip_high = 0.28"}, policy_loss("clipped_ratio", clip_high=0.28)),
+        ({'"clipped_ratio"': '"reinforce"'}, policy_loss("reinforce")),
+        ({'"clipped_ratio"': '"soft_gate"', "tau_pos = 1.0": "tau_pos = 2.0"}, policy_loss("soft_gate", tau_pos=2.0)),
+        ({'"clipped_ratio"': '"clipped_weight"', "clip_low = 0.2": "clip_low = 1"},
+         policy_loss("clipped_weight", clip_low=1)),
+    ],
+)  # fmt: skip
+def test_a_whole_recipe_of_an_earlier_version_is_read(
+    tmp_path: Path, changes: dict[str, str], expected: PolicyLoss
+) -> None:
+    found = earlier(tmp_path, changes)
+    assert found.loss.policy == expected
+    assert found.loss.max_logprob_difference is None
+    now = grpo(Path(__file__).parents[3] / "recipes" / "arithmetic.toml")
+    assert found.advantage == now.advantage
+    assert found.grpo == now.grpo
+    assert found.loss.model_dump(exclude={"policy"}) == now.loss.model_dump(exclude={"policy"})
+
+
+def test_other_values_of_an_earlier_version_are_kept(tmp_path: Path) -> None:
+    changes = {'"group_mean"': '"process"', "max_logprob_difference = 0.0": "max_logprob_difference = 0.25"}
+    found = earlier(tmp_path, changes, "loss.clip_low=0.1", "loss.clip_high=0.2")
+    assert isinstance(found.advantage, Process)
+    assert found.loss.max_logprob_difference == 0.25
+    assert found.loss.policy == ClippedRatio(kind="clipped_ratio", clip_low=0.1)
+
+
+def test_a_value_that_never_had_an_effect_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"loss\.policy\.tau_neg: a setting without effect: soft_gate reads it"):
+        earlier(tmp_path, {"tau_neg = 1.05": "tau_neg = 2.0"})
