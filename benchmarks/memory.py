@@ -22,7 +22,7 @@ from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.policy import load_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.tasks import make_task
-from groupwise.trainers import LEARNERS, RECIPES
+from groupwise.trainers import TRAINERS
 from groupwise.verifiers import make_verifier
 
 WIDTHS = {"hidden_size": 768, "num_hidden_layers": 8, "num_attention_heads": 12, "num_key_value_heads": 4,
@@ -49,7 +49,7 @@ def make_recipe(name: str, model: str):
         "loss": {**values.get("loss", {}), "tokens_per_micro_batch": 256, "entropy_coef": 1e-3},
         values["algorithm"]: batch,
     }
-    return parse(RECIPES[values["algorithm"]], values)
+    return parse(TRAINERS.find(values["algorithm"]).recipe, values)
 
 
 def measure(name: str, model: str) -> None:
@@ -58,11 +58,12 @@ def measure(name: str, model: str) -> None:
     watch = Watch()
     recipe = make_recipe(name, model)
     policy = load_policy(recipe.model)
-    learner = LEARNERS[recipe.algorithm](recipe, policy)
     task = make_task(recipe.task)
     with make_verifier(task.verifier, recipe.verifier) as verifier:
+        learner = TRAINERS.find(recipe.algorithm).learner(recipe, policy, verifier)
+        learner.publish()
         for step in range(2):
-            done = learner.step(step, task.problems("train")[2 * step : 2 * step + 2], (), verifier)
+            done = learner.step(step, task.problems("train")[2 * step : 2 * step + 2])
             assert done.update.num_updates >= 1, "nothing was trained"
     print(json.dumps({"mib": watch.peak()}))
 

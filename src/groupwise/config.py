@@ -26,6 +26,8 @@ EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
 FOLDER = "folder"
 """Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
+ARTIFACTS = "artifacts"
+"""Key of a validation's context: paths by the names that may stand for them, as `{base}` in a pipeline."""
 SHIPPED = Path(__file__).parent / "recipes"
 """Recipes that come with the package: published algorithms, to be extended."""
 
@@ -126,13 +128,9 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
     """
     found: dict[str, Any] = json.loads(json.dumps(tables, default=str))
     for override in overrides:
-        alone: dict[str, Any] = {}
-        _apply_override(alone, override)
         _apply_override(found, override)
-        today, said = upgraded(alone)
-        if today != alone:
-            found = upgraded(found, newest=True)[0]
-            _tell(said, f" (in --set {override})")
+        found, said = upgraded(found, newest=True)
+        _tell(said, f" (in --set {override})")
     return found
 
 
@@ -160,6 +158,7 @@ def parse(
     overrides: Sequence[str] = (),
     source: str = "recipe",
     folder: Path | None = None,
+    artifacts: Mapping[str, str] = types.MappingProxyType({}),
 ) -> SectionT:
     """Check nested dictionaries against a model.
 
@@ -169,13 +168,14 @@ def parse(
         overrides: `a.b=c` each, over the tables.
         source: what an error calls the recipe.
         folder: where the recipe stands; files that it names are looked for there first.
+        artifacts: paths by the names that stand for them as `{name}`.
 
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
     tables = overridden(data, overrides)
     try:
-        return model.model_validate(tables, context={FOLDER: folder})
+        return model.model_validate(tables, context={FOLDER: folder, ARTIFACTS: artifacts})
     except ValidationError as error:
         faults = "\n".join(f"  {_explain(fault, model, tables, folder)}" for fault in error.errors())
         raise ConfigError(f"{source} cannot be used:\n{faults}") from None
@@ -190,7 +190,10 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
         data = data.setdefault(name, {})
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override!r}: {name} is a value, not a section")
-    data[last] = _toml_value(text.strip())
+    value = _toml_value(text.strip())
+    if last == "kind" and data.get(last, value) != value:
+        data.clear()  # as in `merged`: settings of another kind are none of this one
+    data[last] = value
 
 
 def _toml_value(text: str) -> Any:
@@ -225,7 +228,7 @@ def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str], folde
         field = section.model_fields.get(above[-1])
         for kinds in field.metadata if field else ():
             if isinstance(kinds, _ChosenByKind) and (readers := kinds.kinds_with(key)):
-                kind = kinds.kind_of(_value_at(tables, above))
+                kind = kinds.kind_of(_value_at(tables, above)) or "the one in use"
                 reads = "reads" if len(readers) == 1 else "read"
                 return f"a setting without effect: {', '.join(readers)} {reads} it, {kind} does not"
     return ""
@@ -293,6 +296,17 @@ def _models_in(annotation: Any, metadata: Sequence[Any], value: Any, folder: Pat
             yield from _models_in(argument, (), value, folder)
 
 
+def chosen_section(
+    annotation: Any, metadata: Sequence[Any], value: Any, folder: Path | None = None
+) -> type[BaseModel] | None:
+    """The section that a field of this type holds, given its value in a recipe; None where it holds none."""
+    found = list(_models_in(annotation, metadata, value, folder))
+    tags = {text for text in value.values() if isinstance(text, str)} if isinstance(value, Mapping) else set()
+    if len(found) > 1:
+        found = [model for model in found if any(_tag_matches(model, tag) for tag in tags)]
+    return found[0] if len(found) == 1 else None
+
+
 def _tag_matches(model: type[BaseModel], tag: str) -> bool:
     return any(typing.get_args(info.annotation) == (tag,) for info in model.model_fields.values())
 
@@ -308,17 +322,18 @@ def _dump_table(table: Mapping[str, Any], path: list[str], lines: list[str]) -> 
     values = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     if path and (values or not table):
         lines += ["", f"[{'.'.join(path)}]"]
-    lines += [f"{name} = {_toml_literal(value)}" for name, value in values.items()]
+    lines += [f"{name} = {toml_literal(value)}" for name, value in values.items()]
     for name, value in table.items():
         if isinstance(value, Mapping):
             _dump_table(value, [*path, name], lines)
 
 
-def _toml_literal(value: Any) -> str:
+def toml_literal(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, list):
-        return f"[{', '.join(_toml_literal(item) for item in value)}]"
+        return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name} = {_toml_literal(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name} = {toml_literal(one)}' for name, one in value.items())}}}"
     if isinstance(value, float) and value != value:
         return "nan"
     # JSON strings, numbers and booleans are TOML; DEL is the one character JSON leaves bare and TOML forbids

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, SerializationInfo, ValidationInfo
@@ -149,28 +149,48 @@ def _offered(module: ModuleType, name: str) -> str:
     return f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(own) or 'nothing of its own'}"
 
 
-class Kinds:
-    """The implementations of one part by name. Nothing is imported before it is chosen."""
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What somebody's own implementation must be."""
+
+    holds: Callable[[Any], bool]
+    words: str
+    """As in `allowed is ...`."""
+
+
+def _owns_settings(found: Any) -> bool:
+    return isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))
+
+
+def _builds_on(base: type) -> Allowed:
+    return Allowed(
+        lambda found: isinstance(found, type) and issubclass(found, base), f"a class that builds on {base.__name__}"
+    )
+
+
+SECTION = Allowed(_owns_settings, "a class that is a KindSection or has one as its attribute Config")
+
+
+class Choices:
+    """Implementations by name: built in, or somebody's own. Nothing is imported before it is chosen."""
 
     def __init__(
         self,
         what: str,
         table: Mapping[str, str],
-        default: str | None = None,
         adopt: Callable[[Place], Any] | None = None,
-        base: type[KindSection] | None = None,
+        allowed: Allowed = SECTION,
     ) -> None:
         """Name the part.
 
         Args:
             what: the part in words, as in `there is no verifier 'x'`; its entry points are in `groupwise.<what>`.
             table: `package.module:name` of every built-in implementation.
-            default: the kind of a section that names none; None: it must name one.
             adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
                 it is.
-            base: the class that every implementation builds on, where it is its own settings.
+            allowed: what an implementation that is not built in must be.
         """
-        self.what, self.table, self.default, self._base = what, dict(table), default, base
+        self.what, self.table, self._allowed = what, dict(table), allowed
         self._adopt = adopt or Place.load
         self.group = "groupwise." + what.replace(" ", "_")
 
@@ -191,20 +211,38 @@ class Kinds:
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
     def _checked(self, kind: str, found: Any) -> Any:
-        if self._base is not None:
-            if isinstance(found, type) and issubclass(found, self._base):
-                return found
-            raise ConfigError(f"{kind} is no {self.what}: allowed is a class that builds on {self._base.__name__}")
-        if not (isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))):
-            raise ConfigError(
-                f"{kind} is no {self.what}: allowed is a class that is a KindSection or has one as its attribute Config"
-            )
+        if not self._allowed.holds(found):
+            raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
         return found
 
     def _known(self, kind: str) -> str:
         nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
+
+
+class Kinds(Choices):
+    """Implementations that a section of a recipe chooses by its `kind`."""
+
+    def __init__(
+        self,
+        what: str,
+        table: Mapping[str, str],
+        default: str | None = None,
+        adopt: Callable[[Place], Any] | None = None,
+        base: type[KindSection] | None = None,
+    ) -> None:
+        """Name the part, as `Choices` does.
+
+        Args:
+            what: the part in words.
+            table: `package.module:name` of every built-in implementation.
+            default: the kind of a section that names none; None: it must name one.
+            adopt: makes an implementation of what stands at a place of the user's.
+            base: the class that every implementation builds on, where it is its own settings.
+        """
+        super().__init__(what, table, adopt, _builds_on(base) if base else SECTION)
+        self.default = default
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
         """The class of a kind's settings; a file is looked for in the folder first."""
@@ -221,8 +259,8 @@ class Kinds:
         """Built-in kinds that read a key."""
         return [kind for kind in self.table if key in self.settings(kind).model_fields]
 
-    def read(self, value: Any, folder: Path | None = None) -> KindSection:
-        """A section from a table, or from the name of a kind alone.
+    def read(self, value: Any, context: Mapping[str, Any] = MappingProxyType({})) -> KindSection:
+        """A section from a table, or from the name of a kind alone; `context` is that of the validation.
 
         Raises:
             ConfigError: there is no such kind.
@@ -233,13 +271,14 @@ class Kinds:
         kind = self.kind_of(value)
         if kind is None or not isinstance(value, Mapping | str):
             raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
+        folder = context.get(FOLDER)
         table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
-        return self.settings(kind, folder).model_validate(table, context={FOLDER: folder})
+        return self.settings(kind, folder).model_validate(table, context=dict(context))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: Any, info: ValidationInfo) -> KindSection:
             try:
-                return self.read(value, (info.context or {}).get(FOLDER))
+                return self.read(value, info.context or {})
             except ConfigError as error:
                 raise ValueError(str(error)) from error
 

@@ -25,6 +25,9 @@ class Move(NamedTuple):
     """Kinds of its new section that read it; empty: all of them, but none reads the old default."""
     beside: str = ""
     """It moves only in a table that has this key too; empty: in every one."""
+    unless: str = ""
+    """It stays in a section that has this key too, where it is another setting of the same name; empty: it never does.
+    """
 
 
 _CLIPPING = ("clipped_ratio", "sequence_ratio", "clipped_weight")
@@ -38,6 +41,9 @@ MOVES: tuple[Move, ...] = (
     Move("loss.tau_neg", "loss.policy.tau_neg", 1.05, ("soft_gate",)),
     Move("loss.max_logprob_difference", "loss.max_logprob_difference", 0.0),
     Move("grpo.advantage", "advantage.kind"),
+    Move("task.name", "task.kind", unless="kind"),
+    Move("tasks.*.name", "tasks.*.kind", unless="kind"),
+    Move("evaluation", "measure", beside="stages"),
 )
 
 
@@ -49,6 +55,7 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
     found: dict[str, Any] = _copied(tables)
     said: list[str] = []
     for prefix, table in list(_tables(found)):
+        said += [f"{prefix}{sentence}" for sentence in _read_by_kind(table)]
         for move in MOVES:
             if move.beside and move.beside not in table:
                 continue
@@ -59,14 +66,72 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
     return found, said
 
 
+_JUDGES = {
+    "arithmetic": "number", "word_problems": "number", "countdown": "countdown", "game24": "countdown",
+    "general": "answered", "code": "code", "knights_knaves": "knights_knaves", "zebra": "zebra", "sudoku": "sudoku",
+    "takuzu": "takuzu", "json_extraction": "json", "instructions": "instructions", "nim": "game_move",
+    "tic_tac_toe": "game_move", "propositional_proofs": "propositional_proof", "minif2f": "lean",
+    "equational_proofs": "equational_proof", "coq_statements": "coq", "jsonl": "math",
+}  # fmt: skip
+"""The verifier of every task, when a recipe could name none."""
+_NOT_READ_BY = {"extraction": ("answered", "code", "judge", "routed")}
+_READ_BY = {
+    "timeout_s": ("math",), "num_workers": ("math",), "partial_credit": ("code", "instructions"),
+    "sandbox": ("code", "coq", "lean"), "proof": ("coq", "lean"), "judge": ("judge",),
+}  # fmt: skip
+"""Settings that stood in the section of every verifier, and who reads them."""
+
+
+def _read_by_kind(table: dict[str, Any]) -> list[str]:
+    """Put the settings of a section that once was that of all verifiers to those that read them."""
+    task, section = table.get("task"), table.get("verifier", {})
+    if not isinstance(task, dict) or "name" not in task or not isinstance(section, dict) or "kind" in section:
+        return []
+    members = [one["task"].get("name") for one in task.get("parts", {}).values()] if task["name"] == "mixture" else []
+    main = "routed" if members else _JUDGES.get(task["name"], "math")
+    others = {f"verifier.each.{kind}": kind for kind in sorted({_JUDGES.get(name, "math") for name in members})}
+    for place, holder in (("evaluation.second_verifier", table.get("evaluation", {})), *_second_parts(section)):
+        if isinstance(kind := holder.get(place.rpartition(".")[2]), str):
+            others[place] = kind
+    said = []
+    for dial in (*_NOT_READ_BY, *_READ_BY):
+        if dial not in section or _reads(main, dial):
+            continue
+        value = section.pop(dial)
+        for place in [place for place, kind in others.items() if _reads(kind, dial)]:
+            _section(table, place.split("."))[dial] = value
+            said.append(f"verifier.{dial} is {place}.{dial} now")
+    if main == "coq" and isinstance(section.get("proof"), dict):
+        section["proof"] = {key: value for key, value in section["proof"].items() if not key.startswith("lean_")}
+    return said
+
+
+def _second_parts(section: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    parts = section.get("parts", {})
+    return [(f"verifier.parts.{name}.verifier", one) for name, one in parts.items() if one.get("kind") == "verifier"]
+
+
+def _reads(kind: str, dial: str) -> bool:
+    return kind in _READ_BY[dial] if dial in _READ_BY else kind not in _NOT_READ_BY[dial]
+
+
 def _moved(table: dict[str, Any], old: list[str], new: list[str], move: Move, newest: bool) -> bool:
-    value = _section(table, old[:-1]).pop(old[-1])
+    section = _section(table, old[:-1])
+    if move.unless in section and not newest:
+        return False
+    value = section.pop(old[-1])
     target, key = _section(table, new[:-1]), new[-1]
     if value == move.default and target.get("kind") not in move.kinds and not (key in target and newest):
         return False
-    if newest or key not in target:
-        target[key] = value
+    today = target.get(key, value)
+    target[key] = _over(today, value) if newest else _over(value, today)
     return new != old
+
+
+def _over(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return below | {key: _over(below.get(key), value) for key, value in above.items()}
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:

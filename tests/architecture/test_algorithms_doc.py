@@ -18,7 +18,7 @@ from groupwise.oracle.published import published_algorithms
 from groupwise.oracle.report import Section
 from groupwise.oracle.sections import SECTIONS
 from groupwise.oracle.toys import Dials
-from groupwise.trainers import RECIPES, load_recipe
+from groupwise.trainers import TRAINERS, load_recipe
 
 PUBLISHED = published_algorithms()
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_published_settings_are_recipes(file: str) -> None:
     own = read_toml(ROOT / "recipes" / "algorithms" / file)
     below = {"grpo": "arithmetic.toml", "ppo": "ppo.toml"}[own["algorithm"]]
     recipe = load_recipe(ROOT / "recipes" / below, over=[f"algorithms/{file}"])
-    assert isinstance(recipe, RECIPES[own["algorithm"]])
+    assert isinstance(recipe, TRAINERS.find(own["algorithm"]).recipe)
     found = recipe.model_dump(mode="json")
     assert merged(found, own) == found  # every value stands
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from groupwise.trainers import run_rl
+from groupwise.trainers import train
 
 OPERATIONS = ("fsync", "replace", "truncate", "symlink", "unlink", "rmdir")
 """Functions of `os` between which the state of a disk can be seen."""
 
 
-def train_and_signal(recipe: Any, number: int, place: int | str, run: Callable[[Any], Any] = run_rl) -> None:
+def train_and_signal(recipe: Any, number: int, place: int | str, run: Callable[[Any], Any] = train) -> None:
     """Run the recipe; just before an operation on the disk, the process sends itself a signal.
 
     Args:

@@ -20,7 +20,7 @@ _SFT = _RUN | {"sft": {"sequences_per_step": 4}}
 SMALL: dict[str, Any] = {
     "model": {"num_threads": 1, "device": "cpu"},
     "sampling": {"max_tokens": 48},
-    "evaluation": {"num_problems": 4, "num_samples": 2, "sampling": {"max_tokens": 48}},
+    "measure": {"num_problems": 4, "num_samples": 2, "sampling": {"max_tokens": 48}},
     "tasks": {
         "reasoning": {
             "parts": {
@@ -76,11 +76,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def run(settings: list[str], **options: Any) -> bool:
     """Run the small pipeline in this process, without a display."""
     from groupwise.pipeline import Display, load_pipeline, run_pipeline
-    from groupwise.trainers import FROM_DATA, run_rl
-    from groupwise.trainers.rl import RlRecipe
-
-    def train(recipe: Any) -> Any:
-        return run_rl(recipe) if isinstance(recipe, RlRecipe) else FROM_DATA[recipe.algorithm](recipe, False, print)
+    from groupwise.trainers import train
 
     return run_pipeline(*load_pipeline(RECIPE, settings), Display(train), **options)
 

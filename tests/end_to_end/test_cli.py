@@ -648,7 +648,7 @@ def jsonl_recipe(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
     def train(*lines: str) -> str:
         (tmp_path / "problems.jsonl").write_text("\n".join(lines))
-        text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nname = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
+        text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
         return refuse("train", write_recipe(tmp_path, tmp_path / "run", text), *settings(dict(JSONL)))
 
     yield train
@@ -675,7 +675,7 @@ def test_a_broken_line_of_a_data_file_is_named_by_its_number(
 
 
 def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
-    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nname = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
+    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
     assert "there is no problem file" in refuse("train", write_recipe(tmp_path, tmp_path / "run", text))
 
 

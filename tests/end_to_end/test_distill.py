@@ -129,8 +129,8 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     assert [len(line.get("problems", [])) for line in lines] == [0 if source == "jsonl" else 4] * 4
     assert len({line.get("tokens") for line in lines}) == (1 if source == "jsonl" else 4)
     metrics = list(found.metrics.lines())
-    assert session.facts["tokens"] == sum(line["num_tokens"] for line in metrics)
-    assert session.facts["sampled_tokens"] == sum(line["sampled_tokens"] or 0 for line in metrics)
+    assert session.progress.tokens == sum(line["num_tokens"] for line in metrics)
+    assert session.progress.sampled_tokens == sum(line["sampled_tokens"] or 0 for line in metrics)
     for name in ("model.safetensors", "optimizer.safetensors"):
         ours, theirs = ((run.checkpoint(4) / name).read_bytes() for run in (found, expected))
         assert ours == theirs

@@ -20,7 +20,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers import FROM_DATA, RECIPES
+from groupwise.trainers import TRAINERS
 from groupwise.trainers.preferences import HeldOut
 
 sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
@@ -49,9 +49,9 @@ def train(algorithm: str, directory: Path, **sections: Any) -> Trained:
         "run": {"directory": str(directory), "num_steps": 1, "checkpoint_every": 1000},
         "model": {"num_threads": 1},
     }
-    recipe = parse(RECIPES[algorithm], {**values, "data": SUMS, **sections})
+    recipe = parse(TRAINERS.find(algorithm).recipe, {**values, "data": SUMS, **sections})
     reports: list[Any] = []
-    FROM_DATA[algorithm](recipe, False, reports.append)
+    TRAINERS.find(algorithm).run(recipe, False, reports.append)
     held_out = [one for one in reports if isinstance(one, HeldOut)]
     return Trained([one for one in reports if not isinstance(one, HeldOut)], held_out)
 
@@ -109,15 +109,12 @@ def recipe(algorithm: str, model: Path, directory: Path) -> Any:
         "optimizer": {"lr": 1e-2, "schedule": "cosine"},
         algorithm: {"pairs_per_step": 8, "evaluate_every": 3, "tokens_per_micro_batch": 128},
     }
-    return parse(RECIPES[algorithm], values)
+    return parse(TRAINERS.find(algorithm).recipe, values)
 
 
 def run_until(one: Any, place: int | str) -> int | None:
     """Run until a place of `signalled_run` kills it; returns the exit code."""
-    run = FROM_DATA[one.algorithm]
-    process = CONTEXT.Process(
-        target=signalled_run.train_and_signal, args=(one, signal.SIGKILL, place, run), daemon=True
-    )
+    process = CONTEXT.Process(target=signalled_run.train_and_signal, args=(one, signal.SIGKILL, place), daemon=True)
     process.start()
     process.join(PATIENCE_S)
     return process.exitcode

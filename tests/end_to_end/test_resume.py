@@ -1,7 +1,7 @@
 """Killed at any moment and started again with the same command, a GRPO run ends in the same ledger, byte for byte.
 
 The runs are real processes. They are forked from a server that has imported the package once, so that a start costs
-milliseconds; what they do is `run_rl`, from reading the model to the test split.
+milliseconds; what they do is `train`, from reading the model to the test split.
 """
 
 import importlib
@@ -25,7 +25,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers import load_recipe, run_rl
+from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
 from groupwise.trainers.rl import RlRecipe
@@ -98,7 +98,7 @@ def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
 
 
 def start(one: RlRecipe) -> ForkServerProcess:
-    process = CONTEXT.Process(target=run_rl, args=(one,), daemon=True)
+    process = CONTEXT.Process(target=train, args=(one,), daemon=True)
     process.start()
     return process
 
@@ -260,7 +260,7 @@ def stopped(model: Path, tmp_path: Path) -> GrpoRecipe:
 def test_a_changed_recipe_is_refused_and_named(stopped: GrpoRecipe) -> None:
     optimizer = stopped.optimizer.model_copy(update={"lr": 0.5})
     with pytest.raises(CheckpointError, match=r"optimizer\.lr was 0\.01 and is 0\.5"):
-        run_rl(stopped.model_copy(update={"optimizer": optimizer}))
+        train(stopped.model_copy(update={"optimizer": optimizer}))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "trainer_state.json"])
@@ -274,7 +274,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_enough(
     (newest / name).write_bytes(content)
     ledger = run.ledger.path.read_bytes()
     with pytest.raises(CheckpointError, match=rf"{newest.name} is damaged: {name} .*; delete .*{newest.name}"):
-        run_rl(stopped)
+        train(stopped)
     assert run.ledger.path.read_bytes() == ledger
     shutil.rmtree(newest)
     expected = run_to_the_end(recipe(model, tmp_path / "expected", **VARIANTS["plain"]))
@@ -286,14 +286,14 @@ def test_a_finished_run_is_refused_and_left_alone(model: Path, tmp_path: Path) -
     run = run_to_the_end(one)
     before = contents(run.path)
     with pytest.raises(CheckpointError, match=f"is finished \\({NUM_STEPS} steps\\): there is nothing left to do"):
-        run_rl(one)
+        train(one)
     assert contents(run.path) == before
 
 
 def test_a_restart_deletes_the_old_run_and_repeats_it(model: Path, tmp_path: Path) -> None:
     one = recipe(model, tmp_path / "run", **VARIANTS["plain"])
     before = run_to_the_end(one).ledger.path.read_bytes()
-    process = CONTEXT.Process(target=run_rl, args=(one, True), daemon=True)
+    process = CONTEXT.Process(target=train, args=(one, True), daemon=True)
     process.start()
     process.join(PATIENCE_S)
     assert process.exitcode == 0

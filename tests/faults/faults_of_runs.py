@@ -23,7 +23,7 @@ FAULTS = (
         5,
         "A resumed run starts from the recipe's model instead of its checkpoint",
         OTHER_WEIGHTS,
-        (Edit("training", "str(self._checkpoint) if self._checkpoint else path", "path"),),
+        (Edit("training", "model.at(self._checkpoint) if self._checkpoint else model", "model"),),
     ),
     Fault(
         5,
@@ -69,9 +69,9 @@ FAULTS = (
         LEDGER,
         (
             Edit(
-                "training:Session",
-                "self.config = config",
-                "self.config = config; torch.manual_seed(config.seed)",
+                "training:Start",
+                "self._config = config",
+                "self._config = config; torch.manual_seed(config.seed)",
             ),
             Edit(
                 "rollout",
@@ -99,8 +99,8 @@ FAULTS = (
         (
             Edit(
                 "training",
-                "range(self.resumed_at, self.config.num_steps)",
-                "range(0 if self.resumed_at else self.config.num_steps)",
+                "range(self.progress.step, self.config.num_steps)",
+                "range(0 if self.progress.step else self.config.num_steps)",
             ),
         ),
     ),

@@ -15,6 +15,7 @@ import torch
 from planting import Edit
 from tokenizers.processors import TemplateProcessing
 
+from groupwise import trainers
 from groupwise.config import parse
 from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import save_checkpoint
@@ -22,9 +23,8 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers import run_rl
 from groupwise.trainers.grpo import GrpoRecipe
-from groupwise.trainers.report import Observer, StepReport
+from groupwise.trainers.report import StepReport
 
 TESTS = Path(__file__).parents[1]
 NUMBERS = count()
@@ -83,7 +83,7 @@ def resume(lab: Lab) -> None:
 
 def _run(recipe: GrpoRecipe, on_step: Callable[[StepReport], None] = lambda report: None) -> bytes:
     """The run's ledger."""
-    run_rl(recipe, observer=Observer(on_step))
+    trainers.train(recipe, on_report=lambda report: on_step(report) if isinstance(report, StepReport) else None)
     return RunDirectory(Path(recipe.run.directory)).ledger.path.read_bytes()
 
 

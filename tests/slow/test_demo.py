@@ -7,7 +7,7 @@ import pytest
 
 from groupwise.evaluation.behaviour import behaviour_shares
 from groupwise.runs.rollouts import read_rollouts
-from groupwise.trainers import load_recipe, run_rl
+from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "arithmetic.toml"
@@ -18,7 +18,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "arithmetic.toml"
 def test_the_shipped_base_model_learns_products(tmp_path: Path, seed: int) -> None:
     recipe = load_recipe(RECIPE, [f"run.directory={json.dumps(str(tmp_path / 'run'))}", f"run.seed={seed}"])
     assert isinstance(recipe, GrpoRecipe)
-    directory = run_rl(recipe).directory
+    directory = train(recipe).directory
     lines = {line["kind"]: line for line in directory.metrics.lines()}
     before, after = lines["test-before"], lines["test-after"]
     assert before["pass_at_1"][0] <= 0.55

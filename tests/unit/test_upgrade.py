@@ -90,3 +90,10 @@ def test_an_override_may_name_an_old_key_and_counts_more_than_the_file(tmp_path:
     assert found == {"loss": {"policy": {"kind": "mine", "clip": 0.4}}}
     with pytest.warns(UserWarning, match="--set"):
         assert parse(Recipe, {}, ["loss.policy_loss=mine"]).loss.policy.kind == "mine"
+
+
+def test_an_override_of_a_section_that_moved_changes_its_key_alone(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("[measure]\na = 1\nb = { c = 2 }\n[stages]\n")
+    with pytest.warns(UserWarning, match="evaluation is measure now"):
+        found = read_recipe(tmp_path / "recipe.toml", ["evaluation.b.d=3"])
+    assert found["measure"] == {"a": 1, "b": {"c": 2, "d": 3}}

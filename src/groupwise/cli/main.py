@@ -384,6 +384,32 @@ def memory(
 
 
 @app.command()
+def keys(
+    section: Annotated[str | None, typer.Argument(help="A section, for example `optimizer`; default: all.")] = None,
+    kind: Annotated[str | None, typer.Option(help="One kind of the section only.")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the reference of all keys to this file.")] = None,
+) -> None:
+    """Say what may stand in a recipe: every key, what is allowed, its default, what it means.
+
+    Examples:
+        groupwise keys optimizer
+
+        groupwise keys data --kind generated
+    """
+    from rich.markdown import Markdown
+
+    from groupwise.cli import keys as reference
+
+    if write:
+        write.write_text(reference.page(), encoding="utf-8")
+        console.print(f"written to {write}")
+        return
+    found = reference.reference()
+    some = reference.chosen(found, section, kind) if section else found.headings
+    console.print(Markdown(reference.markdown(found, some)))
+
+
+@app.command()
 def runs(folder: Annotated[Path, typer.Argument(help="Where run directories lie.")] = Path("runs")) -> None:
     """List runs: what they trained, how far they are, their best dev result.
 

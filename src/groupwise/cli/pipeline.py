@@ -17,7 +17,7 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.pipeline_report import write_pipeline_report
 from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.models.loading import quiet_transformers
-from groupwise.pipeline import Action, Display, PipelineRecipe, Planned, Stage, load_pipeline, plan, run_pipeline
+from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.atomic import write_file
 from groupwise.trainers import Recipe
@@ -88,7 +88,7 @@ def _at_once(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console
     return finished
 
 
-def _run_one(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineRequest, console: Console) -> bool:
+def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
     """Run a pipeline and write its report, or say what would run; returns whether it came to its end."""
     if request.dry_run:
         console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
@@ -116,7 +116,7 @@ def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> 
     console.print(f"Written to {folder / 'seeds.md'}", soft_wrap=True)
 
 
-def _run(recipe: PipelineRecipe, stages: Sequence[Stage], request: PipelineRequest, console: Console) -> bool:
+def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
     with _progress(console) as progress:
         display = _Display(console, progress)
         return run_pipeline(

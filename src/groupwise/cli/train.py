@@ -19,14 +19,16 @@ from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.loading import quiet_transformers
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers import FROM_DATA, Recipe, run_rl
+from groupwise.trainers import Recipe, train, trainer_of
 from groupwise.trainers.preferences import HeldOut
-from groupwise.trainers.report import DevReport, Observer, StepReport
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.report import DevReport, StepReport
+from groupwise.trainers.rl import RlTrainer
 from groupwise.training.session import Session
 
 HEADER = " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
 ROWS_PER_HEADER = 20
+STEPS_PER_LINE = 10
+"""Steps for each line of a trainer that learns from data."""
 
 
 def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
@@ -38,30 +40,19 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
     directory = session.directory
     if session.stopping:
         console.print(
-            f"Stopped after step {session.resumed_at} with a checkpoint; the same command goes on from there."
+            f"Stopped after step {session.progress.step} with a checkpoint; the same command goes on from there."
         )
-    elif isinstance(recipe, RlRecipe):
+    elif isinstance(trainer_of(recipe), RlTrainer):
         show_report(directory, console)
     else:
         newest = directory.checkpoint(directory.steps()[-1])
-        console.print(f"Trained on {session.facts['tokens']:,} tokens: {newest}")
+        console.print(f"Trained on {session.progress.tokens:,} tokens: {newest}")
 
 
 def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
     """Run a recipe, or go on with an interrupted run, with a line for every report and a bar."""
-    if not isinstance(recipe, RlRecipe):
-
-        def on_report(report: Any) -> None:
-            if isinstance(report, HeldOut):
-                console.print(held_out_line(report), style="green", highlight=False, soft_wrap=True)
-                return
-            progress.update(bar, completed=report.step + 1)
-            if report.step % 10 == 0:
-                console.print(data_line(report), highlight=False, soft_wrap=True)
-
-        return FROM_DATA[recipe.algorithm](recipe, restart, on_report)
-
     shown: list[int] = []
+    line = trainer_of(recipe).line
 
     def rl_step(report: StepReport) -> None:
         if not shown and report.step:
@@ -77,7 +68,20 @@ def train_with_display(recipe: Recipe, restart: bool, console: Console, progress
         if report.second:
             show_second(report.second, console)
 
-    return run_rl(recipe, restart, Observer(rl_step, dev))
+    def on_report(report: Any) -> None:
+        match report:
+            case StepReport():
+                rl_step(report)
+            case DevReport():
+                dev(report)
+            case HeldOut():
+                console.print(held_out_line(report), style="green", highlight=False, soft_wrap=True)
+            case _:
+                progress.update(bar, completed=report.step + 1)
+                if report.step % STEPS_PER_LINE == 0:
+                    console.print(line(report), highlight=False, soft_wrap=True)
+
+    return train(recipe, restart, on_report)
 
 
 def _progress(console: Console) -> Progress:
@@ -123,20 +127,6 @@ def _extras(report: StepReport) -> str:
     if report.weights_bounded:
         found.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
     return "".join(f"  {one}" for one in found)
-
-
-def data_line(report: Any) -> str:
-    """One step of training on data as a line; what an algorithm measures of its own stands at the end."""
-    values = report._asdict()
-    head = f"step {values.pop('step'):5d}  loss {values.pop('loss'):.4f}  lr {values.pop('lr'):.1e}"
-    rate = values.pop("num_tokens") / values.pop("seconds")
-    own = [f"  {name} {_number(value)}" for name, value in values.items() if name != "grad_norm" and value is not None]
-    fell = "  ! most chosen completions fell" if (values.get("chosen_fell") or 0) > 0.5 else ""
-    return f"{head}  {rate:,.0f} tokens/s{''.join(own)}{fell}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def held_out_line(found: HeldOut) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from groupwise.algorithms.logprobs import MAX_LOGITS
 from groupwise.models.size import language_model_size, reward_model_size
-from groupwise.trainers.ppo import PpoRecipe
+from groupwise.trainers import trainer_of
 from groupwise.trainers.rl import RlRecipe
 
 FP32 = 4
@@ -47,26 +47,23 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         ModelError: the model's configuration cannot be read.
     """
     size = language_model_size(recipe.model.path)
-    count, text = size.parameters, size.config.get_text_config()
+    count, text = size.total, size.config.get_text_config()
     weights = {"policy": FP32 * count, "optimizer": MOMENTS * FP32 * count}
     training = {"gradients": FP32 * count}
     if recipe.loss.kl_coef > 0:
         weights["reference"] = FP32 * count
-    if isinstance(recipe, PpoRecipe) and recipe.critic.backbone == "own":
-        weights |= {"critic": FP32 * count, "critic's optimizer": MOMENTS * FP32 * size.body}
-        training["critic's gradients"] = FP32 * size.body
+    beside = trainer_of(recipe).trained_beside(recipe)
+    for name in beside:
+        weights |= {name: FP32 * count, f"{name}'s optimizer": MOMENTS * FP32 * size.body}
+        training[f"{name}'s gradients"] = FP32 * size.body
     for name, part in recipe.reward_models.items():
         weights[f"reward model {name}"] = FP32 * reward_model_size(part.path)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     training |= {
-        "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * _num_backbones(recipe),
+        "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * (1 + len(beside)),
         "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(recipe, text),
     }
     return MemoryPlan(weights, {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}, training)
-
-
-def _num_backbones(recipe: RlRecipe) -> int:
-    return 2 if isinstance(recipe, PpoRecipe) and recipe.critic.backbone == "own" else 1
 
 
 def _head_dim(text: Any) -> int:

@@ -164,7 +164,10 @@ class _PackedAttention(torch.autograd.Function):
         parts = [_block_backward(*tensors, block) for block in ctx.blocks]
         on_query, on_key, on_value = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
         for prefix in ctx.prefixes:
-            _add_prefix_gradients(*tensors, prefix, on_query, on_key, on_value)
+            of_query, of_key, of_value = _prefix_gradients(*tensors, prefix)
+            on_query[prefix.tokens] += of_query
+            on_key[prefix.prompt] += of_key
+            on_value[prefix.prompt] += of_value
         return on_query, on_key, on_value, None, None, None
 
 
@@ -250,15 +253,13 @@ def _block_backward(
     return tuple(tensor.flatten(0, 1) for tensor in rows)  # type: ignore[return-value]
 
 
-def _add_prefix_gradients(
-    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor,
-    prefix: Prefix, on_query: Tensor, on_key: Tensor, on_value: Tensor,
-) -> None:  # fmt: skip
-    """Add the gradients of the part of the attention that goes to the prompt."""
+def _prefix_gradients(
+    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor, prefix: Prefix
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the part of the attention that goes to the prompt: by queries behind it, by its keys and values."""
     heads = key.shape[1]
     q, g, d, log_sums = (_by_head(tensor[prefix.tokens], heads) for tensor in (query, grad, delta, log_sum))
     k, v = (_by_head(tensor[prefix.prompt], heads) for tensor in (key, value))
     of_query, of_key, of_value = _gradients(prefix.scores(q, k), q, k, v, g, d, log_sums)
-    on_query[prefix.tokens] += _by_token(of_query, len(query[prefix.tokens]))
-    on_key[prefix.prompt] += _by_token(of_key, len(key[prefix.prompt]))
-    on_value[prefix.prompt] += _by_token(of_value, len(value[prefix.prompt]))
+    num_queries, num_keys = len(query[prefix.tokens]), len(key[prefix.prompt])
+    return _by_token(of_query, num_queries), _by_token(of_key, num_keys), _by_token(of_value, num_keys)

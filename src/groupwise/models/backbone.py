@@ -35,8 +35,7 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     indexing adds with atomics from several threads: two runs would round differently.
     """
     out = body(packed.input_ids, position_ids=packed.position_ids, layout=packed.layout, use_cache=False)
-    states = out.last_hidden_state[0]
-    return torch.nn.functional.embedding(positions, states)
+    return nn.functional.embedding(positions, out.last_hidden_state[0])
 
 
 class Root(nn.Module):

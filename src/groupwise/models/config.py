@@ -6,17 +6,15 @@ from typing import Literal, Self
 
 from pydantic import Field
 
+from groupwise.artifacts import SHIPPED, ModelRef
 from groupwise.config import Section
 from groupwise.errors import ModelError
-
-SHIPPED = "base"
-"""The model path that means the base model inside the package."""
 
 
 class ModelConfig(Section):
     """Which model, and how it computes."""
 
-    path: str = SHIPPED
+    path: ModelRef = SHIPPED
     """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""

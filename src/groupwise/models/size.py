@@ -17,7 +17,7 @@ class ModelSize:
 
     config: Any
     """The transformers configuration."""
-    parameters: int
+    total: int
     """All of them; a matrix used twice counts once."""
     body: int
     """Those that make hidden states."""

@@ -8,7 +8,7 @@ from groupwise.config import SHIPPED, parse, read_toml
 from groupwise.oracle.setting import Setting
 from groupwise.trainers.grpo import GrpoRecipe
 
-_WHERE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
+_WHERE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
 """What a whole recipe needs beside an algorithm; the oracle reads nothing of it."""
 
 

@@ -1,59 +1,80 @@
 """Pipelines: stages of training and data, run in order from one recipe; resumable, with recorded lineage.
 
-To add a kind of stage: a file with its settings and its class, and a line in `STAGES`.
+To add a kind of stage: a file with its class, and a line in `STAGES`. One of your own needs no line:
+`kind = "my_stage.py:MyStage"`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from groupwise.artifacts import named, stage_of
 from groupwise.config import load
 from groupwise.errors import ConfigError
-from groupwise.pipeline.base import Stage
-from groupwise.pipeline.cold_start import ColdStart
+from groupwise.kinds import Allowed, Choices, beside
+from groupwise.pipeline.base import Source, Stage
 from groupwise.pipeline.plan import Action, Planned, plan
-from groupwise.pipeline.recipe import BASE, PipelineRecipe, wanted
-from groupwise.pipeline.rejection_sampling import RejectionSampling
+from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
-from groupwise.pipeline.train import Train
 
-STAGES: Mapping[str, type[Stage]] = {stage.kind: stage for stage in (Train, ColdStart, RejectionSampling)}
+AnyStage = Stage[Any]
+STAGES = Choices(
+    "stage",
+    {
+        "train": "groupwise.pipeline.train:Train",
+        "cold_start": "groupwise.pipeline.cold_start:ColdStart",
+        "rejection_sampling": "groupwise.pipeline.rejection_sampling:RejectionSampling",
+    },
+    allowed=Allowed(lambda found: isinstance(found, type) and issubclass(found, Stage), "a class that is a Stage"),
+)
 """Class of each kind of stage."""
 
 
-def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> tuple[PipelineRecipe, list[Stage]]:
+def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> tuple[PipelineRecipe, list[AnyStage]]:
     """Read a pipeline's recipe, apply `a.b=c` overrides and check every stage before the first one runs.
 
     Raises:
         ConfigError: the file, a key, a value, or a reference to a stage cannot be used.
     """
     recipe = load(PipelineRecipe, path, overrides)
-    stages: list[Stage] = []
+    stages: list[AnyStage] = []
     for name, table in recipe.stages.items():
-        kind = table.get("kind", "train")
-        if not isinstance(kind, str) or kind not in STAGES:
-            raise ConfigError(f"stages.{name}.kind = {kind!r}; allowed are {', '.join(STAGES)}")
-        stage = STAGES[kind](name, recipe, {key: value for key, value in table.items() if key != "kind"})
-        _refuse_unknown(stage, {one.name: one for one in stages})
+        own = {key: value for key, value in table.items() if key != "kind"}
+        stage = _read(table.get("kind", "train"), Source(name, own, recipe, path.parent))
+        _check_references(stage, stages, tuple(recipe.stages))
         stages.append(stage)
     return recipe, stages
 
 
-def _refuse_unknown(stage: Stage, before: Mapping[str, Stage]) -> None:
+def _read(kind: object, source: Source) -> AnyStage:
+    if not isinstance(kind, str):
+        raise ConfigError(f"{source.where}.kind = {kind!r}; allowed are {', '.join(STAGES.table)}, file.py:name")
+    try:
+        kind = beside(kind, source.folder)
+        found: type[AnyStage] = STAGES.find(kind)
+    except ConfigError as error:
+        raise ConfigError(f"{source.where}.kind: {error}") from None
+    return found.read(kind, source)
+
+
+def _check_references(stage: AnyStage, before: Sequence[AnyStage], every: Sequence[str]) -> None:
+    """What a stage reads is there when it runs, and is what it must be."""
     if stage.name == BASE:
         raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
-    if unknown := [name for name in stage.inputs if name not in before]:
-        raise ConfigError(
-            f"stages.{stage.name} reads {{{unknown[0]}}}, but no stage of that name comes before it; before it come "
-            f"{', '.join(before) or 'none'}"
-        )
-    for name, makes in wanted(stage.settings):
-        if before[name].makes != makes:
-            raise ConfigError(
-                f"stages.{stage.name} reads {{{name}}} as a {makes.replace('_', ' ')}, but that stage makes a "
-                f"{before[name].makes.replace('_', ' ')}"
-            )
+    makes = {one.name: one.makes for one in before}
+    for one in named(stage.config):
+        name, where = stage_of(one.value), f"stages.{stage.name}.{one.key} = {one.value!r}"
+        if name is None:
+            continue
+        if name not in makes:
+            fault = f"the stage {name} does not come before it" if name in every else f"there is no stage {name!r}"
+            raise ConfigError(f"{where}: {fault}; before it come {', '.join((BASE, *makes))}")
+        if makes[name] != one.makes:
+            wanted, found = (what.replace("_", " ") for what in (one.makes, makes[name]))
+            raise ConfigError(f"{where}: {wanted} is read here, but the stage {name} makes {found}")
 
 
 __all__ = [
-    "STAGES", "Action", "Display", "PipelineRecipe", "Planned", "Stage", "load_pipeline", "plan", "run_pipeline",
+    "STAGES", "Action", "AnyStage", "Display", "PipelineRecipe", "Planned", "Stage", "load_pipeline", "plan",
+    "run_pipeline",
 ]  # fmt: skip

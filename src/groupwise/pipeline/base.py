@@ -1,22 +1,27 @@
-"""What a stage is: declared inputs, what it makes, settings that its fingerprint covers, and one function that runs it.
+"""What a stage is: settings that its fingerprint covers, what it makes, and one function that runs it.
 
-A stage's file has a `Section` with its settings and a class with `run`; `STAGES` in `__init__` lists the classes.
+A stage's file has a class with `makes`, its settings as `Config`, and `run`. What it reads is what its settings name
+(`artifacts`). A line in `STAGES` gives it a name; one of your own needs none: `kind = "my_stage.py:MyStage"`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+from pydantic import Field
+
+from groupwise.artifacts import SHIPPED, Makes, files, named, stage_of
+from groupwise.config import ReadIf, Section, parse
+from groupwise.kinds import Place
+from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import code_of
-from groupwise.pipeline.recipe import BASE, PipelineRecipe, references, resolved
+from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
+from groupwise.rollout.sampling import SamplingConfig
 from groupwise.trainers import Recipe
-from groupwise.training.session import Session
-
-Makes = Literal["model", "reward_model", "data"]
-"""`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows."""
+from groupwise.training.session import RunConfig, Session
 
 
 class Made(NamedTuple):
@@ -49,17 +54,61 @@ class Workplace:
     """Told how far a long piece of work is: (what, done, total)."""
 
 
-class Stage(ABC):
+class ComputeConfig(ModelConfig):
+    """How models compute, where other keys say which ones they are."""
+
+    path: Annotated[str, ReadIf(lambda model: False, "a key that names one model")] = Field(SHIPPED, exclude=True)
+    """Not read: other keys of the stage name its models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a stage stands in its pipeline."""
+
+    name: str
+    table: Mapping[str, Any]
+    """As the recipe has it, without its `kind`."""
+    recipe: PipelineRecipe
+    folder: Path | None = None
+    """That of the recipe's file."""
+
+    @property
+    def where(self) -> str:
+        return f"stages.{self.name}"
+
+    def parsed(self, model: "type[ConfigT]") -> "ConfigT":
+        """The settings, read once; what the table leaves out is the pipeline's.
+
+        Raises:
+            ConfigError: the table cannot be used.
+        """
+        shared = self.recipe.model_dump(mode="json")
+        seed = self.recipe.pipeline.seed
+        sections: Shared = {
+            ModelConfig: shared["model"],
+            SamplingConfig: shared["sampling"],
+            RunConfig: {"directory": "", "seed": seed},
+        }
+        below = {"seed": seed} if "seed" in model.model_fields else {}
+        table = {**below, **with_tasks(self.table, shared["tasks"], self.where)}
+        whole, bases = completed(model, table, sections, self.folder), {BASE: self.recipe.model.path}
+        return parse(model, whole, source=self.where, folder=self.folder, artifacts=bases)
+
+
+ConfigT = TypeVar("ConfigT", bound=Section)
+
+
+@dataclass(frozen=True)
+class Stage(ABC, Generic[ConfigT]):
     """One stage of a pipeline, checked and ready to run."""
 
-    kind: ClassVar[str]
-    algorithm: str | None = None
-    """The trainer's algorithm, of stages that train."""
+    Config: ClassVar[type[Section]]
+    """Class of its settings."""
 
-    def __init__(self, name: str, recipe: PipelineRecipe, table: Mapping[str, Any]) -> None:
-        self.name, self.recipe = name, recipe
-        self.settings: dict[str, Any] = self.check(resolved(table, {BASE: recipe.model.path}))
-        """Everything that decides what the stage makes, JSON, its inputs as `{name}`."""
+    name: str
+    kind: str
+    config: ConfigT
+    """Everything that decides what the stage makes; what other stages make stands in it as `{name}`."""
 
     @property
     @abstractmethod
@@ -69,25 +118,46 @@ class Stage(ABC):
     @property
     def code(self) -> str:
         """The version of the code that decides what the stage makes: of its module and the parts it names."""
-        return code_of(type(self).__module__, self.settings)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the stages whose output it reads, in the order of their mention."""
-        return tuple(dict.fromkeys(references(self.settings)))
+        return code_of(type(self).__module__, [self.kind, self.algorithm or "", self.settings])
 
     @abstractmethod
-    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole settings of a stage from its table.
-
-        Raises:
-            ConfigError: the table cannot be used.
-        """
-
-    @abstractmethod
-    def run(self, work: Workplace) -> Made:
+    def run(self, config: ConfigT, work: Workplace) -> Made:
         """Do the work, or go on with it where it was interrupted.
+
+        `config`: the settings, with the path of what a stage made in place of every `{name}`.
 
         Raises:
             Interrupted: it was stopped before its end.
         """
+
+    @classmethod
+    def read(cls, kind: str, source: Source) -> Self:
+        """The stage of a pipeline's table.
+
+        Raises:
+            ConfigError: the table cannot be used.
+        """
+        config: Any = source.parsed(cls.Config)
+        return cls(source.name, kind, config)
+
+    @property
+    def algorithm(self) -> str | None:
+        """The trainer's algorithm, of stages that train."""
+        return None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the stages whose output it reads, in the order of their mention."""
+        names = (stage_of(one.value) for one in named(self.config))
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of everything outside the pipeline that it reads: models, data, the user's own Python."""
+        own = [str(place.file) for name in (self.kind, self.algorithm or "") if (place := Place.of(name))]
+        return tuple(dict.fromkeys([*files(self.config), *own]))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as JSON, for the record and the fingerprint."""
+        return self.config.model_dump(mode="json")

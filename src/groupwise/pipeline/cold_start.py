@@ -8,24 +8,24 @@ after the answer, as several hands would write it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.artifacts import ModelRef, label
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.evaluation.run_data import Row
-from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
-from groupwise.pipeline.base import Made, Makes, Stage, Workplace
-from groupwise.pipeline.collect import checked, collect_rows
+from groupwise.pipeline.base import Made, Stage, Workplace
+from groupwise.pipeline.collect import Asked, collect_rows
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
-from groupwise.pipeline.recipe import Name, display_name, resolved
+from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, Template
 from groupwise.tasks.general_text import GeneralMix, summary
 from groupwise.trainers.rl import split_problems
@@ -44,10 +44,10 @@ class Example(Section):
     """Language of both (ISO 639-1)."""
 
 
-class Source(Section):
+class SourceConfig(Section):
     """Whose completions are collected."""
 
-    path: str
+    path: ModelRef
     """The model, for example `{zero}` or `{base}`."""
     few_shot: bool = False
     """Show it the stage's examples (those in the problem's language) before every question."""
@@ -64,22 +64,12 @@ class Source(Section):
     """What is kept."""
 
 
-class ColdStartSettings(Section):
+class ColdStartConfig(Asked):
     """Settings of the stage."""
 
-    kind: Literal["cold_start"] = "cold_start"
-    """The kind of stage."""
-    task: TaskOptions
-    """Whose training problems are asked; a name in `tasks`."""
-    model: ModelConfig
-    """How models compute; their paths are those of `sources`."""
-    sampling: SamplingConfig
-    """How completions are drawn."""
-    seed: int
-    """Seed of all draws."""
     examples: tuple[Example, ...] = ()
     """Written by hand; they are shown to few-shot sources, and are rows of the data set themselves."""
-    sources: dict[Name, Source] = Field(min_length=1)
+    sources: dict[Name, SourceConfig] = Field(min_length=1)
     """Models to collect from, by a name of your own."""
     per_problem: int = Field(2, ge=0)
     """Most completions of one problem from one source; 0: any number."""
@@ -95,20 +85,13 @@ class ColdStartSettings(Section):
         return self
 
 
-class ColdStart(Stage):
+class ColdStart(Stage[ColdStartConfig]):
     """Collects cold-start data."""
 
-    kind: ClassVar[str] = "cold_start"
+    Config = ColdStartConfig
+    makes = "data"
 
-    @property
-    def makes(self) -> Makes:
-        return "data"
-
-    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        return checked(ColdStartSettings, table, self.recipe, f"stages.{self.name}")
-
-    def run(self, work: Workplace) -> Made:
-        settings = ColdStartSettings.model_validate(resolved(self.settings, work.outputs))
+    def run(self, settings: ColdStartConfig, work: Workplace) -> Made:
         task = make_task(settings.task)
         sampled = {name: self._sample(name, settings, task, work) for name in settings.sources}
         kept: dict[str, Kept] = {}
@@ -122,13 +105,13 @@ class ColdStart(Stage):
         rows = list(_by_hand(settings, task.template))
         for row in chosen:
             source, problem = of[id(row)], problems[row["problem"]]
-            model = display_name(self.settings["sources"][source]["path"])
+            model = label(self.config.sources[source].path)
             rows.append(_finished(row, source, model, problem, task.template, settings))
         digest = write_rows(work.directory.data, rows)
         tokens = sum(row["num_tokens"] for found in sampled.values() for row in found)
         return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, kept))
 
-    def _sample(self, name: str, settings: ColdStartSettings, task: Task, work: Workplace) -> list[Row]:
+    def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
         problems = split_problems(task, "train", source.num_problems)
         rows: list[Row] = []
@@ -164,14 +147,14 @@ def _by_language(problems: Sequence[Problem]) -> dict[str, list[Problem]]:
     return found
 
 
-def _by_hand(settings: ColdStartSettings, template: Template) -> Iterator[dict[str, Any]]:
+def _by_hand(settings: ColdStartConfig, template: Template) -> Iterator[dict[str, Any]]:
     for example in settings.examples:
         prompt = _asked(template, example)
         yield {"prompt": prompt, "completion": example.completion, "source": "by hand", "language": example.language}
 
 
 def _finished(
-    row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartSettings
+    row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartConfig
 ) -> dict[str, Any]:
     """A row of the data set, with where it came from and what was done to it."""
     completion, edits = row["text"], []

@@ -1,36 +1,41 @@
 """Completions for a data set: sampled and verified a few problems at a time, so that a kill loses only those."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Self
 
-from groupwise.config import Section, parse
-from groupwise.errors import ConfigError
+from pydantic import model_validator
+
+from groupwise.config import Section
 from groupwise.evaluation.run_data import Row, evaluation_rows
-from groupwise.pipeline.recipe import PipelineRecipe, merged, with_sampling, with_tasks
+from groupwise.pipeline.base import ComputeConfig
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts
+from groupwise.tasks import TaskOptions
 from groupwise.types import Problem
 
 PROBLEMS_PER_PART = 32
 
 
-def checked(kind: type[Section], table: Mapping[str, Any], recipe: PipelineRecipe, where: str) -> dict[str, Any]:
-    """The settings of a stage that makes data of a model's completions; what its table leaves out is the pipeline's.
+class Asked(Section):
+    """What the settings of all stages have that ask a model the training problems of a task."""
 
-    Raises:
-        ConfigError: the table cannot be used, or the task's prompts are more than text.
-    """
-    shared = recipe.model_dump(mode="json")
-    below = {"model": shared["model"], "sampling": shared["sampling"], "seed": recipe.pipeline.seed}
-    own = with_sampling(with_tasks(table, shared["tasks"], where), shared["sampling"])
-    whole = parse(kind, merged(below, own), source=where)
-    settings = whole.model_dump(mode="json", exclude={"model": {"path"}})
-    if settings["task"]["template"]["chat"]:
-        raise ConfigError(f"{where}.task.template.chat = true: rows of data are plain text, so false is allowed")
-    return settings
+    task: TaskOptions
+    """Whose training problems are asked; a name in `tasks`."""
+    model: ComputeConfig
+    """How models compute."""
+    sampling: SamplingConfig
+    """How completions are drawn."""
+    seed: int
+    """Seed of all draws."""
+
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        return self
 
 
 def collect_rows(

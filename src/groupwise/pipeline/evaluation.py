@@ -28,7 +28,7 @@ def evaluate_model(
     Returns, by task, every metric as [value, low, high] with the interval over problems.
     """
     policy = load_policy(recipe.model.at(model))
-    config, found, groups = recipe.evaluation, dict[str, Any](), list[ScoredGroup]()
+    config, found, groups = recipe.measure, dict[str, Any](), list[ScoredGroup]()
     for done, (name, options) in enumerate(recipe.tasks.items()):
         progress(done, len(recipe.tasks))
         task = make_task(options)

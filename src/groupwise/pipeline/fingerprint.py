@@ -7,20 +7,25 @@ settings or the code name.
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import groupwise
-from groupwise.kinds import Place
+from groupwise.kinds import Choices, Place
 
 ROOT = Path(groupwise.__file__).parent
+TABLES = "groupwise.kinds"
+"""Whoever has a table of kinds imports it from here."""
+UPGRADE = "groupwise.upgrade"
+"""Its old names are today's before settings are made of them, and choose nothing."""
 _MODULE = re.compile(r"groupwise(?:\.\w+)+")
 
 
@@ -55,8 +60,9 @@ def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Ite
     while waiting:
         fresh = {file: _source(file.name, file.path.name == "__init__.py", file.path.read_bytes()) for file in waiting}
         found |= {file.name: source for file, source in fresh.items()}
-        names = names.union(*(source.texts for source in fresh.values()))
-        parts = {place for source in found.values() for kind, place in source.kinds.items() if kind in names}
+        names = names.union(*(source.texts for file, source in fresh.items() if file.name != UPGRADE))
+        tables = [name for name, source in found.items() if source.has_tables and "." in name]
+        parts = {module for table in tables for kind, module in _kinds(table) if kind in names}
         wanted = {_near(name, file) for file, source in fresh.items() for name in source.imports}
         wanted |= {_in(ROOT.parent, name) for name in parts}
         waiting = [file for file in wanted if file is not None and file.name not in found]
@@ -84,8 +90,8 @@ class _Source(NamedTuple):
     """Modules that it may import, among names that are none."""
     texts: frozenset[str]
     """Its string constants, which may name kinds."""
-    kinds: Mapping[str, str]
-    """Module of each kind in its tables."""
+    has_tables: bool
+    """Whether it may hold tables of kinds."""
 
 
 @lru_cache(maxsize=4096)
@@ -95,43 +101,35 @@ def _source(name: str, is_package: bool, content: bytes) -> _Source:
         for field, held in ast.iter_fields(node):
             if isinstance(held, list):
                 setattr(node, field, [one for one in held if not _is_docstring(one)])
-    nodes = list(_walk(tree))
+    tables = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == TABLES]
+    nodes = list(_walk(tree, frozenset(alias.asname or alias.name for node in tables for alias in node.names)))
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     package = name if is_package else name.rpartition(".")[0]
     imports = {found for node in nodes for found in _imported(node, package)}
     imports |= {found for text in texts for found in _MODULE.findall(text)}
-    kinds = {kind: module for node in ast.walk(tree) if _is_table(node) for kind, module in _table(node, tree, name)}
     digest = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
-    return _Source(digest, frozenset(imports), frozenset(texts), kinds)
+    return _Source(digest, frozenset(imports), frozenset(texts), TABLES in imports)
 
 
 def _is_docstring(node: Any) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but the tables of kinds, of which only what is chosen counts."""
+def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
+    """All nodes but the rows of tables of kinds, of which only what is chosen counts."""
     yield node
-    for child in ast.iter_child_nodes(node):
-        if not (_is_table(node) and isinstance(child, ast.Dict)):
-            yield from _walk(child)
+    is_table = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
+    for field, held in ast.iter_fields(node):
+        for child in held if isinstance(held, list) else [held]:
+            if isinstance(child, ast.AST) and not (is_table and field == "args"):
+                yield from _walk(child, makers)
 
 
-def _is_table(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Kinds"
-
-
-def _table(call: Any, tree: ast.Module, name: str) -> Iterator[tuple[str, str]]:
-    """Kind and module of each row of a table."""
-    known = {"__name__": name}
-    for statement in tree.body:
-        match statement:
-            case ast.Assign([ast.Name(target)], ast.Constant(str() as value)):
-                known[target] = value
-    for table in (argument for argument in call.args if isinstance(argument, ast.Dict)):
-        for key, row in zip(table.keys, table.values, strict=True):
-            place = eval(compile(ast.Expression(row), name, "eval"), {"__builtins__": {}}, known)
-            yield ast.literal_eval(key or ""), place.partition(":")[0]
+@cache
+def _kinds(module: str) -> list[tuple[str, str]]:
+    """Kind and module of every row of a module's tables."""
+    tables = [one for one in vars(importlib.import_module(module)).values() if isinstance(one, Choices)]
+    return [(kind, place.partition(":")[0]) for table in tables for kind, place in table.table.items()]
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[str]:
@@ -167,7 +165,10 @@ def _module(name: str) -> _File | None:
     except (ImportError, ValueError):
         return None
     path = loaded or (spec.origin if spec else None)
-    return _File(name, Path(path)) if path and path.endswith(".py") else None
+    if not path or not path.endswith(".py"):
+        return None
+    # a user's file goes by another name in every process
+    return _File(name if "." in name or path.endswith("__init__.py") else Path(path).stem, Path(path))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from pydantic import Field, model_validator
 
+from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
 from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
@@ -29,7 +30,7 @@ from groupwise.verifiers.judge.config import JudgeConfig
 class ModelJudge(Section):
     """A reward model that sorts candidates."""
 
-    path: str
+    path: RewardModelRef
     """The reward model, for example `{helpful}`."""
     see: Literal["completion", "answer"] = "completion"
     """`completion`: it reads all of it. `answer`: only what stands after `</think>`."""

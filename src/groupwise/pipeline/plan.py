@@ -1,19 +1,19 @@
 """What a call would do with every stage, and why: decided from the recipe and the files alone, before anything runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from groupwise.artifacts import files
 from groupwise.errors import ConfigError
 from groupwise.models.config import resolve
 from groupwise.pipeline import evaluation
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.fingerprint import code_of, fingerprint
-from groupwise.pipeline.recipe import PipelineRecipe, paths
-from groupwise.tasks.jsonl_presets import PRESETS
+from groupwise.pipeline.recipe import PipelineRecipe
 
 
 class Action(StrEnum):
@@ -31,7 +31,7 @@ class Action(StrEnum):
 class Planned(NamedTuple):
     """A stage and what happens to it."""
 
-    stage: Stage
+    stage: Stage[Any]
     fingerprint: str
     inputs: dict[str, str]
     """Fingerprint of every stage, and hash of every file, that it reads."""
@@ -41,10 +41,11 @@ class Planned(NamedTuple):
 
 def measurement(recipe: PipelineRecipe) -> str:
     """Fingerprint of how models are evaluated."""
-    chosen = recipe.model_dump(mode="json", include={"model", "tasks", "sampling", "evaluation"})
+    chosen = recipe.model_dump(mode="json", include={"model", "tasks", "sampling", "measure"})
     chosen["model"].pop("path")
     seed = recipe.pipeline.seed
-    return fingerprint({**chosen, "seed": seed}, _files(chosen), code_of(evaluation.__name__, chosen))
+    read = (path for task in recipe.tasks.values() for path in files(task))
+    return fingerprint({**chosen, "seed": seed}, _hashes(read), code_of(evaluation.__name__, chosen))
 
 
 def is_measured(place: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
@@ -54,7 +55,7 @@ def is_measured(place: StageDirectory, facts: Mapping[str, Any], measured: str) 
 
 def plan(
     recipe: PipelineRecipe,
-    stages: Sequence[Stage],
+    stages: Sequence[Stage[Any]],
     only: str | None = None,
     start: str | None = None,
 ) -> list[Planned]:
@@ -74,8 +75,8 @@ def plan(
     measured, hashed = measurement(recipe), cache(content_hash)
     found, again = dict[str, Planned](), dict[str, str]()
     for stage in stages:
-        inputs = {name: found[name].fingerprint for name in stage.inputs} | _files(stage.settings, hashed)
-        mark = fingerprint(stage.settings, inputs, stage.code)
+        inputs = {name: found[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
+        mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
         if stage.name == start:
             again[stage.name] = "asked for by --from"
         elif anew := [name for name in stage.inputs if name in again]:
@@ -103,7 +104,7 @@ def _only(found: Mapping[str, Planned], only: str) -> list[Planned]:
 
 
 def _action(
-    stage: Stage, place: StageDirectory, mark: str, inputs: Mapping[str, str], measured: str
+    stage: Stage[Any], place: StageDirectory, mark: str, inputs: Mapping[str, str], measured: str
 ) -> tuple[Action, str]:
     facts, begun = place.facts, place.begun
     if facts and facts["fingerprint"] == mark and (broken := _broken(place, facts)):
@@ -117,7 +118,7 @@ def _action(
     return (Action.RUN, _difference(begun, stage, inputs)) if begun else (Action.RUN, "not run yet")
 
 
-def other_input(place: StageDirectory, stage: Stage, directory: PipelineDirectory) -> str | None:
+def other_input(place: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
     """The first stage whose output is another one than this stage read when it was begun.
 
     One that is not there yet is looked at when it has been made.
@@ -136,7 +137,7 @@ def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _difference(begun: Mapping[str, Any], stage: Stage, inputs: Mapping[str, str]) -> str:
+def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
     """Why work that was begun cannot be used: the first difference in words."""
     before, now = _flat(begun["settings"]), _flat(stage.settings)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
@@ -157,17 +158,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def _files(settings: Mapping[str, Any], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
-    """Hash of every model directory and data file outside the pipeline that settings name."""
-    named = {name: Path(resolve(name)) for name in (*paths(settings), *_benchmarks(settings)) if name}
-    return {name: hashed(path) for name, path in named.items() if path.exists()}
-
-
-def _benchmarks(value: Any) -> Iterator[str]:
-    """Files of the benchmarks that tasks name as `preset`."""
-    if isinstance(value, Mapping):
-        if known := PRESETS.get(str(value.get("preset"))):
-            sources = (known.train, known.test)
-            yield from (f"{value['data_dir']}/{source.path}" for source in sources if source.path)
-        for one in value.values():
-            yield from _benchmarks(one)
+def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
+    """Hash of every model directory and file that is there."""
+    found = {name: Path(resolve(name)) for name in paths}
+    return {name: hashed(path) for name, path in found.items() if path.exists()}

@@ -1,17 +1,18 @@
 """The recipe of a pipeline: what all stages share, and a table for every stage in the order in which they run.
 
-Inside a stage's table, where a path is wanted, `{name}` stands for what the stage `name` made and `{base}` for the
-model that everything starts from; `task = "name"` (or a list of names) stands for tasks of the recipe. So a stage's
-inputs are the names that it mentions.
+Inside a stage's table, where a key names a model, a reward model or data, `{name}` stands for what the stage `name`
+made and `{base}` for the model that everything starts from; `task = "name"` (or a list of names) stands for tasks of
+the recipe. So a stage's inputs are the names that it mentions.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from groupwise.config import Section
+from groupwise.config import Section, chosen_section, merged
 from groupwise.errors import ConfigError
 from groupwise.models.config import ModelConfig
 from groupwise.rollout.sampling import SamplingConfig
@@ -20,9 +21,6 @@ from groupwise.tasks import TaskOptions
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 BASE = "base"
 """Name of the model that everything starts from; no stage may have it."""
-PATHS = ("path", "test_path", "include")
-"""Keys whose values are paths. Elsewhere braces are text, as in a template's `{question}`."""
-_REFERENCE = re.compile(r"\{([^{}]*)\}")
 
 
 class PipelineConfig(Section):
@@ -34,7 +32,7 @@ class PipelineConfig(Section):
     """Seed of every stage."""
 
 
-class EvaluationConfig(Section):
+class MeasureConfig(Section):
     """What is measured after every stage that makes a model, and of the base model, on the test split."""
 
     num_problems: int = Field(200, ge=1)
@@ -57,67 +55,59 @@ class PipelineRecipe(Section):
     model: ModelConfig = ModelConfig()
     """The base model, and how models compute; stages that say nothing else start from it."""
     tasks: dict[Name, TaskOptions] = Field(min_length=1)
-    """Tasks by a name of your own, to which stages refer. All are evaluated after every stage."""
+    """Tasks by a name of your own, to which stages refer. All are measured after every stage."""
     sampling: SamplingConfig = SamplingConfig()
-    """How completions are drawn, where a stage or the evaluation says nothing else."""
-    evaluation: EvaluationConfig = EvaluationConfig()
+    """How completions are drawn, where a stage or the measurement says nothing else."""
+    measure: MeasureConfig = MeasureConfig()
     """What is measured after every stage."""
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)
     """The stages: `kind`, and what that kind reads."""
 
     @model_validator(mode="before")
     @classmethod
-    def _evaluated_as_sampled(cls, values: Any) -> Any:
-        """What `evaluation.sampling` leaves out is that of `sampling`."""
+    def _measured_as_sampled(cls, values: Any) -> Any:
+        """What `measure.sampling` leaves out is that of `sampling`."""
         if isinstance(values, Mapping) and isinstance(sampling := values.get("sampling"), Mapping):
-            return {**values, "evaluation": with_sampling(values.get("evaluation", {}), sampling)}
+            below = {"measure": {"sampling": sampling}} if _has_sampling(values.get("measure")) else {}
+            return merged(below, values)
         return values
 
 
-def paths(value: Any, key: str = "") -> Iterator[str]:
-    """Every path in nested settings, in order."""
-    if isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from paths(one, name)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from paths(one, key)
-    elif isinstance(value, str) and key in PATHS:
-        yield value
+def _has_sampling(measure: Any) -> bool:
+    return isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping)
 
 
-def references(value: Any) -> Iterator[str]:
-    """Names of the stages that settings mention as `{name}`, each as often as they do."""
-    return (found[1] for path in paths(value) if (found := _REFERENCE.fullmatch(path)))
+Shared = Mapping[type[Section], Mapping[str, Any]]
+"""Sections that a pipeline has too, by their class: what a stage's table leaves out of them is the pipeline's."""
 
 
-def wanted(value: Any, trail: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """(name of a stage, what it must make) for every `{name}` in settings, by the keys that it stands under."""
-    if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from wanted(one, (*trail, key))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from wanted(one, trail)
-    elif isinstance(value, str) and trail[-1] in PATHS and (found := _REFERENCE.fullmatch(value)):
-        is_data = not {"data", "file", "include", "test_path"}.isdisjoint(trail)
-        yield found[1], "data" if is_data else "reward_model" if "reward_models" in trail else "model"
+def completed(
+    model: type[BaseModel], table: Mapping[str, Any], shared: Shared, folder: Path | None = None
+) -> dict[str, Any]:
+    """The table of such a section, with what it leaves out of shared sections, however deep they stand in it."""
+    found = dict(table)
+    for name, field in model.model_fields.items():
+        value = table.get(name)
+        if name not in table and field.get_default(call_default_factory=True) is None:
+            continue  # an optional section that is not there
+        if typing.get_origin(field.annotation) is dict and isinstance(value, Mapping):
+            inner = typing.get_args(field.annotation)[1]
+            found[name] = {key: _completed(inner, (), one, shared, folder) for key, one in value.items()}
+        elif (whole := _completed(field.annotation, field.metadata, value, shared, folder)) is not None:
+            found[name] = whole
+    return found
 
 
-def display_name(value: str) -> str:
-    """What a path of a stage's settings means: the name of a stage, or the path itself."""
-    found = _REFERENCE.fullmatch(value)
-    return found[1] if found else value
-
-
-def resolved(value: Any, outputs: Mapping[str, str], key: str = "") -> Any:
-    """Settings with every `{name}` replaced by the path of what that stage made; names without a path stay."""
-    if isinstance(value, Mapping):
-        return {name: resolved(one, outputs, name) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [resolved(one, outputs, key) for one in value]
-    is_path = isinstance(value, str) and key in PATHS
-    return outputs.get(display_name(value), value) if is_path and _REFERENCE.fullmatch(value) else value
+def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Shared, folder: Path | None) -> Any:
+    """A key's value; None where there is nothing to say."""
+    section = chosen_section(annotation, metadata, value, folder)
+    if section is None or not isinstance(value, Mapping | None):
+        return value
+    for kind, below in shared.items():
+        if issubclass(section, kind):
+            read = {key: one for key, one in below.items() if not section.model_fields[key].exclude}
+            return merged(read, value or {})
+    return completed(section, value or {}, shared, folder) or value
 
 
 def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
@@ -166,22 +156,3 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
             raise ConfigError(f"{where}: two of these tasks bring a part named {both[0]!r}; give them different names")
         parts |= new
     return {"kind": "mixture", "template": task["template"], "parts": parts}
-
-
-def with_sampling(value: Any, sampling: Mapping[str, Any]) -> Any:
-    """The value with every table `sampling`, however deep, completed by the pipeline's."""
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        key: merged(sampling, one) if key == "sampling" and isinstance(one, Mapping) else with_sampling(one, sampling)
-        for key, one in value.items()
-    }
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, the second over the first."""
-    found = dict(below)
-    for key, value in above.items():
-        mine = found.get(key)
-        found[key] = merged(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
-    return found

@@ -8,44 +8,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from pydantic import Field
 
-from groupwise.config import Section
+from groupwise.artifacts import DataRef, ModelRef, label
 from groupwise.evaluation.run_data import Row
-from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
-from groupwise.pipeline.base import Made, Makes, Stage, Workplace
-from groupwise.pipeline.collect import checked, collect_rows
+from groupwise.pipeline.base import Made, Stage, Workplace
+from groupwise.pipeline.collect import Asked, collect_rows
 from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.filters import Filters, balanced, counts, keep
 from groupwise.pipeline.general import GeneralData, general_rows
-from groupwise.pipeline.recipe import display_name, resolved
 from groupwise.randomness import Draws, Purpose, permutation
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks import make_task
 from groupwise.trainers.rl import split_problems
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 
 
-class RejectionSettings(Section):
+class RejectionConfig(Asked):
     """Settings of the stage."""
 
-    kind: Literal["rejection_sampling"] = "rejection_sampling"
-    """The kind of stage."""
-    path: str
+    path: ModelRef
     """The model that is sampled, for example `{reasoning_rl}`."""
-    task: TaskOptions
-    """Whose training problems are asked; a name in `tasks`."""
-    model: ModelConfig
-    """How models compute; which one is sampled says `path`."""
-    sampling: SamplingConfig
-    """How completions are drawn."""
-    seed: int
-    """Seed of all draws."""
     num_problems: int = Field(512, ge=1)
     """Training problems, the last of the split: fewer of them were seen in training."""
     num_samples: int = Field(8, ge=1)
@@ -56,7 +43,7 @@ class RejectionSettings(Section):
     """Most completions of one problem; 0: any number."""
     num_rows: int = Field(2000, ge=1)
     """Most rows of reasoning; taken evenly from the difficulties."""
-    include: tuple[str, ...] = ()
+    include: tuple[DataRef, ...] = ()
     """Data sets whose rows are taken as they are, for example `{cold_start}`; they count as reasoning."""
     reasoning_per_general: float = Field(3.0, gt=0)
     """Rows of reasoning for each row of general data (DeepSeek-R1: 600,000 to 200,000)."""
@@ -64,25 +51,18 @@ class RejectionSettings(Section):
     """General data; None: there is none."""
 
 
-class RejectionSampling(Stage):
+class RejectionSampling(Stage[RejectionConfig]):
     """Samples, rejects, adds general data."""
 
-    kind: ClassVar[str] = "rejection_sampling"
+    Config = RejectionConfig
+    makes = "data"
 
-    @property
-    def makes(self) -> Makes:
-        return "data"
-
-    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        return checked(RejectionSettings, table, self.recipe, f"stages.{self.name}")
-
-    def run(self, work: Workplace) -> Made:
-        settings = RejectionSettings.model_validate(resolved(self.settings, work.outputs))
+    def run(self, settings: RejectionConfig, work: Workplace) -> Made:
         sampled, problems = self._sample(settings, work)
         kept = keep(sampled, settings.filters, settings.per_problem)
         chosen = balanced(kept.rows, settings.num_rows, settings.seed)
         template = settings.task.template
-        model = display_name(self.settings["path"])
+        model = label(self.config.path)
         reasoning = [_row(row, template.render(problems[row["problem"]]) + template.prefill, model) for row in chosen]
         reasoning += [one for path in settings.include for one in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
@@ -95,7 +75,7 @@ class RejectionSampling(Stage):
         tokens = sum(row["num_tokens"] for row in sampled)
         return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, kept.dropped, rows) | statistics)
 
-    def _sample(self, settings: RejectionSettings, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
+    def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)
         problems = split_problems(task, "train", None)[-settings.num_problems :]
         with make_verifier(task.verifier_config) as verifier:

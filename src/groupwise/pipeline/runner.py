@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from groupwise.artifacts import located
 from groupwise.config import dump_toml
 from groupwise.errors import CheckpointError, GroupwiseError
 from groupwise.models.config import resolve
@@ -37,7 +39,11 @@ class Display:
 
 
 def run_pipeline(
-    recipe: PipelineRecipe, stages: Sequence[Stage], display: Display, only: str | None = None, start: str | None = None
+    recipe: PipelineRecipe,
+    stages: Sequence[Stage[Any]],
+    display: Display,
+    only: str | None = None,
+    start: str | None = None,
 ) -> bool:
     """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call goes on there.
 
@@ -53,7 +59,7 @@ def run_pipeline(
         for one in reversed(planned):
             if one.action is Action.RUN:
                 directory.stage(one.stage.name).discard()
-        _write_lineage(directory, planned)
+        _write_lineage(recipe, directory, planned)
         try:
             if only is None:
                 with _named(BASE):
@@ -63,7 +69,7 @@ def run_pipeline(
                 display.stage(one, number, len(planned))
                 with _named(one.stage.name):
                     _do(recipe, one, directory, display)
-                _write_lineage(directory, planned)
+                _write_lineage(recipe, directory, planned)
         except (Interrupted, KeyboardInterrupt):
             return False
     return True
@@ -126,7 +132,7 @@ def _work(one: Planned, directory: PipelineDirectory, display: Display) -> None:
     place.write("begun", begun)
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}
     with timed(place, "seconds"):
-        made = stage.run(Workplace(place, outputs, display.train, display.progress))
+        made = stage.run(located(stage.config, outputs), Workplace(place, outputs, display.train, display.progress))
     place.write("facts", _facts(one, made, place))
 
 
@@ -185,7 +191,7 @@ def _measure(recipe: PipelineRecipe, place: StageDirectory, model: str, name: st
     place.write("facts", {**(place.facts or {}), "evaluation": found, "evaluation_fingerprint": measurement(recipe)})
 
 
-def _write_lineage(directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
+def _write_lineage(recipe: PipelineRecipe, directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
     """Which stage made what from what, as far as it is known."""
     rows = []
     for one in planned:
@@ -204,6 +210,5 @@ def _write_lineage(directory: PipelineDirectory, planned: Sequence[Planned]) -> 
                 "status": "finished" if current else "not run",
             }
         )
-    base = planned[0].stage.recipe.model.path
-    content = {"name": directory.path.resolve().name, "base": base, "stages": rows}
+    content = {"name": directory.path.resolve().name, "base": recipe.model.path, "stages": rows}
     write_file(directory.lineage, (json.dumps(content, indent=1) + "\n").encode())

@@ -79,7 +79,7 @@ class ScriptedEngine:
         found = self.policy.token_logprobs(packed, temperature or 1.0)
         known = np.float32(1 if temperature else 0)
         ends = np.cumsum([len(ids) for ids in completions])[:-1]
-        logprobs, entropy = (np.split(known * values.cpu().numpy(), ends) for values in found)
+        logprobs, entropy = (np.split(known * values.cpu().numpy(), ends) for values in (found.logprobs, found.entropy))
         return [
             Sampled(np.array(ids, np.int64), np.minimum(one, 0), of_it, self._reason(ids))
             for ids, one, of_it in zip(completions, logprobs, entropy, strict=True)

@@ -105,8 +105,7 @@ class Task(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if not hasattr(cls, "name"):
-            cls.name = cls.__name__
+        cls.name = vars(cls).get("name", cls.__name__)
 
     @property
     def verifier_config(self) -> VerifierConfig:

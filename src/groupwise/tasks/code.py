@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from groupwise.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
 from groupwise.tasks.code_records import read_problems
@@ -27,7 +28,7 @@ class CodeConfig(TaskConfig):
 
     template: Annotated[Template, TEMPLATES] = PROGRAM
     """How a problem becomes a prompt."""
-    path: str
+    path: DataRef
     """File of problems: `.jsonl`, or `.json` with a list; either also compressed, with `.gz`."""
     format: Literal["humaneval", "mbpp", "stdio"]
     """What a record looks like. `stdio`: fields `problem`, `tests` (lists `inputs` and `outputs`) and, where there is

@@ -1,13 +1,14 @@
 """The dials of the jsonl task and its default template."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from groupwise.config import FOLDER
-from groupwise.kinds import beside
+from groupwise.artifacts import DataRef
 from groupwise.tasks.base import TEMPLATES, TaskConfig, Template
+from groupwise.tasks.jsonl_presets import PRESETS
 from groupwise.tasks.jsonl_records import BOXED
 
 REASONING = Template(
@@ -30,9 +31,9 @@ class JsonlConfig(TaskConfig):
     other dial that is set comes before the preset's."""
     data_dir: str = "../shared/data"
     """Directory of the presets' files, from the working directory."""
-    path: str | None = None
+    path: DataRef | None = None
     """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
-    test_path: str | None = None
+    test_path: DataRef | None = None
     """File of problems to test on."""
     hub: str | None = None
     """Name of a data set of the Hugging Face hub."""
@@ -64,11 +65,6 @@ class JsonlConfig(TaskConfig):
     """How many questions of the training data are known to stand in the test data too. They are left out of training;
     any other number is an error. Without a preset: 0."""
 
-    @field_validator("path", "test_path")
-    @classmethod
-    def _beside_the_recipe(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return path and beside(path, (info.context or {}).get(FOLDER))
-
     @model_validator(mode="after")
     def _coherent(self) -> Self:
         local = self.path is not None or self.test_path is not None
@@ -87,6 +83,11 @@ class JsonlConfig(TaskConfig):
         if self.answer_pattern not in (None, BOXED):
             _check_pattern(self.answer_pattern)
         return self
+
+    def files_read(self) -> Iterator[str]:
+        """The preset's files."""
+        if known := PRESETS.get(self.preset or ""):
+            yield from (f"{self.data_dir}/{source.path}" for source in (known.train, known.test) if source.path)
 
 
 def _check_pattern(pattern: str) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
 
 from pydantic import Field, model_validator
 
+from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
@@ -58,7 +59,7 @@ class PairsFile(Section):
 
     source: Literal["file"] = "file"
     """Says that the pairs come from a file."""
-    path: str
+    path: DataRef
     """`.jsonl` (one object a line) or `.json` (a list of objects)."""
     prompt_field: str = "prompt"
     """Field with the prompt; need not be there where the conversations begin with it."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError
 
-from groupwise.config import merged
+from groupwise.config import FOLDER, merged
 from groupwise.errors import ConfigError
 from groupwise.kinds import Kinds
 from groupwise.tasks.base import Task, TaskConfig
@@ -36,6 +36,7 @@ TASKS = Kinds(
         "equational_proofs": f"{_HERE}.proofs.equational:EquationalProofs",
         "minif2f": f"{_HERE}.proofs.statements:Minif2f",
         "coq_statements": f"{_HERE}.proofs.statements:CoqStatements",
+        "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGym",
         "mixture": f"{_HERE}.mixture:Mixture",
     },
 )
@@ -57,7 +58,7 @@ def with_verifier(tables: Any, folder: Path | None) -> Any:
     if not isinstance(tables, Mapping) or VERIFIERS.kind_of(own := tables.get("verifier", {})) is not None:
         return tables
     try:
-        judge = make_task(TASKS.read(tables.get("task"), folder)).verifier_config.model_dump(mode="json")  # type: ignore[arg-type]
+        judge = make_task(TASKS.read(tables.get("task"), {FOLDER: folder})).verifier_config.model_dump(mode="json")  # type: ignore[arg-type]
     except (ConfigError, ValidationError):
         return {**tables, "verifier": "answered"}  # the fault of the task comes first
     if not isinstance(own, Mapping):

@@ -1,53 +1,35 @@
 """Trainers: one file per algorithm's loop. A recipe's `algorithm` says which one runs it.
 
-To add one: a module with a recipe and a function that runs it, a line in `RECIPES`, and one in `LEARNERS` or
-`FROM_DATA`.
+To add one: a module with a recipe, a function that runs it, and a `TRAINER`; and a line in `TRAINERS`. One of your own
+needs no line: `algorithm = "my_trainer.py:TRAINER"`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from groupwise.config import parse, read_recipe
+from groupwise.config import parse, read_recipe, read_recorded
 from groupwise.errors import ConfigError
-from groupwise.trainers.distill import DistillRecipe, train_distill
-from groupwise.trainers.dpo import DpoRecipe, train_dpo
-from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
-from groupwise.trainers.ppo import PpoRecipe, ppo_learner
-from groupwise.trainers.report import SILENT, Observer
-from groupwise.trainers.reward_model import RewardModelRecipe, train_reward_model
-from groupwise.trainers.rl import MakeLearner, RlRecipe, train_rl
-from groupwise.trainers.sft import SftRecipe, train_sft
+from groupwise.kinds import Allowed, Choices, beside
+from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.training.session import Session
 
-Recipe = GrpoRecipe | PpoRecipe | SftRecipe | RewardModelRecipe | DpoRecipe | DistillRecipe
-
-RECIPES: Mapping[str, type[Recipe]] = {
-    "grpo": GrpoRecipe,
-    "ppo": PpoRecipe,
-    "sft": SftRecipe,
-    "reward_model": RewardModelRecipe,
-    "dpo": DpoRecipe,
-    "distill": DistillRecipe,
-}
-"""Recipe class of each algorithm."""
-
-LEARNERS: Mapping[str, MakeLearner] = {"grpo": grpo_learner, "ppo": ppo_learner}
-"""What each reinforcement-learning algorithm brings to the loop."""
-
-OnReport = Callable[[Any], None]
-FROM_DATA: Mapping[str, Callable[[Any, bool, OnReport], Session]] = {
-    "sft": train_sft,
-    "reward_model": train_reward_model,
-    "dpo": train_dpo,
-    "distill": train_distill,
-}
-"""What runs each algorithm that learns from data: (recipe, restart, called with every report)."""
+TRAINERS = Choices(
+    "trainer",
+    {name: f"groupwise.trainers.{name}:TRAINER" for name in ("grpo", "ppo", "sft", "reward_model", "dpo", "distill")},
+    allowed=Allowed(lambda found: isinstance(found, Trainer), "a Trainer"),
+)
+"""The trainers by the name of their algorithm."""
 
 
-def run_rl(recipe: RlRecipe, restart: bool = False, observer: Observer = SILENT) -> Session:
-    """Run a reinforcement-learning recipe, or go on with an interrupted run."""
-    return train_rl(recipe, LEARNERS[recipe.algorithm], restart, observer)
+def trainer_of(recipe: Recipe) -> Trainer:
+    """The trainer that runs a recipe."""
+    found: Trainer = TRAINERS.find(recipe.algorithm)
+    return found
+
+
+def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Session:
+    """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
+    return trainer_of(recipe).run(recipe, restart, on_report)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> Recipe:
@@ -57,7 +39,36 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] =
         ConfigError: a file, a key or a value cannot be used.
     """
     data = read_recipe(path, overrides, over)
-    algorithm = data.get("algorithm")
-    if not isinstance(algorithm, str) or algorithm not in RECIPES:
-        raise ConfigError(f"{path}: algorithm = {algorithm!r}; allowed are {', '.join(RECIPES)}")
-    return parse(RECIPES[algorithm], data, source=str(path), folder=path.parent)
+    algorithm, trainer = chosen(data.get("algorithm"), path.parent, f"{path}: ")
+    return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path), folder=path.parent)
+
+
+def recorded_recipe(path: Path) -> Recipe:
+    """The resolved recipe that a run directory keeps, whichever version wrote it.
+
+    Raises:
+        ConfigError: it cannot be used any more.
+    """
+    data = read_recorded(path)
+    algorithm, trainer = chosen(data.get("algorithm"), None, f"{path}: ")
+    return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path))
+
+
+def chosen(algorithm: object, folder: Path | None, where: str) -> tuple[str, Trainer]:
+    """The trainer that a recipe names, and its name with the place of the user's file.
+
+    Raises:
+        ConfigError: there is none; begins with `where`.
+    """
+    if not isinstance(algorithm, str):
+        raise ConfigError(f"{where}algorithm = {algorithm!r}; allowed are {', '.join(TRAINERS.table)}, file.py:NAME")
+    try:
+        name = beside(algorithm, folder)
+        return name, TRAINERS.find(name)
+    except ConfigError as error:
+        raise ConfigError(f"{where}algorithm: {error}") from None
+
+
+__all__ = [
+    "TRAINERS", "OnReport", "Recipe", "Trainer", "chosen", "load_recipe", "recorded_recipe", "train", "trainer_of",
+]  # fmt: skip

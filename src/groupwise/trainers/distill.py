@@ -25,6 +25,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import drawn
 from groupwise.trainers.rl import split_problems
@@ -32,7 +33,8 @@ from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_p
 from groupwise.training.forward import sequences_of
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
 
@@ -113,13 +115,11 @@ class DistillConfig(Section):
         return Comparison(self.divergence, self.beta, self.top_k, self.temperature)
 
 
-class DistillRecipe(Section):
+class DistillRecipe(Recipe):
     """A whole distillation run."""
 
     algorithm: Literal["distill"] = "distill"
     """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig
     """The student to start from."""
     teacher: ModelConfig = ModelConfig()
@@ -181,12 +181,12 @@ def train_distill(
 ) -> Session:
     """Run a distillation recipe, or go on with an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
-    session = Session(recipe, recipe.run, restart)
+    start = Start(recipe, recipe.run, restart)
     teacher = load_policy(recipe.teacher).freeze()
-    student = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    student = load_policy(start.model_to_load(recipe.model))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
     optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(student, optimizer)
+    session = start.begin(student, optimizer)
     for step in session.steps():
         began = time.perf_counter()
         batch = draw_batch(step, student, teacher)
@@ -203,8 +203,8 @@ def train_distill(
 
 
 def _record(session: Session, report: DistillStep, batch: Batch) -> None:
-    for name, count in (("tokens", report.num_tokens), ("sampled_tokens", report.sampled_tokens or 0)):
-        session.facts[name] = session.facts.get(name, 0) + count
+    session.progress.tokens += report.num_tokens
+    session.progress.sampled_tokens += report.sampled_tokens or 0
     facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
     session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
 
@@ -270,7 +270,7 @@ def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
     pairs = read_pairs(data)
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        examples = encode(student, [pairs[i] for i in drawn(len(pairs), size, seed, step)], "completion")
+        examples = encode(student, [pairs[i] for i in RANKS.share(drawn(len(pairs), size, seed, step))], "completion")
         return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
 
     return draw_batch
@@ -284,7 +284,7 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
         raise ConfigError(f"data.prompts_per_step = {size} is more than the {len(problems)} training problems")
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        chosen = [problems[i] for i in problem_order(len(problems), size, seed, step)[:size]]
+        chosen = [problems[i] for i in RANKS.share(problem_order(len(problems), size, seed, step)[:size])]
         actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
         scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
         return _batch([one.group for one in scored])
@@ -321,7 +321,7 @@ def distill_gradient(
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
     ordered = sorted(sequences, key=lambda one: one.num_read)
-    num_tokens = sum(one.num_predicted for one in ordered)
+    num_tokens = RANKS.sum(sum(one.num_predicted for one in ordered))
     total, agreements = 0.0, 0
     for chunk in micro_batches([one.num_read for one in ordered], config.tokens_per_micro_batch):
         packed = pack([ordered[i] for i in chunk], student.device)
@@ -347,3 +347,6 @@ def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
             f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed are "
             f"tokens below {shared_vocabulary(student, teacher)}"
         )
+
+
+TRAINER = Trainer(DistillRecipe, train_distill)

@@ -22,6 +22,7 @@ from groupwise.algorithms.preferences import (
 from groupwise.models.packed import pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.tasks.preferences import PairsFile, load_pairs
+from groupwise.trainers.base import Trainer, data_line
 from groupwise.trainers.preferences import (
     EncodedPair,
     PairsConfig,
@@ -32,7 +33,8 @@ from groupwise.trainers.preferences import (
     train_on_pairs,
 )
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 
 
 class DpoConfig(PairsConfig):
@@ -113,13 +115,13 @@ def train_dpo(
 ) -> Session:
     """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
-    session = Session(recipe, recipe.run, restart)
-    policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    start = Start(recipe, recipe.run, restart)
+    policy = load_policy(start.model_to_load(recipe.model))
     train, held_out = (encode(policy, part) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, train, held_out)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(policy, optimizer)
+    session = start.begin(policy, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> DpoStep:
         return dpo_step(number, chosen, policy, optimizer, recipe.dpo)
@@ -187,10 +189,10 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, found = 0.0, []
+    total, found, num_pairs = 0.0, [], RANKS.sum(len(pairs))
     for chunk in chunks(pairs, config.tokens_per_micro_batch):
         logprobs = pair_logprobs(policy, chunk)
-        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / len(pairs)
+        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
         loss.backward()
         total += loss.item()
         found.append([tensor.detach().cpu() for tensor in logprobs])
@@ -206,3 +208,12 @@ def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
     known = [(*length, pair.ref_chosen, pair.ref_rejected) for length, pair in zip(lengths, pairs, strict=True)]
     chosen_lengths, rejected_lengths, ref_chosen, ref_rejected = chosen.new_tensor(known).unbind(1)
     return PairLogprobs(chosen, rejected, ref_chosen, ref_rejected, chosen_lengths, rejected_lengths)
+
+
+def dpo_line(report: DpoStep) -> str:
+    """A step as a line; it says so where most chosen completions became less likely."""
+    fell = "  ! most chosen completions fell" if (report.chosen_fell or 0) > 0.5 else ""
+    return f"{data_line(report)}{fell}"
+
+
+TRAINER = Trainer(DpoRecipe, train_dpo, line=dpo_line)

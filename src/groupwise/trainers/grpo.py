@@ -19,7 +19,7 @@ from groupwise.trainers.advantages import advantaged
 from groupwise.trainers.dynamic_sampling import Rounds
 from groupwise.trainers.report import StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
+from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.kl_reward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.update import update_policy
@@ -111,3 +111,6 @@ def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> Grpo
         optimizer=Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps),
         recipe=recipe,
     )
+
+
+TRAINER = rl_trainer(GrpoRecipe, grpo_learner)

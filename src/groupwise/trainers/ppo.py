@@ -23,7 +23,7 @@ from groupwise.rollout.clock import Clock
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.trainers.report import StepResult, drawn
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
+from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.kl_reward import token_penalties
 from groupwise.training.loss_config import WITH_KL, LossConfig
@@ -221,3 +221,8 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLea
         recipe=recipe,
         critic=critic,
     )
+
+
+TRAINER = rl_trainer(
+    PpoRecipe, ppo_learner, trained_beside=lambda recipe: ("critic",) if recipe.critic.backbone == "own" else ()
+)

@@ -17,9 +17,11 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
 from groupwise.randomness import permutation
 from groupwise.tasks.preferences import Message, Pair, PairsData
+from groupwise.trainers.base import Recipe
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import OptimizerConfig
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session
 
 
 class PairsConfig(Section):
@@ -42,13 +44,9 @@ class PairsOptimizerConfig(OptimizerConfig):
     """Peak learning rate (InstructGPT's reward model: 9e-6; DPO: 1e-6)."""
 
 
-class PairsRecipe(Section):
+class PairsRecipe(Recipe):
     """What all recipes that learn from pairs have."""
 
-    algorithm: str
-    """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig = ModelConfig()
     """The model to start from."""
     data: PairsData
@@ -196,7 +194,8 @@ def train_on_pairs(
     """The loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run = recipe.pairs, recipe.run
     for number in session.steps():
-        report = step(number, [train[i] for i in drawn(len(train), config.pairs_per_step, run.seed, number)])
+        places = RANKS.share(drawn(len(train), config.pairs_per_step, run.seed, number))
+        report = step(number, [train[i] for i in places])
         _record(session, report)
         on_report(report)
         done = number + 1
@@ -210,7 +209,7 @@ def train_on_pairs(
 
 
 def _record(session: Session, report: StepReport) -> None:
-    session.facts["tokens"] = session.facts.get("tokens", 0) + report.num_tokens
+    session.progress.tokens += report.num_tokens
     fingerprint = session.policy.fingerprint()
     facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
     session.record(facts, report._asdict())

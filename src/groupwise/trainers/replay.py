@@ -16,8 +16,8 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
-from groupwise.trainers import LEARNERS, load_recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers import recorded_recipe, trainer_of
+from groupwise.trainers.rl import RlRecipe, RlTrainer
 from groupwise.training.session import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
@@ -89,7 +89,7 @@ def _recorded(run: RunDirectory, step: int, problem_id: str, sample: int) -> dic
 
 
 def _recipe(run: RunDirectory) -> RlRecipe:
-    recipe = load_recipe(run.config)
+    recipe = recorded_recipe(run.config)
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
     return recipe
@@ -111,10 +111,12 @@ def _repeat_steps(
     run: RunDirectory, recipe: RlRecipe, policy: Policy, problems: _Problems, start: int | None, end: int,
     on_step: Callable[[int], None],
 ) -> None:  # fmt: skip
+    trainer = trainer_of(recipe)
+    assert isinstance(trainer, RlTrainer), trainer  # its recipe is one
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
     with make_verifier(recipe.verifier) as verifier:
         verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
-        learner = LEARNERS[recipe.algorithm](recipe, policy, verifier)
+        learner = trainer.learner(recipe, policy, verifier)
         if start is not None:
             critic = learner.critic_loss and learner.critic_loss.critic
             restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, critic)

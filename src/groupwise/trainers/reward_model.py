@@ -14,9 +14,11 @@ from torch import Tensor
 from groupwise.algorithms.preferences import bradley_terry, centring, preferred
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.tasks.preferences import load_pairs
+from groupwise.trainers.base import Trainer
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 
 
 class RewardModelConfig(PairsConfig):
@@ -61,12 +63,11 @@ def train_reward_model(
 ) -> Session:
     """Run a recipe, or go on with an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
-    session = Session(recipe, recipe.run, restart)
-    path = session.model_path(recipe.model.path)
-    model = start_reward_model(recipe.model.at(path))
+    start = Start(recipe, recipe.run, restart)
+    model = start_reward_model(start.model_to_load(recipe.model))
     train, held_out = (encode(model, part) for part in pairs)
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(model, optimizer)
+    session = start.begin(model, optimizer)
 
     def step(number: int, chosen: Sequence[EncodedPair]) -> RewardModelStep:
         return reward_model_step(number, chosen, model, optimizer, recipe.reward_model)
@@ -98,13 +99,13 @@ def reward_model_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, found = 0.0, []
+    total, found, num_pairs = 0.0, [], RANKS.sum(len(pairs))
     for chunk in chunks(pairs, config.tokens_per_micro_batch):
         scores = pair_scores(model, chunk)
         chosen, rejected = scores.unbind(1)
         margins = scores.new_tensor([pair.margin for pair in chunk])
         losses = bradley_terry(chosen, rejected, margins) + config.centring * centring(chosen, rejected)
-        loss = losses.sum() / len(pairs)
+        loss = losses.sum() / num_pairs
         loss.backward()
         total += loss.item()
         found.append(scores.detach().cpu())
@@ -114,3 +115,6 @@ def reward_model_gradient(
 def pair_scores(model: RewardModel, pairs: Sequence[EncodedPair]) -> Tensor:
     """(B, 2) scores of chosen and rejected completions, with gradient."""
     return model.scores([pair.sequences for pair in pairs]).view(-1, 2)
+
+
+TRAINER = Trainer(RewardModelRecipe, train_reward_model, makes="reward_model")

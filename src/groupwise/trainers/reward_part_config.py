@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.types import Problem
@@ -15,7 +16,7 @@ from groupwise.verifiers.parts import RESERVED
 class RewardModelPartConfig(Section):
     """A reward model, and what its score earns and where."""
 
-    path: str
+    path: RewardModelRef
     """Directory of a reward model (a run of `algorithm = "reward_model"`), or a hub name."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """What a score of 1 earns. 0: measured, not paid."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -22,6 +22,7 @@ from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
+from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.trainers.curriculum import PassRates, problem_order
 from groupwise.trainers.report import (
     SILENT,
@@ -36,7 +37,9 @@ from groupwise.trainers.reward_part import with_reward_model_parts
 from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems, check_reward_models
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.progress import Best
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
@@ -79,13 +82,9 @@ class EvaluationConfig(Section):
     """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
 
 
-class RlRecipe(Section):
+class RlRecipe(Recipe):
     """What all reinforcement-learning recipes have."""
 
-    algorithm: str
-    """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig = ModelConfig()
     """The model to start from; also the KL reference."""
     task: TaskOptions
@@ -223,10 +222,10 @@ def train_rl(
                 f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the "
                 f"{len(problems)} training problems"
             )
-        session = Session(recipe, recipe.run, restart)
-        policy = load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+        start = Start(recipe, recipe.run, restart)
+        policy = load_policy(start.model_to_load(recipe.model))
         learner = make_learner(recipe, policy, verifier)
-        session.attach(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
+        session = start.begin(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
         learner.publish()
         run = _Run(recipe, task, learner.actors, second, session, observer)
         run.evaluate_start()
@@ -267,10 +266,10 @@ class _Run:
     ) -> None:
         self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
         self.session, self.observer = session, observer
-        self.pass_rates = PassRates(session.facts.get("pass_rates", {}))
+        self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
 
-    def choose(self, problems: Sequence[Problem], step: int) -> tuple[list[Problem], list[Problem]]:
+    def choose(self, problems: Sequence[Problem], step: int) -> tuple[Sequence[Problem], Sequence[Problem]]:
         """The step's problems, and those that may replace them."""
         size, seed = self.recipe.batch.prompts_per_step, self.recipe.run.seed
         if self.recipe.batch.curriculum:
@@ -278,11 +277,11 @@ class _Run:
         else:
             order = problem_order(len(problems), size, seed, step)
         chosen = [problems[index] for index in order]
-        return chosen[:size], chosen[size:]
+        return RANKS.share(chosen[:size]), RANKS.share(chosen[size:])
 
     def is_last(self, step: int) -> bool:
         """Whether the run ends with this step."""
-        return self.session.ending or step + 1 == self.recipe.run.num_steps
+        return self.session.progress.ending or step + 1 == self.recipe.run.num_steps
 
     def record(self, step: int, result: StepResult) -> None:
         """Rollouts first, then ledger and metrics, then the display."""
@@ -299,19 +298,20 @@ class _Run:
         }
         self.session.record(facts, {"kind": "step", **report._asdict()})
         self.pass_rates.learn([group.scored for group in result.groups])
-        sampled = self.session.facts.get("sampled_tokens", 0) + report.sampled_tokens
-        self.session.facts |= {"pass_rates": self.pass_rates.state(), "sampled_tokens": sampled}
-        if self.recipe.token_budget and sampled >= self.recipe.token_budget:
-            self.session.end()
+        progress = self.session.progress
+        progress.pass_rates = self.pass_rates.state()
+        progress.sampled_tokens += report.sampled_tokens
+        if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
+            progress.ending = True
         self.observer.on_step(report)
 
     def evaluate_start(self) -> None:
         """Evaluate the starting point, or take up the best result of an interrupted run."""
-        best = self.session.facts.get("best")
+        best = self.session.progress.best
         if best is None:
             self.evaluate_dev(0)
         else:  # the process may have been killed between a checkpoint and its mark
-            self.session.directory.mark_best(best["step"])
+            self.session.directory.mark_best(best.step)
 
     def evaluate_dev(self, done: int) -> None:
         """Evaluate on dev; a new best is checkpointed and marked."""
@@ -319,10 +319,10 @@ class _Run:
         name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
         evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
         estimate = evaluation.pass_at_1
-        best = self.session.facts.get("best")
-        is_best = best is None or estimate.value > best["pass_at_1"]
+        best = self.session.progress.best
+        is_best = best is None or estimate.value > best.pass_at_1
         if is_best:
-            self.session.facts["best"] = {"step": done, "pass_at_1": estimate.value}
+            self.session.progress.best = Best(done, estimate.value)
         second = self._look_again(evaluation)
         self._record_evaluation(
             "dev", done, evaluation, {"best": is_best} | ({"second": second.record()} if second else {})
@@ -375,3 +375,26 @@ class _Run:
             **more,
         }
         self.session.record(facts, {"kind": kind, **{k: v for k, v in facts.items() if k != "tokens"}})
+
+
+@dataclass(frozen=True, slots=True)
+class RlTrainer(Trainer):
+    """A trainer whose algorithm brings a step, and whose loop, evaluation and record are `train_rl`."""
+
+    learner: MakeLearner = field(kw_only=True)
+    """What it brings to the loop; a replay repeats steps with it."""
+
+
+def rl_trainer(
+    recipe: type[RlRecipe],
+    learner: MakeLearner,
+    trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: (),
+) -> RlTrainer:
+    """The trainer of an algorithm that learns by reinforcement."""
+
+    def run(one: Any, restart: bool, on_report: OnReport) -> Session:
+        return train_rl(one, learner, restart, Observer(on_report, on_report))
+
+    return RlTrainer(
+        recipe, run, epochs=lambda one: int(one.loss.epochs), trained_beside=trained_beside, learner=learner
+    )

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
@@ -21,9 +22,11 @@ from groupwise.models.policy import Policy, load_policy
 from groupwise.models.tokenizers import character_tokenizer
 from groupwise.randomness import permutation
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
+from groupwise.trainers.base import Recipe, Trainer
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
 
 
 class CorpusData(CorpusConfig):
@@ -38,7 +41,7 @@ class PairsData(Section):
 
     source: Literal["jsonl"] = "jsonl"
     """One JSON object a line."""
-    path: str
+    path: DataRef
     """The file."""
     prompt_field: str = "prompt"
     """Field with the prompt's text."""
@@ -64,13 +67,11 @@ class SftOptimizerConfig(OptimizerConfig):
     """Peak learning rate; pretraining from random weights wants some 1e-3."""
 
 
-class SftRecipe(Section):
+class SftRecipe(Recipe):
     """A whole SFT run."""
 
     algorithm: Literal["sft"] = "sft"
     """Which trainer runs this recipe."""
-    run: RunConfig
-    """Where, how long, which seed."""
     model: ModelConfig = ModelConfig()
     """The model to start from."""
     new_model: NewModel | None = None
@@ -107,18 +108,18 @@ def train_sft(
 ) -> Session:
     """Run an SFT recipe, or go on with an interrupted run; returns the session with the trained policy."""
     texts = _texts(recipe)
-    session = Session(recipe, recipe.run, restart)
-    policy = _start_policy(recipe, session)
+    start = Start(recipe, recipe.run, restart)
+    policy = _start_policy(recipe, start)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session.attach(policy, optimizer)
+    session = start.begin(policy, optimizer)
     for step in session.steps():
         began = time.perf_counter()
-        examples = encode(policy, texts(step), recipe.sft.loss_on)
+        examples = encode(policy, RANKS.share(texts(step)), recipe.sft.loss_on)
         lr = optimizer.lr(step)
         loss, num_tokens = sft_gradient(policy, examples, recipe.sft.tokens_per_micro_batch)
         grad_norm = optimizer.update(step)
         report = SftStep(step, loss, grad_norm, lr, num_tokens, time.perf_counter() - began)
-        session.facts["tokens"] = session.facts.get("tokens", 0) + num_tokens
+        session.progress.tokens += num_tokens
         fingerprint = policy.fingerprint()
         session.record({"step": step, "loss": loss, "grad_norm": grad_norm, "weights": fingerprint}, report._asdict())
         on_step(report)
@@ -126,10 +127,10 @@ def train_sft(
     return session
 
 
-def _start_policy(recipe: SftRecipe, session: Session) -> Policy:
-    if recipe.new_model and not session.resumed_at:
+def _start_policy(recipe: SftRecipe, start: Start) -> Policy:
+    if recipe.new_model and not start.resumes:
         return new_policy(recipe.new_model, character_tokenizer(alphabet()), recipe.model)
-    return load_policy(recipe.model.at(session.model_path(recipe.model.path)))
+    return load_policy(start.model_to_load(recipe.model))
 
 
 def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:
@@ -138,7 +139,7 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
     examples = sorted(examples, key=lambda example: len(example.prompt) + len(example.completion))
-    denominator = sum(len(example.completion) for example in examples)
+    denominator = RANKS.sum(sum(len(example.completion) for example in examples))
     total = 0.0
     for chunk in micro_batches([len(e.prompt) + len(e.completion) for e in examples], tokens_per_micro_batch):
         packed = pack([Sequences(examples[i].prompt, [examples[i].completion]) for i in chunk], policy.device)
@@ -222,3 +223,6 @@ def _read_pair(data: PairsData, number: int, line: str) -> tuple[str, str]:
     if not all(isinstance(text, str) and text for text in pair):
         raise DataError(f"{data.path}, line {number}: prompt and completion must be non-empty strings")
     return pair
+
+
+TRAINER = Trainer(SftRecipe, train_sft)

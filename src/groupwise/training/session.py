@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,13 +16,16 @@ from pydantic import Field
 
 from groupwise.config import Section, dump_toml
 from groupwise.errors import CheckpointError
-from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
+from groupwise.models.config import ModelConfig
 from groupwise.models.critic import Critic
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
+from groupwise.runs.lock import Hold
 from groupwise.training.optimizer import Optimizer
+from groupwise.training.progress import Progress
+from groupwise.training.ranks import RANKS
 
 CRITIC = "critic:"
 """Prefix of the critic's weights among a checkpoint's tensors."""
@@ -59,90 +63,97 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-class Session:
-    """One process's work on a run.
+class Start:
+    """A run before its first step, new or resumed: it says where the model is and becomes a `Session`.
 
-    Create it, load the model from `model_path`, `attach` model and optimizer, loop over `steps`, `finish`.
+    From here on no other process works in the run's directory.
     """
 
     def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
-        self.config = config
+        self._config = config
         self._hold = hold_run(Path(config.directory))
         self._restart_with = dump_toml(recipe) if restart else None
-        self._sources = user_files(recipe)
-        if restart:  # an earlier run is deleted by `attach`, when everything could be loaded
-            self.directory, self._checkpoint = RunDirectory(Path(config.directory)), None
+        if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
+            self._directory, self._checkpoint = RunDirectory(Path(config.directory)), None
         else:
-            self.directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe), self._sources)
+            self._directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe))
             self._refuse_finished()
-        state = load_trainer_state(self._checkpoint) if self._checkpoint else None
-        self._tensors = state.tensors if state else {}
-        self.facts: dict[str, Any] = state.facts if state else {"step": 0, "updates_done": 0, "ledger": 0, "metrics": 0}
-        """JSON facts kept in every checkpoint; trainers add their own."""
-        self.stopping = False
-        """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
-
-    @property
-    def ending(self) -> bool:
-        """Whether the run was told to end before its last step."""
-        return bool(self.facts.get("ending"))
-
-    def end(self) -> None:
-        """End the run after the step in hand, as if it were the last one."""
-        self.facts["ending"] = True
+        self._state = load_trainer_state(self._checkpoint) if self._checkpoint else None
 
     def _refuse_finished(self) -> None:
-        if self.directory.finished.exists():
+        if self._directory.finished.exists():
             raise CheckpointError(
-                f"{self.directory.path} is finished ({self.config.num_steps} steps): there is nothing left to do. "
+                f"{self._directory.path} is finished ({self._config.num_steps} steps): there is nothing left to do. "
                 "Evaluate it with `groupwise eval`, or use --restart to delete it and run anew"
             )
 
     @property
-    def resumed_at(self) -> int:
-        """Number of steps that were finished before."""
-        return int(self.facts["step"])
+    def resumes(self) -> bool:
+        """Whether the model comes from a checkpoint of this run."""
+        return self._checkpoint is not None
 
-    def model_path(self, path: str) -> str:
-        """Where to load the policy from: the checkpoint when resuming, else the recipe's path."""
-        return str(self._checkpoint) if self._checkpoint else path
+    def model_to_load(self, model: ModelConfig) -> ModelConfig:
+        """The checkpoint's when resuming, else the recipe's."""
+        return model.at(self._checkpoint) if self._checkpoint else model
 
-    def attach(self, policy: Backbone, optimizer: Optimizer, critic: Critic | None = None) -> None:
-        """Name what checkpoints save, restore optimizer and critic, and cut off what came after the checkpoint."""
-        self.policy, self.optimizer, self.critic = policy, optimizer, critic
+    def begin(self, policy: Backbone, optimizer: Optimizer, critic: Critic | None = None) -> "Session":
+        """Restore optimizer and critic, and cut off what came after the checkpoint.
+
+        Raises:
+            CheckpointError: the policy does not have the weights that the ledger's last step left.
+        """
+        progress = Progress.read(self._state.facts) if self._state else Progress()
         if self._restart_with is not None:
-            begin_run(self.directory.path, self._restart_with, self._sources)
-        self.directory.ledger.truncate(self.facts["ledger"])
-        self.directory.metrics.truncate(self.facts["metrics"])
-        if self._checkpoint:
-            self._check_weights(self._checkpoint)
-            restore(TrainerState(self.facts, self._tensors), optimizer, critic)
-        self._tensors = {}
+            begin_run(self._directory.path, self._restart_with)
+        self._directory.ledger.truncate(progress.ledger)
+        self._directory.metrics.truncate(progress.metrics)
+        if self._state:
+            self._check_weights(policy)
+            restore(self._state, optimizer, critic)
+        self._state = None  # the moments are the optimizer's now
+        return Session(self._config, self._directory, self._hold, progress, policy, optimizer, critic)
 
-    def _check_weights(self, checkpoint: Path) -> None:
+    def _check_weights(self, policy: Backbone) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
-        recorded = [line["weights"] for line in self.directory.ledger.lines() if "weights" in line]
-        found = self.policy.fingerprint()
+        recorded = [line["weights"] for line in self._directory.ledger.lines() if "weights" in line]
+        found = policy.fingerprint()
         if recorded and found != recorded[-1]:
             raise CheckpointError(
-                f"the policy loaded to go on from {checkpoint} has the weights {found}, but the ledger's last step "
-                f"left {recorded[-1]}: other weights were saved or loaded than those that were trained"
+                f"the policy loaded to go on from {self._checkpoint} has the weights {found}, but the ledger's last "
+                f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
             )
+
+
+@dataclass(slots=True)
+class Session:
+    """One process's work on a run: loop over `steps`, `record` each, `finish`."""
+
+    config: RunConfig
+    directory: RunDirectory
+    hold: Hold
+    progress: Progress
+    policy: Backbone
+    optimizer: Optimizer
+    critic: Critic | None = None
+    stopping: bool = False
+    """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
 
     def steps(self) -> Iterator[int]:
         """The steps left to do (0-based); writes checkpoints between them and ends early when stopping."""
         with self._finish_step_on_interrupt():
-            for step in range(self.resumed_at, self.config.num_steps):
-                if self.stopping or self.ending:
+            for step in range(self.progress.step, self.config.num_steps):
+                if self.stopping or self.progress.ending:
                     return
                 yield step
                 done = step + 1
-                last = done == self.config.num_steps or self.stopping or self.ending
+                last = done == self.config.num_steps or self.stopping or self.progress.ending
                 if last or done % self.config.checkpoint_every == 0:
                     self.checkpoint(done)
 
     def record(self, ledger: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Append one line each to the ledger (must repeat exactly) and to the metrics (may differ)."""
+        if not RANKS.is_first:
+            return
         self.directory.ledger.append(ledger)
         self.directory.metrics.append({**metrics, "peak_memory_mb": peak_memory_mb(), "time": time.time()})
 
@@ -151,17 +162,13 @@ class Session:
 
         What is already saved after this step stays as it is: nothing can have changed.
         """
-        path = self.directory.checkpoint(step)
-        if path.exists() and self.facts["ledger"] == self.directory.ledger.size:
+        path, progress = self.directory.checkpoint(step), self.progress
+        if path.exists() and progress.ledger == self.directory.ledger.size:
             return path
-        self.facts |= {
-            "step": step,
-            "updates_done": self.optimizer.updates_done,
-            "ledger": self.directory.ledger.size,
-            "metrics": self.directory.metrics.size,
-        }
+        progress.step, progress.updates_done = step, self.optimizer.updates_done
+        progress.ledger, progress.metrics = self.directory.ledger.size, self.directory.metrics.size
         critic = {CRITIC + name: tensor for name, tensor in self.critic.state()} if self.critic else {}
-        save_checkpoint(path, self.policy, TrainerState(dict(self.facts), self.optimizer.state() | critic))
+        save_checkpoint(path, self.policy, TrainerState(progress.facts(), self.optimizer.state() | critic))
         self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
         return path
 
@@ -169,7 +176,7 @@ class Session:
         """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
         if not self.stopping:
             write_file(self.directory.finished, b"{}\n")
-        self._hold.release()
+        self.hold.release()
 
     @contextmanager
     def _finish_step_on_interrupt(self) -> Iterator[None]:

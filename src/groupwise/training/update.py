@@ -23,6 +23,7 @@ from groupwise.training.invariants import check_gradient, check_weights
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import micro_batches
 from groupwise.training.optimizer import Optimizer
+from groupwise.training.ranks import RANKS
 from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues
 
 FEW = 1000
@@ -122,7 +123,7 @@ def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int
         for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
             chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
             batch = make_micro_batches(chosen, config, updater.max_tokens, updater.policy.device, chosen_old)
-            if batch:
+            if RANKS.most(len(batch)):
                 update = _Update(updater, first=not reports)
                 for micro in batch:
                     update.backward(micro)
@@ -172,8 +173,8 @@ def make_micro_batches(
     """Pack an update's groups. The denominator counts every judged completion, also of groups without signal."""
     rows_of = [_rows(group, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
     batch = BatchSize(
-        num_completions=sum(len(rows) for rows in rows_of),
-        num_tokens=sum(row.completion.num_tokens for rows in rows_of for row in rows),
+        num_completions=RANKS.sum(sum(len(rows) for rows in rows_of)),
+        num_tokens=RANKS.sum(sum(row.completion.num_tokens for rows in rows_of for row in rows)),
         max_tokens=max_tokens,
     )
     # with a KL term, an entropy bonus or a critic every completion has a gradient, also where all advantages are zero

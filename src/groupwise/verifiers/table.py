@@ -36,6 +36,7 @@ VERIFIERS = Kinds(
         "equational_proof": f"{_HERE}.proofs.equational:EquationalVerifier",
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
+        "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGymVerifier",
         "answered": f"{_HERE}.answered:AnsweredVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },

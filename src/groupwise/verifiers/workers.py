@@ -103,14 +103,6 @@ class WorkerPool:
                 self._server.close()
                 self._server = None
 
-    def _take(self) -> Worker | None:
-        """An idle worker, or None in place of one that is yet to be forked."""
-        worker = self._idle.get()
-        if self._is_closed:
-            self._idle.put(worker)
-            raise VerifierError("completions were handed to a verifier whose workers have been closed")
-        return worker
-
     def _ready(self) -> Worker:
         """A new worker that has done what every worker does first."""
         worker = self._fork()
@@ -127,6 +119,14 @@ class WorkerPool:
         if "failed" in message:
             worker.kill()
             raise DiedError(message["failed"])
+        return worker
+
+    def _take(self) -> Worker | None:
+        """An idle worker, or None in place of one that is yet to be forked."""
+        worker = self._idle.get()
+        if self._is_closed:
+            self._idle.put(worker)
+            raise VerifierError("completions were handed to a verifier whose workers have been closed")
         return worker
 
     def _fork(self) -> Worker:

@@ -15,6 +15,7 @@ from groupwise.algorithms.advantages import (
     advantage,
     step_advantages,
 )
+from groupwise.errors import ConfigError
 
 FEW = settings(max_examples=25)  # each of these tests runs for several estimators
 Rewards = list[list[float]]
@@ -481,3 +482,9 @@ def test_what_an_estimator_asks_for_is_said_by_its_class() -> None:
         "process": "steps",
     }
     assert [name for name, one in found.items() if one.refuses_negative] == ["divided_by_mean"]
+
+
+def test_without_a_kind_it_is_the_groups_mean_and_other_classes_are_none() -> None:
+    assert ADVANTAGES.read({}) == advantage("group_mean")
+    with pytest.raises(ConfigError, match="allowed is a class that builds on AdvantageEstimator"):
+        advantage("groupwise.algorithms.policy_losses:Reinforce")

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, PolicyLoss, TokenLosses, policy_loss
+from groupwise.errors import ConfigError
 
 
 class Bounds(NamedTuple):
@@ -476,3 +477,9 @@ def test_dials_have_bounds(name: str, dial: str, allowed: Numbers, refused: Numb
 
 def test_only_what_has_no_ratio_is_bound_to_one_update() -> None:
     assert [name for name in POLICY_LOSSES.table if POLICY_LOSSES.find(name).on_policy_only] == ["reinforce"]
+
+
+def test_without_a_kind_it_is_the_clipped_ratio_and_other_classes_are_none() -> None:
+    assert POLICY_LOSSES.read({"clip_high": 0.3}) == policy_loss("clipped_ratio", clip_high=0.3)
+    with pytest.raises(ConfigError, match="allowed is a class that builds on PolicyLoss"):
+        policy_loss("groupwise.algorithms.advantages:GroupMean")

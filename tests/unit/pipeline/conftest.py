@@ -1,25 +1,50 @@
 """Pipelines whose stages do next to nothing, so that what surrounds the work can be tested."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import Field
 
-from groupwise.config import parse
+from groupwise.artifacts import DataRef, Makes, ModelRef
+from groupwise.config import Section, parse
 from groupwise.evaluation.run_data import Row
-from groupwise.pipeline import runner
-from groupwise.pipeline.base import Made, Makes, Stage, Workplace
+from groupwise.pipeline import AnyStage, runner
+from groupwise.pipeline.base import Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
 from groupwise.pipeline.plan import Planned, plan
 from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
+from groupwise.tasks import TaskOptions
 
 
-class Fake(Stage):
-    """Writes its settings, and what it reads, into a file; its table is taken as it is, but for `makes`."""
+class FakeModel(Section):
+    path: ModelRef
 
-    kind: ClassVar[str] = "fake"
+
+class FakeData(Section):
+    path: DataRef
+
+
+class FakeConfig(Section):
+    makes: Makes = "data"
+    number: int = 0
+    new: bool = False
+    nested: dict[str, list[int]] = Field(default_factory=dict)
+    path: DataRef | None = None
+    include: tuple[DataRef, ...] = ()
+    model: FakeModel | None = None
+    data: FakeData | None = None
+    task: TaskOptions | None = None
+    examples: list[dict[str, str]] = Field(default_factory=list)
+    empty: list[int] = Field(default_factory=list)
+
+
+class Fake(Stage[FakeConfig]):
+    """Writes its settings, and what it reads, into a file."""
+
+    Config = FakeConfig
     done: ClassVar[list[str]] = []
     """Names of the stages that were run."""
     before_end: ClassVar[dict[str, Callable[[Workplace], None]]] = {}
@@ -29,13 +54,13 @@ class Fake(Stage):
 
     @property
     def makes(self) -> Makes:
-        found: Makes = self.settings.get("makes", "data")
-        return found
+        return self.config.makes
 
-    def check(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(table)
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.config.model_dump(mode="json", exclude_unset=True)
 
-    def run(self, work: Workplace) -> Made:
+    def run(self, config: FakeConfig, work: Workplace) -> Made:
         self.done.append(self.name)
         if self.name in self.before_end:
             self.before_end[self.name](work)
@@ -54,9 +79,9 @@ class Pipeline:
     def path(self) -> Path:
         return Path(self.values["pipeline"]["directory"])
 
-    def read(self) -> tuple[PipelineRecipe, list[Stage]]:
+    def read(self) -> tuple[PipelineRecipe, list[AnyStage]]:
         recipe = parse(PipelineRecipe, self.values)
-        return recipe, [Fake(name, recipe, table) for name, table in recipe.stages.items()]
+        return recipe, [Fake.read("fake", Source(name, table, recipe)) for name, table in recipe.stages.items()]
 
     def plan(self, **options: Any) -> dict[str, Planned]:
         return {one.stage.name: one for one in plan(*self.read(), **options)}
@@ -90,7 +115,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(model)
         place.path.mkdir(parents=True, exist_ok=True)
         place.evaluation.write_text(content_hash(Path(model)))
-        return {"task": {"pass_at_1": [0.5, 0.4, 0.6], "num_problems": recipe.evaluation.num_problems}}
+        return {"task": {"pass_at_1": [0.5, 0.4, 0.6], "num_problems": recipe.measure.num_problems}}
 
     monkeypatch.setattr(runner, "evaluate_model", evaluate)
     return found
@@ -132,7 +157,7 @@ def row() -> Callable[..., Row]:
         return {
             "problem": "p1", "difficulty": "easy", "language": "en", "question": "q", "reference": "5", "prompt": "q\n",
             "prefill": "", "sample": 0, "text": text, "finish_reason": "stop", "outcome": "correct", "answer": "5",
-            "evidence": "equal", "num_tokens": 20, **changes,
+            "evidence": "equal", "num_tokens": 20, "num_read": 20, **changes,
         }  # fmt: skip
 
     return make

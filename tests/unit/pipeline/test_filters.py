@@ -32,17 +32,17 @@ GOOD = "<think>2+2=4. 4+1=5.</think>\\boxed{5}"
         ("<think>2+3=5. 好</think>\\boxed{5}", {}, {"one_language": False}, None),
         ("<think>2+3=5.</think>\\boxed{5}" + " so it is" * 12, {}, {}, "loop"),
         ("<think>2+3=5.</think>\\boxed{5}" + " so it is" * 12, {}, {"loops": True}, None),
-        (GOOD, {"num_tokens": 20}, {"min_tokens": 20}, None),
-        (GOOD, {"num_tokens": 19}, {"min_tokens": 20}, "too short"),
-        (GOOD, {"num_tokens": 20}, {"max_tokens": 20}, None),
-        (GOOD, {"num_tokens": 21}, {"max_tokens": 20}, "too long"),
+        (GOOD, {"num_read": 20}, {"min_tokens": 20}, None),
+        (GOOD, {"num_read": 19}, {"min_tokens": 20}, "too short"),
+        (GOOD, {"num_read": 20}, {"max_tokens": 20}, None),
+        (GOOD, {"num_read": 21}, {"max_tokens": 20}, "too long"),
         (GOOD, {}, {"max_paragraph": len(GOOD)}, None),
         (GOOD, {}, {"max_paragraph": len(GOOD) - 1}, "long paragraph"),
         (GOOD.replace(" ", "\n\n"), {}, {"max_paragraph": len(GOOD) - 1}, None),
         (GOOD, {}, {"shows": ("checks itself",)}, "no such behaviour"),
         (GOOD.replace("4+1", "Wait, let me check. 4+1"), {}, {"shows": ("checks itself",)}, None),
         (GOOD, {}, {"shows": ("checks itself", "works it out")}, None),
-        ("<think>", {"outcome": "wrong", "num_tokens": 1}, {"min_tokens": 20}, "not correct"),  # the first counts
+        ("<think>", {"outcome": "wrong", "num_read": 1}, {"min_tokens": 20}, "not correct"),  # the first counts
     ],
 )
 def test_what_speaks_against_a_completion(
@@ -80,7 +80,7 @@ def completions(drawn: list[tuple[str, str, bool, int]]) -> list[Row]:
         {
             "problem": problem, "difficulty": difficulty, "language": "en", "question": "q", "reference": "5",
             "prompt": "q", "prefill": "", "sample": i, "text": GOOD + " yes" * more, "finish_reason": "stop",
-            "outcome": "correct" if right else "wrong", "answer": "5", "evidence": "", "num_tokens": 20,
+            "outcome": "correct" if right else "wrong", "answer": "5", "evidence": "", "num_tokens": 20, "num_read": 20,
         }
         for i, (problem, difficulty, right, more) in enumerate(drawn)
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 """What counts as the code of a stage: what is imported and chosen, as syntax; not how it is written down."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,9 +36,10 @@ FILES = {
     "rates.py": "from . import deep\n\n\ndef rate(amount):\n    return deep.share * amount\n",
     "deep.py": "share = 0.25\n",
     "other.py": "x = 1\n",
-    "table.py": 'HERE = "mine"\nPARTS = Kinds("part", {"plain": f"{HERE}.plain:Plain", "late": f"{HERE}.late:Late"})\n',
-    "plain.py": "class Plain: ...\n",
-    "late.py": "class Late: ...\n",
+    "table.py": 'from groupwise.kinds import Choices\n\nHERE = "mine"\n'
+    'PARTS = Choices("part", {name: f"{HERE}.{name}:Part" for name in ("plain", "late")})\n',
+    "plain.py": "class Part: ...\n",
+    "late.py": "class Part: ...\n",
 }
 
 
@@ -49,6 +51,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / "mine" / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(fingerprint, "ROOT", tmp_path / "mine")
+    fingerprint._kinds.cache_clear()
     yield tmp_path / "mine"
     for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
         del sys.modules[name]
@@ -114,7 +117,7 @@ def test_what_is_not_imported_counts_from_its_import_on(mine: Path) -> None:
 def test_of_a_table_counts_what_is_chosen(mine: Path) -> None:
     unchosen, chosen = version(), version("late")
     assert version("plain") not in (unchosen, chosen)
-    edited(mine, "late.py", "Late", "Later")
+    edited(mine, "late.py", "...", "x = 1")
     assert version() == unchosen
     assert version("late") != chosen
     edited(mine, "deep.py", "share", 'kind = "late"\nshare')  # the code chooses it
@@ -151,10 +154,29 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], set[str]]:
     return closure
 
 
+def test_every_table_of_ours_is_seen() -> None:
+    for path in fingerprint.ROOT.rglob("*.py"):
+        text = path.read_text()
+        if re.search(r"^[A-Z_]+ = (Kinds|Choices)\(", text, re.MULTILINE):
+            name = ".".join(("groupwise", *path.relative_to(fingerprint.ROOT).with_suffix("").parts))
+            name = name.removesuffix(".__init__")
+            assert fingerprint._source(name, path.name == "__init__.py", path.read_bytes()).has_tables, name
+            assert all(fingerprint._in(fingerprint.ROOT.parent, module) for _, module in fingerprint._kinds(name)), name
+
+
 def test_training_reads_what_its_settings_choose(read: Callable[[str, object], set[str]]) -> None:
-    found = read(Train.__module__, {"task": {"kind": "arithmetic"}, "verifier": {"kind": "math"}})
-    step = {"training.update", "algorithms.policy_losses", "rollout.in_process", "models.packed", "trainers.grpo"}
+    settings = {"algorithm": "grpo", "task": {"kind": "arithmetic"}, "verifier": {"kind": "math"}}
+    found = read(Train.__module__, settings | {"loss": {"policy_loss": {"kind": "clipped_ratio"}}})
+    step = {
+        "training.update",
+        "algorithms.policy_losses",
+        "rollout.in_process",
+        "models.packed",
+        "trainers.grpo",
+        "algorithms.advantages",
+    }
     judges = {"verifiers.math", "verifiers.symbolic", "verifiers._worker"}  # the last two by name alone
     assert found >= step | judges | {"tasks.arithmetic"}
-    assert not [name for name in found if name.startswith(("cli", "oracle", "evaluation.page", "tasks.logic.nim"))]
+    others = ("cli", "oracle", "evaluation.page", "tasks.logic.nim", "trainers.ppo", "verifiers.judge")
+    assert not [name for name in found if name.startswith(others)]
     assert "tasks.logic.nim" in read(Train.__module__, {"task": {"kind": "nim"}})

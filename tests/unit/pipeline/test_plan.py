@@ -117,7 +117,7 @@ def test_only_leaves_the_others_alone(fake: Any) -> None:
 def test_only_touches_neither_the_base_model_nor_other_stages(fake: Any, measured: list[str]) -> None:
     fake.run()
     measured.clear()
-    fake.values["evaluation"] = {"num_problems": 7}
+    fake.values["measure"] = {"num_problems": 7}
     assert fake.run(only="first") == []
     assert measured == []
     assert fake.run(only="third") == []
@@ -153,7 +153,7 @@ def test_an_interrupted_stage_goes_on_unless_something_changed(fake: Any) -> Non
 @pytest.mark.parametrize(
     ("section", "value"),
     [
-        ("evaluation", {"num_samples": 3}),
+        ("measure", {"num_samples": 3}),
         ("sampling", {"temperature": 0.5}),
         ("tasks", {"sums": {"kind": "countdown"}}),
     ],

@@ -5,49 +5,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from groupwise.errors import ConfigError
-from groupwise.pipeline import load_pipeline
-from groupwise.pipeline.recipe import display_name, merged, mixture, paths, references, resolved, with_tasks
+from groupwise.pipeline import Display, load_pipeline, plan, run_pipeline, runner
+from groupwise.pipeline.recipe import mixture, with_tasks
 from groupwise.tasks import TaskOptions, make_task
 
 TEMPLATE = {"prompt": "{question}\n"}
 SUMS = {"kind": "arithmetic", "template": TEMPLATE}
 TALK = {"kind": "general", "template": TEMPLATE}
-
-
-def test_references_stand_where_paths_are_wanted() -> None:
-    settings = {
-        "model": {"path": "{zero}"},
-        "include": ["{cold_start}", "mine.jsonl", "{zero}"],
-        "task": {"template": {"prompt": "{question}"}, "test_path": "{rejection}"},
-        "examples": [{"question": "{first}", "completion": "{second}"}],
-        "data": {"path": "x{zero}", "note": None, "count": 3},
-        "path": "{A}",
-    }
-    assert list(paths(settings)) == ["{zero}", "{cold_start}", "mine.jsonl", "{zero}", "{rejection}", "x{zero}", "{A}"]
-    assert list(references(settings)) == ["zero", "cold_start", "zero", "rejection", "A"]
-
-
-def test_resolved_replaces_references_and_nothing_else() -> None:
-    settings = {
-        "path": "{zero}",
-        "include": ["{zero}", "{unknown}", "mine"],
-        "sources": {"a": {"path": "{zero}", "reflection": {"en": "{zero}"}}},
-        "completion": "{zero}",
-        "numbers": [1, 2.5, None],
-    }
-    assert resolved(settings, {"zero": "/runs/zero"}) == {
-        "path": "/runs/zero",
-        "include": ["/runs/zero", "{unknown}", "mine"],
-        "sources": {"a": {"path": "/runs/zero", "reflection": {"en": "{zero}"}}},
-        "completion": "{zero}",
-        "numbers": [1, 2.5, None],
-    }
-    assert settings["path"] == "{zero}"  # it is a copy
-
-
-def test_names_for_people() -> None:
-    assert display_name("{zero}") == "zero"
-    assert display_name("models/{zero}") == "models/{zero}"
 
 
 def test_tasks_are_put_in_by_name_wherever_they_are_asked_for() -> None:
@@ -102,14 +66,6 @@ def test_a_mixture_of_tasks_with_a_template_of_their_own_is_a_task() -> None:
     assert len({problem.id.split("/")[0] for problem in task.problems("dev")}) == 2
 
 
-def test_merged_lays_one_table_over_another() -> None:
-    below = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
-    assert merged(below, {"a": {"c": {"d": 5}}, "f": 6}) == {"a": {"b": 1, "c": {"d": 5}}, "e": 3, "f": 6}
-    assert merged(below, {"a": 1}) == {"a": 1, "e": 3}
-    assert merged({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
-    assert below == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
-
-
 RECIPE = """
 [pipeline]
 directory = "runs/x"
@@ -133,11 +89,20 @@ CHAT = "template = { chat = true }"
     ("stages", "said"),
     [
         (f"[stages.base]\n{GRPO}", "stages.base: this name means the base model"),
-        (f'[stages.a]\n{GRPO}model = {{ path = "{{b}}" }}\n[stages.b]\n{GRPO}', r"stages.a reads \{b\}, but no stage"),
-        (f'[stages.a]\n{GRPO}model = {{ path = "{{a}}" }}', r"stages.a reads \{a\}.* before it come none"),
-        (f'[stages.a]\nkind = "sample"\n{GRPO}', "stages.a.kind = 'sample'; allowed are train, cold_start"),
+        (
+            f'[stages.a]\n{GRPO}model = {{ path = "{{b}}" }}\n[stages.b]\n{GRPO}',
+            r"stages.a.model.path = '\{b\}': the stage b does not come before it; before it come base$",
+        ),
+        (
+            f'[stages.a]\n{GRPO}model = {{ path = "{{a}}" }}',
+            r"stages.a.model.path = '\{a\}': the stage a does not come before it",
+        ),
+        (
+            f'[stages.a]\nkind = "sample"\n{GRPO}',
+            "stages.a.kind: there is no stage 'sample'; .*known are cold_start, rejection_sampling, train, and",
+        ),
         (f"[stages.a]\nkind = 3\n{GRPO}", "stages.a.kind = 3; allowed are"),
-        ('[stages.a]\nalgorithm = "dqn"', "stages.a.algorithm = 'dqn'; allowed are grpo, ppo"),
+        ('[stages.a]\nalgorithm = "dqn"', "stages.a.algorithm: there is no trainer 'dqn'; .*known are distill, dpo"),
         ('[stages.a]\nalgorithm = ["sft"]', r"stages.a.algorithm = \['sft'\]; allowed are"),
         ("[stages.a]\n", "stages.a.algorithm = None; allowed are"),
         (
@@ -151,21 +116,30 @@ CHAT = "template = { chat = true }"
         (f"{COLD}[stages.A]\n{GRPO}", r"(?s)stages\.A"),
         (f'{COLD}[[stages.cold.examples]]\nquestion = ""\ncompletion = "x"', r"(?s)examples.0.question"),
         (f'{REJECTION}task = "sums"\ngeneral = {{ task = "no" }}', r"stages.r.general.task: there is no task 'no'"),
-        (f'{REJECTION}task = {{ kind = "arithmetic", {CHAT} }}', "stages.r.task.template.chat = true: .* is allowed"),
+        (
+            f'{REJECTION}task = {{ kind = "arithmetic", {CHAT} }}',
+            r"(?s)stages.r .*task.template.chat = true: .* is allowed",
+        ),
         (f'{REJECTION}task = "sums"\ngeneral.task = {{ kind = "general", {CHAT} }}', "chat = true: .* is allowed"),
         (
             f'{COLD}[stages.a]\n{SFT}data = {{ source = "jsonl", path = "{{Cold}}" }}',
-            r"a reads \{Cold\}",
+            r"stages.a.data.path = '\{Cold\}': there is no stage 'Cold'; before it come base, cold",
         ),
-        (f'{COLD}[stages.a]\n{GRPO}model = {{ path = "{{cold}}" }}', r"reads \{cold\} as a model, but .* makes a data"),
-        (f'{REWARD}[stages.a]\n{GRPO}model = {{ path = "{{rm}}" }}', r"\{rm\} as a model, but .* makes a reward model"),
+        (
+            f'{COLD}[stages.a]\n{GRPO}model = {{ path = "{{cold}}" }}',
+            "stages.a.model.path = .*: model is read here, but the stage cold makes data",
+        ),
+        (
+            f'{REWARD}[stages.a]\n{GRPO}model = {{ path = "{{rm}}" }}',
+            "model is read here, but the stage rm makes reward model",
+        ),
         (
             f'[stages.z]\n{GRPO}[stages.a]\n{GRPO}reward_models.x = {{ path = "{{z}}" }}',
-            r"\{z\} as a reward model, but that stage makes a model",
+            "stages.a.reward_models.x.path = .*: reward model is read here, but the stage z makes model",
         ),
         (COLD.replace('}"', '}", few_shot = true'), r"(?s)stages.cold.*sources.base.few_shot = true .* there are none"),
         ("", "stages"),
-        (f"[stages.a]\n{GRPO}[evaluation]\nnum_problem = 3", "num_problem: unknown key; did you mean 'num_problems'"),
+        (f"[stages.a]\n{GRPO}[measure]\nnum_problem = 3", "num_problem: unknown key; did you mean 'num_problems'"),
     ],
 )
 def test_mistakes_are_said_before_anything_runs(tmp_path: Path, stages: str, said: str) -> None:
@@ -199,7 +173,7 @@ def test_what_a_stage_leaves_out_is_the_pipelines(tmp_path: Path) -> None:
 def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path: Path) -> None:
     more = (
         '[model]\npath = "base"\ncompute_dtype = "bfloat16"\nnum_threads = 1\n[sampling]\nmax_tokens = 33\n'
-        "[evaluation]\nsampling = { temperature = 0.6 }\n"
+        "[measure]\nsampling = { temperature = 0.6 }\n"
     )
     cold = (
         '[stages.cold]\nkind = "cold_start"\ntask = "sums"\nmodel = { num_threads = 2 }\nsampling = { top_p = 0.5 }\n'
@@ -211,11 +185,89 @@ def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path:
     )
     (tmp_path / "recipe.toml").write_text(RECIPE + more + cold + distill)
     recipe, (data, train) = load_pipeline(tmp_path / "recipe.toml")
-    assert recipe.evaluation.sampling is not None
-    assert (recipe.evaluation.sampling.max_tokens, recipe.evaluation.sampling.temperature) == (33, 0.6)
+    assert recipe.measure.sampling is not None
+    assert (recipe.measure.sampling.max_tokens, recipe.measure.sampling.temperature) == (33, 0.6)
     assert (data.settings["model"]["compute_dtype"], data.settings["model"]["num_threads"]) == ("bfloat16", 2)
     assert (data.settings["sampling"]["max_tokens"], data.settings["sampling"]["top_p"]) == (33, 0.5)
     source = data.settings["sources"]["base"]["sampling"]
     assert (source["max_tokens"], source["temperature"]) == (33, 0.8)
     assert (train.settings["teacher"]["compute_dtype"], train.settings["teacher"]["num_threads"]) == ("bfloat16", 1)
     assert train.settings["data"]["sampling"]["max_tokens"] == 33
+
+
+def test_an_old_recipe_says_what_moved_and_is_read(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(f"{RECIPE}[stages.a]\n{GRPO}[evaluation]\nnum_problems = 3\n")
+    with pytest.warns(UserWarning, match=r"evaluation is measure now \(in .*recipe\.toml\)"):
+        recipe, _ = load_pipeline(tmp_path / "recipe.toml")
+    assert recipe.measure.num_problems == 3
+
+
+MY_STAGE = """
+from pydantic import Field
+from groupwise.artifacts import DataRef
+from groupwise.config import Section
+from groupwise.pipeline.base import Made, Stage, Workplace
+from groupwise.pipeline.directory import read_rows, write_rows
+from pathlib import Path
+
+class HalfConfig(Section):
+    seed: int
+    corpus: DataRef
+    share: float = Field(0.5, gt=0, le=1)
+
+class Half(Stage[HalfConfig]):
+    Config = HalfConfig
+    makes = "data"
+
+    def run(self, config: HalfConfig, work: Workplace) -> Made:
+        rows = read_rows(Path(config.corpus))
+        kept = rows[: round(config.share * len(rows))]
+        return Made(work.directory.data, write_rows(work.directory.data, kept), statistics={"rows": len(kept)})
+"""
+
+
+@pytest.fixture
+def own_stage(tmp_path: Path) -> Path:
+    (tmp_path / "my_stage.py").write_text(MY_STAGE)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "p", "completion": "c"}\n' * 8)
+    stages = (
+        f'[pipeline]\ndirectory = "{tmp_path}/made"\nseed = 3\n[tasks.sums]\nkind = "arithmetic"\n'
+        '[stages.half]\nkind = "my_stage.py:Half"\ncorpus = "rows.jsonl"\n'
+        '[stages.quarter]\nkind = "my_stage.py:Half"\ncorpus = "{half}"\n'
+        f'[stages.tune]\n{SFT}data = {{ source = "jsonl", path = "{{quarter}}" }}\n'
+    )
+    (tmp_path / "recipe.toml").write_text(stages)
+    return tmp_path / "recipe.toml"
+
+
+def test_a_stage_of_ones_own_is_one_file(own_stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_measure_base", lambda *found: None)
+    recipe, (half, quarter, tune) = load_pipeline(own_stage)
+    source = str(own_stage.with_name("my_stage.py"))
+    assert (half.makes, half.inputs, half.config.seed) == ("data", (), 3)
+    assert half.files == (str(own_stage.with_name("rows.jsonl")), source)
+    assert (quarter.inputs, tune.inputs) == (("half",), ("quarter",))
+    assert run_pipeline(recipe, [half, quarter], Display(lambda recipe: pytest.fail("nothing trains")))
+    made = own_stage.with_name("made") / "stages"
+    assert len((made / "half" / "data.jsonl").read_text().splitlines()) == 4
+    assert len((made / "quarter" / "data.jsonl").read_text().splitlines()) == 2
+    before = [one.fingerprint for one in plan(recipe, [half, quarter])]
+    Path(source).write_text(MY_STAGE + "\n# changed\n")
+    assert [one.action for one in plan(recipe, [half, quarter])] == ["run", "run"]
+    assert [one.fingerprint for one in plan(recipe, [half, quarter])] != before
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("stages.half.share=2", r"(?s)stages.half cannot be used.*share = 2"),
+        ("stages.half.shares=1", "shares: unknown key; did you mean 'share'"),
+        ("stages.half.corpus={tune}", r"stages.half.corpus = '\{tune\}': the stage tune does not come before it"),
+        ("stages.half.kind=my_stage.py:Haf", r"stages.half.kind: .*my_stage.py has no 'Haf'; did you mean 'Half'"),
+        ("stages.half.kind=my_stage.py:HalfConfig", "is no stage: allowed is a class that is a Stage"),
+        ("stages.tune.model.path={half}", "stages.tune.model.path = .*: model is read here, but the stage half makes"),
+    ],
+)
+def test_mistakes_about_ones_own_stage_are_said(own_stage: Path, override: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_pipeline(own_stage, [override])

@@ -164,7 +164,7 @@ def test_what_a_kill_at_the_very_beginning_leaves_is_no_foreign_directory(fake: 
 def test_an_unknown_stage_changes_nothing(fake: Any) -> None:
     fake.run()
     before = fake.contents()
-    fake.values["evaluation"] = {"num_problems": 9}
+    fake.values["measure"] = {"num_problems": 9}
     with pytest.raises(ConfigError):
         fake.run(only="sixth")
     assert fake.contents() == before
@@ -256,10 +256,10 @@ def test_a_killed_measurement_leaves_no_old_numbers_beside_new_completions(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "evaluate_model", killed)
-        fake.values["evaluation"] = {"num_samples": 3}
+        fake.values["measure"] = {"num_samples": 3}
         assert not run_pipeline(*fake.read(), Display(lambda recipe: None), only="third")
     assert fake.stage("third").facts["evaluation"] is None
-    del fake.values["evaluation"]
+    del fake.values["measure"]
     assert fake.actions()["third"] == "measure"
 
 

@@ -242,7 +242,7 @@ def test_a_step_trains_on_the_scores(
     one = recipe(kind, paths)
     policy = dataclasses.replace(load_policy(one.model), stop_ids=frozenset(range(1, 41)))
     problems = [Problem(f"p{i}", f"What is {i} + 1?", str(i + 1)) for i in range(2)]
-    with make_verifier("math", one.verifier) as verifier:
+    with make_verifier(one.verifier) as verifier:
         result = learner(one, policy, verifier).step(step, problems)
     weights = {"helpful": 2.0, "harmless": 1.0} if step else {"helpful": 2.0}
     for found in result.groups:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.algorithms.advantages import advantage
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
 from groupwise.trainers.advantages import advantaged
@@ -62,7 +63,7 @@ def group_of(policy: Policy, masks: Sequence[Sequence[bool]] = MASKS) -> Advanta
     prompt = Prompt(Problem("p", "?", ""), "?", PROMPT)
     verdicts = tuple(Verdict(Outcome.WRONG, {"r": r}, "") for r in REWARDS)
     scored = ScoredGroup(Group(prompt, completions_of(policy, masks), 0, 0), verdicts)
-    return advantaged([scored], "group_mean", policy)[0]
+    return advantaged([scored], advantage("group_mean"), policy)[0]
 
 
 class Recorder:
@@ -121,7 +122,9 @@ def test_the_sequence_ratio_is_over_the_sampled_tokens(policy: Policy, eager_log
     group = group_of(policy)
     old = [one.sampling_logprobs[one.sampled] for one in group.scored.group.completions]
     recorder = Recorder(policy)
-    loss = LossConfig(policy_loss="sequence_ratio", clip_low=0.9, clip_high=9.0, epochs=2)
+    loss = LossConfig.model_validate(
+        {"policy": {"kind": "sequence_ratio", "clip_low": 0.9, "clip_high": 9.0}, "epochs": 2}
+    )
     update_policy(Updater(policy, recorder, loss, 1.0, MAX_TOKENS), [group], step=0)  # type: ignore[arg-type]
     # the second update's weights are those that the recorder left after the first: undo the second move
     generator = torch.Generator().manual_seed(7)

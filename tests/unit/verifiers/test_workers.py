@@ -131,6 +131,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
         textwrap.dedent(r"""
         import threading
         from groupwise.types import Problem
+        from groupwise.verifiers.math import MathVerifier
 
         print("imported")
         def work():
@@ -145,7 +146,7 @@ def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) ->
 
 def test_importing_verifiers_imports_neither_torch_nor_sympy_and_starts_nothing() -> None:
     code = (
-        "import sys; from groupwise.verifiers import MathVerifier; from groupwise.types import Problem\n"
+        "import sys; from groupwise.verifiers.math import MathVerifier; from groupwise.types import Problem\n"
         "print(MathVerifier().verify(Problem('p','q','7'), r'\\boxed{7.0}').outcome)\n"
         "print(sorted({'torch','sympy','math_verify','transformers'} & set(sys.modules)))"
     )

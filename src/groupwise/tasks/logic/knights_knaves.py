@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.artifacts import DataRef
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig
 from groupwise.tasks.logic.drawn import DrawnTask
@@ -42,7 +43,7 @@ class KnightsKnavesConfig(GeneratedConfig):
     least 1: accusations alone fit a solution and its opposite."""
     operators: tuple[Operator, ...] = Field(default=OPERATORS, min_length=1)
     """How claims are joined; not by `not` alone, for the same reason."""
-    paths: tuple[str, ...] = ()
+    paths: tuple[DataRef, ...] = ()
     """Files of puzzles with formal statements, read instead of generating any; the split is decided by content."""
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from groupwise.artifacts import DataRef
 from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, Verify
@@ -45,7 +46,7 @@ class Minif2fConfig(StatementsConfig):
 
     template: Annotated[Template, TEMPLATES] = LEAN
     """How a problem becomes a prompt."""
-    path: str = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
+    path: DataRef = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
     """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix`
     and `formal_statement`; ProofNet comes in the same form."""
 
@@ -55,7 +56,7 @@ class CoqStatementsConfig(StatementsConfig):
 
     template: Annotated[Template, TEMPLATES] = COQ
     """How a problem becomes a prompt."""
-    path: str
+    path: DataRef
     """File of statements, `.jsonl` or `.json`, with the fields `name`, `statement`, `header` (imports, may be empty),
     `proof` (a reference proof: tactics) and `split` (`train` or `test`)."""
 

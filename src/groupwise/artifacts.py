@@ -1,0 +1,159 @@
+"""What a recipe names of what was made before: a model, a reward model, a file of data.
+
+A field says so by its type, `path: DataRef`. Its value is a path, looked for beside the recipe first; in a pipeline
+it may be `{name}`, what the stage `name` makes. Whoever must know what a recipe reads asks `named` and `files`, which
+walk the fields of its sections: a new key counts by its type alone.
+"""
+
+import re
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
+
+from groupwise.config import ARTIFACTS, FOLDER
+from groupwise.errors import ConfigError
+from groupwise.kinds import KindSection, Place, beside
+
+Makes = Literal["model", "reward_model", "data"]
+"""`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows."""
+SHIPPED = "base"
+"""The path that means the base model inside the package."""
+_REFERENCE = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Mark of a field whose strings name something that was made."""
+
+    makes: Makes
+    """What it must be."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._found, handler(source))
+
+    def _found(self, value: str, info: ValidationInfo) -> str:
+        context = info.context or {}
+        if name := stage_of(value):
+            return str(context.get(ARTIFACTS, {}).get(name, value))
+        if not value or (value == SHIPPED and self.makes == "model"):
+            return value
+        try:
+            return beside(value, context.get(FOLDER))
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+
+ModelRef = Annotated[str, Artifact("model")]
+RewardModelRef = Annotated[str, Artifact("reward_model")]
+DataRef = Annotated[str, Artifact("data")]
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A section that reads files which no key of its own names as a whole."""
+
+    def files_read(self) -> Iterable[str]:
+        """Their paths."""
+        ...
+
+
+class Named(NamedTuple):
+    """A value that names something made."""
+
+    key: str
+    """Where it stands, dotted."""
+    value: str
+    makes: Makes
+    """What it must be."""
+
+
+def stage_of(value: str) -> str | None:
+    """The stage whose output `{name}` means; None for a path."""
+    found = _REFERENCE.fullmatch(value)
+    return found[1] if found else None
+
+
+def label(value: str) -> str:
+    """What a value is called in data and pages: the name of a stage, or the path itself."""
+    return stage_of(value) or value
+
+
+def sections(value: Any) -> Iterator[BaseModel]:
+    """A section and all sections in it, in the order of their fields."""
+    if isinstance(value, BaseModel):
+        yield value
+        for key in type(value).model_fields:
+            yield from sections(getattr(value, key))
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from sections(one)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for one in value:
+            yield from sections(one)
+
+
+def named(section: BaseModel, prefix: str = "") -> Iterator[Named]:
+    """Everything that a section and those in it name, in the order of their fields."""
+    for key, field in type(section).model_fields.items():
+        yield from _named(getattr(section, key), _mark(field.annotation, field.metadata), f"{prefix}{key}")
+
+
+def _named(value: Any, mark: Artifact | None, key: str) -> Iterator[Named]:
+    if isinstance(value, BaseModel):
+        yield from named(value, f"{key}.")
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _named(one, mark, f"{key}.{name}")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _named(one, mark, key)
+    elif isinstance(value, str) and mark:
+        yield Named(key, value, mark.makes)
+
+
+def _mark(annotation: Any, metadata: Sequence[Any] = ()) -> Artifact | None:
+    """The mark of a field's strings, however deep in its type it stands."""
+    if found := next((mark for mark in metadata if isinstance(mark, Artifact)), None):
+        return found
+    inner, *marks = typing.get_args(annotation) or (None,)
+    if typing.get_origin(annotation) is Annotated:
+        return _mark(inner, marks)
+    return next((found for one in (inner, *marks) if one is not None and (found := _mark(one))), None)
+
+
+def files(section: BaseModel) -> Iterator[str]:
+    """Paths of everything outside the pipeline that a section reads: what it names, and the user's own Python."""
+    yield from (one.value for one in named(section) if one.value and stage_of(one.value) is None)
+    for inner in sections(section):
+        if isinstance(inner, ReadsFiles):
+            yield from inner.files_read()
+        if isinstance(inner, KindSection) and (place := Place.of(inner.kind)):
+            yield str(place.file)
+
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+def located(section: SectionT, paths: Mapping[str, str]) -> SectionT:
+    """The section with every `{name}` replaced by that stage's path; names without a path stay."""
+    changes = {}
+    for key, field in type(section).model_fields.items():
+        before = getattr(section, key)
+        after = _located(before, _mark(field.annotation, field.metadata), paths)
+        if after != before:
+            changes[key] = after
+    return section.model_copy(update=changes) if changes else section
+
+
+def _located(value: Any, mark: Artifact | None, paths: Mapping[str, str]) -> Any:
+    if isinstance(value, BaseModel):
+        return located(value, paths)
+    if isinstance(value, Mapping):
+        return {name: _located(one, mark, paths) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_located(one, mark, paths) for one in value)
+    return paths.get(stage_of(value) or "", value) if isinstance(value, str) and mark else value

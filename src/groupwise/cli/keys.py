@@ -1,0 +1,284 @@
+"""`groupwise keys`: every key of a recipe, from the docstrings of its fields; so is docs/recipe.md."""
+
+import re
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from groupwise.artifacts import Artifact
+from groupwise.config import ReadIf, Section, toml_literal
+from groupwise.errors import ConfigError
+from groupwise.evaluation.comparison import Comparison
+from groupwise.kinds import Kinds, KindSection
+from groupwise.pipeline import STAGES, PipelineRecipe
+from groupwise.pipeline.train import Train
+from groupwise.trainers import TRAINERS
+
+INTRO = """# Every key of a recipe
+
+Written by `groupwise keys --write docs/recipe.md` from the docstrings of the fields; `groupwise keys loss` prints one
+section of it, `groupwise keys data --kind jsonl` one kind of a section.
+
+A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, which stand relative to it.
+`--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
+without effect. Wherever a `kind` or an `algorithm` is asked for, `"my_file.py:name"` is one of your own.
+"""
+PLAIN: dict[Any, str] = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Any: "anything"}
+CONTAINERS = (list, tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a key holds that is a section: one class, or one of several."""
+
+    options: tuple[tuple[str, type[BaseModel]], ...]
+    """(what chooses it, for example `kind = "math"`; its class)."""
+    common: type[BaseModel] | None = None
+    """What all of them are, where it has keys of its own."""
+
+    @property
+    def all(self) -> tuple[tuple[str, type[BaseModel]], ...]:
+        """What they have in common, where there are several, and the options."""
+        several = self.common is not None and len(self.options) > 1
+        return (("", self.common), *self.options) if several and self.common else self.options
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """One section of the reference."""
+
+    path: str
+    chosen: str
+    """What chooses this class among those that may stand here; empty where there is one."""
+    model: type[BaseModel]
+    base: type[BaseModel] | None = None
+    """Documented before; only what differs from it is listed."""
+
+    @property
+    def title(self) -> str:
+        return " with ".join(
+            [f"`{self.path}`" if self.path else "A recipe", *([f"`{self.chosen}`"] * bool(self.chosen))]
+        )
+
+
+@dataclass(slots=True)
+class Reference:
+    """All sections, each class once, where it may stand nearest to the top."""
+
+    places: dict[Any, Heading] = field(default_factory=dict)
+    """Where each class is documented."""
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """What may stand at each place."""
+    below: dict[Heading | None, list[Heading]] = field(default_factory=dict)
+    """What stands in a section, and at the top."""
+
+    @property
+    def headings(self) -> list[Heading]:
+        """All sections, each with what stands in it behind it."""
+        return list(self._with_below(None))
+
+    def _with_below(self, heading: Heading | None) -> Iterator[Heading]:
+        for one in self.below.get(heading, ()):
+            yield one
+            yield from self._with_below(one)
+
+    def add(self, path: str, root: str, model: type[BaseModel]) -> None:
+        """Document a class and what stands in it; `root` chooses it, or the recipe it stands in."""
+        queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(None, path, root, model)]
+        for parent, place, chosen, one in queue:  # it grows
+            if one in self.places:
+                continue
+            heading = self._claim(place, chosen, one, root)
+            self.below.setdefault(parent, []).append(heading)
+            for name, info in own_fields(one, heading.base):
+                if choice := choice_of(info):
+                    inner = (f"{place}.{name}" if place else name) + (".NAME" if _is_table(info) else "")
+                    self.choices.setdefault(inner, choice)
+                    queue += [(heading, inner, which, option) for which, option in choice.all]
+
+    def _claim(self, path: str, chosen: str, model: type[BaseModel], root: str) -> Heading:
+        base = next((one for one in model.__mro__[1:] if one in self.places), None)
+        taken = any((one.path, one.chosen) == (path, chosen) for one in self.places.values())
+        self.places[model] = Heading(path, root if taken else chosen, model, base)
+        return self.places[model]
+
+    def of(self, choice: Choice) -> list[Heading]:
+        """Where what a key may hold is documented."""
+        return list(dict.fromkeys(self.places[model] for _, model in choice.all))
+
+
+def reference() -> Reference:
+    """The reference of everything that may be set."""
+    found = Reference()
+    for name in TRAINERS.table:
+        root = f'algorithm = "{name}"'
+        found.add("", root, TRAINERS.find(name).recipe)
+    found.add("", "[pipeline]", PipelineRecipe)
+    for name in STAGES.table:
+        if STAGES.find(name) is not Train:
+            found.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config)
+    found.add("", "[variants]", Comparison)
+    return found
+
+
+def own_fields(model: type[BaseModel], base: type[BaseModel] | None) -> list[tuple[str, FieldInfo]]:
+    """A class's fields; with a base, those that differ from its."""
+    before = base.model_fields if base else {}
+
+    def same(one: FieldInfo, other: FieldInfo | None) -> bool:
+        return other is not None and (one.annotation, one.default, one.description, one.metadata) == (
+            other.annotation, other.default, other.description, other.metadata,
+        )  # fmt: skip
+
+    return [(name, info) for name, info in model.model_fields.items() if not same(info, before.get(name))]
+
+
+def choice_of(info: FieldInfo) -> Choice | None:
+    """The sections that a field may hold; None where it holds values."""
+    return _choice(info.annotation, [*info.metadata, info])
+
+
+def _choice(annotation: Any, marks: Sequence[Any]) -> Choice | None:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if kinds := next((mark for mark in marks if isinstance(mark, Kinds)), None):
+        common = annotation if isinstance(annotation, type) and issubclass(annotation, KindSection) else None
+        return Choice(tuple((f'kind = "{kind}"', kinds.settings(kind)) for kind in kinds.table), common)
+    if origin is typing.Annotated:
+        return _choice(arguments[0], arguments[1:])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return Choice((("", annotation),))
+    if origin is dict or origin in CONTAINERS:
+        return _choice(arguments[-1] if origin is dict else arguments[0], ())
+    if origin in (typing.Union, types.UnionType):
+        inner = [found for one in arguments if (found := _choice(one, ()))]
+        options = tuple(option for found in inner for option in found.options)
+        if len(options) <= 1:
+            return inner[0] if inner else None
+        return Choice(tuple((chosen or _tag(model), model) for chosen, model in options), _common(options))
+    return None
+
+
+def _tag(model: type[BaseModel]) -> str:
+    """What says in a recipe that a section is of this class: its one key that has a single value."""
+    for name, info in model.model_fields.items():
+        if typing.get_origin(info.annotation) is typing.Literal and typing.get_args(info.annotation) == (info.default,):
+            return f'{name} = "{info.default}"'
+    return model.__name__
+
+
+def _common(options: Sequence[tuple[str, type[BaseModel]]]) -> type[BaseModel] | None:
+    first, *others = (model for _, model in options)
+    shared = (one for one in first.__mro__ if all(issubclass(other, one) for other in others))
+    found = next(shared, None)
+    return found if found and issubclass(found, Section) and found.model_fields else None
+
+
+def _is_table(info: FieldInfo) -> bool:
+    return typing.get_origin(info.annotation) is dict
+
+
+def allowed(annotation: Any, marks: Sequence[Any] = ()) -> str:
+    """What a value may be, in words."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if made := next((mark for mark in marks if isinstance(mark, Artifact)), None):
+        return {"model": "model", "reward_model": "reward model", "data": "file of data"}[made.makes]
+    if origin is typing.Annotated:
+        return allowed(arguments[0], arguments[1:])
+    if origin is typing.Literal:
+        return ", ".join(f"`{toml_literal(one)}`" for one in arguments)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return ", ".join(f"`{toml_literal(one.value)}`" for one in annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(allowed(one) for one in arguments if one is not types.NoneType)
+    if origin in CONTAINERS:
+        inner = [allowed(one) for one in arguments if one is not ...]
+        if origin is tuple and ... not in arguments:
+            return f"list of {len(inner)}: {', '.join(inner)}"
+        return f"list: each {inner[0]}"
+    if origin is dict:
+        return f"table: {allowed(arguments[1])} by a name"
+    return PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(marks)
+
+
+def _bounds(marks: Sequence[Any]) -> str:
+    signs = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt"), MinLen: ("at least", "min_length")}
+    flat = [one for mark in marks for one in (mark.metadata if isinstance(mark, FieldInfo) else [mark])]
+    found = [
+        f" {sign} {getattr(mark, name):g}" for mark in flat for kind, (sign, name) in signs.items()
+        if isinstance(mark, kind)
+    ]  # fmt: skip
+    return " and".join(found)
+
+
+def markdown(found: Reference, headings: Sequence[Heading]) -> str:
+    """The headings as a page."""
+    return "\n".join(line for heading in headings for line in _section(found, heading)).rstrip() + "\n"
+
+
+def _section(found: Reference, heading: Heading) -> Iterator[str]:
+    yield from (f"## {heading.title}", "", _unwrapped(heading.model.__doc__ or ""))
+    if heading.base:
+        base = found.places[heading.base]
+        yield from ("", f"Its keys are those of [{base.title}](#{_anchor(base.title)}); these are its own:")
+    yield ""
+    for name, info in own_fields(heading.model, heading.base):
+        yield f"- {_key(found, heading, name, info)}"
+    yield ""
+
+
+def _key(found: Reference, heading: Heading, name: str, info: FieldInfo) -> str:
+    when = next((f" Read only with {mark.when}." for mark in info.metadata if isinstance(mark, ReadIf)), "")
+    text = f"{_unwrapped(info.description or '')}{when}"
+    if choice := choice_of(info):
+        first, *others = found.of(choice)
+        links = ", ".join(f"[{place.title}](#{_anchor(place.title)})" for place in (first, *others[:3]))
+        more = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
+        return f"**`{name}`** (section): {text} See {links}{more}."
+    default = "required" if info.is_required() else _default(info)
+    return f"**`{name}`** ({allowed(info.annotation, info.metadata)}; {default}): {text}"
+
+
+def _default(info: FieldInfo) -> str:
+    value = info.get_default(call_default_factory=True)
+    plain = list(value) if isinstance(value, tuple | set | frozenset) else getattr(value, "value", value)
+    return "not set" if plain is None else f"default `{toml_literal(plain)}`"
+
+
+def _unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def chosen(found: Reference, section: str, kind: str | None) -> list[Heading]:
+    """The headings of a section, or of one of its kinds.
+
+    Raises:
+        ConfigError: there is none; says which there are.
+    """
+    here = [one for one in found.headings if section in (one.path, one.path.removesuffix(".NAME"))]
+    elsewhere = [choice for path, choice in found.choices.items() if section in (path, path.removesuffix(".NAME"))]
+    here = here or [heading for choice in elsewhere for heading in found.of(choice)]
+    if not here:
+        known = ", ".join(dict.fromkeys(one.path for one in found.headings if one.path))
+        raise ConfigError(f"there is no section {section!r}; there are {known}")
+    of_kind = [one for one in here if kind is None or f'"{kind}"' in one.chosen]
+    if not of_kind:
+        kinds = ", ".join(one.chosen for one in here if one.chosen) or "none"
+        raise ConfigError(f"{section} has no kind {kind!r}; it has {kinds}")
+    return of_kind
+
+
+def page() -> str:
+    """The whole document."""
+    found = reference()
+    return f"{INTRO}\n{markdown(found, found.headings)}"

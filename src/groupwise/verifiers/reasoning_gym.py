@@ -1,0 +1,56 @@
+"""The verifier of reasoning-gym's problems: the answer in the one `<answer></answer>`, scored by its generator."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from groupwise.errors import ConfigError
+from groupwise.kinds import Place
+from groupwise.types import Outcome, Verdict
+from groupwise.verifiers.extraction import extract
+from groupwise.verifiers.python import PythonConfig, PythonVerifier
+
+MOST = 1_000_000
+"""Problems that a generator is asked for; it makes one when it is wanted."""
+
+
+class ReasoningGymConfig(PythonConfig):
+    """What is done with the scores of reasoning-gym, 0 to 1; the score is the reward."""
+
+    correct_above: float = 0.99
+    """A score above this counts as a correct answer: many generators give a little for a well-formed wrong one."""
+
+
+class ReasoningGymVerifier(PythonVerifier):
+    """Asks the generator of the problem, in worker processes."""
+
+    Config = ReasoningGymConfig
+    place: ClassVar[Place] = Place(Path(__file__), "score", __name__)
+    accepts_references: ClassVar[bool] = True
+
+
+def score(completion: str, dataset: str, seed: int, settings: str, index: int) -> float | Verdict:
+    """What the generator says of the answer; runs in a worker process."""
+    found = extract(completion, "tag")
+    if found.answer is None:
+        return Verdict(Outcome.UNPARSABLE, {"reward": 0.0}, found.reason)
+    made = generator(dataset, seed, settings)
+    return float(made.score_answer(found.answer, made[index]))
+
+
+@cache
+def generator(name: str, seed: int, settings: str) -> Any:
+    """A generator of the library; `settings` are its dials as JSON.
+
+    Raises:
+        ConfigError: the library is not there, or has no such generator or dial.
+    """
+    try:
+        import reasoning_gym
+    except ImportError:
+        raise ConfigError("the task reasoning_gym needs a library: pip install 'groupwise[reasoning-gym]'") from None
+    try:
+        return reasoning_gym.create_dataset(name, seed=seed, size=MOST, **json.loads(settings))
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(f"reasoning-gym cannot make {name!r} with the settings {settings}: {error}") from None

@@ -1,0 +1,60 @@
+"""docs/recipe.md and `groupwise keys` say what the fields say."""
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.cli.keys import Reference, chosen, markdown, own_fields, page, reference
+from groupwise.errors import ConfigError
+from groupwise.trainers.rl import RlRecipe
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "recipe.md"
+
+
+@pytest.fixture(scope="module")
+def found() -> Reference:
+    return reference()
+
+
+def test_it_is_what_would_be_written() -> None:
+    written, today = DOCUMENT.read_text(encoding="utf-8").splitlines(), page().splitlines()
+    stale = [line for line in today if line not in written]
+    assert written == today, "run `groupwise keys --write docs/recipe.md`; it would say\n" + "\n".join(stale)
+
+
+def test_every_key_says_what_it_means(found: Reference) -> None:
+    silent = [
+        f"{heading.title}: {name}"
+        for heading in found.headings
+        for name, info in own_fields(heading.model, heading.base)
+        if not info.description
+    ]
+    assert silent == []
+
+
+def test_every_section_has_a_title_of_its_own(found: Reference) -> None:
+    titles = [heading.title for heading in found.headings]
+    assert len(set(titles)) == len(titles)
+
+
+def test_every_section_of_a_recipe_is_in_it(found: Reference) -> None:
+    paths = {heading.path for heading in found.headings}
+    values = {"algorithm", "token_budget"}
+    assert {name for name in RlRecipe.model_fields if name not in values and name not in paths} == {"reward_models"}
+
+
+def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
+    [generated] = chosen(found, "data", "generated")
+    said = markdown(found, [generated])
+    assert "- **`noise`** (number ≥ 0 and < 0.5; default `0.1`): Probability of a wrong label." in said
+    assert len(chosen(found, "data", None)) > 3
+    assert [one.path for one in chosen(found, "teacher", None)] == ["model"]  # documented where it stands first
+
+
+@pytest.mark.parametrize(
+    ("section", "kind", "says"),
+    [("nothing", None, "there is no section 'nothing'; there are run, model"), ("data", "x", "data has no kind 'x'")],
+)
+def test_what_is_not_there_is_said(found: Reference, section: str, kind: str | None, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        chosen(found, section, kind)

@@ -1,0 +1,45 @@
+"""reasoning-gym's generators: splits apart by the question, scores by the generator, faults by name."""
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.tasks import make_task
+from groupwise.types import SPLITS, Outcome
+from groupwise.verifiers import make_verifier
+
+pytest.importorskip("reasoning_gym")
+SMALL = {"kind": "reasoning_gym", "num_problems": 30, "num_eval_problems": 4}
+
+
+def test_splits_have_different_questions_and_references_pass() -> None:
+    task = make_task({**SMALL, "datasets": ["leg_counting", "spell_backward"]})
+    questions = {split: {problem.question for problem in task.problems(split)} for split in SPLITS}
+    assert [len(questions[split]) for split in SPLITS] == [30, 4, 4]
+    assert not questions["train"] & questions["dev"] | questions["train"] & questions["test"]
+    problems = task.problems("train")
+    assert {problem.difficulty for problem in problems} == {"leg_counting", "spell_backward"}
+    with make_verifier({"kind": "reasoning_gym", "timeout_s": 60}) as verifier:
+        verifier.check(problems, task.template)
+        task.validate(verifier.verify, num_problems=6)
+        wrong = verifier.verify(problems[0], "<answer>-1</answer>")
+        assert (wrong.outcome, wrong.reward) == (Outcome.WRONG, 0.0)
+        assert verifier.verify(problems[0], "no tags").outcome is Outcome.UNPARSABLE
+
+
+def test_dials_reach_the_generator() -> None:
+    dials = {"min_animals": 3, "max_animals": 3}
+    task = make_task({**SMALL, "datasets": ["leg_counting"], "settings": {"leg_counting": dials}})
+    assert all(problem.question.count(",") == 3 for problem in task.problems("train"))  # two of them between animals
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"datasets": ["leg_count"]}, "reasoning-gym cannot make 'leg_count'"),
+        ({"datasets": ["leg_counting"], "settings": {"leg_counting": {"legs": 3}}}, "cannot make .*legs"),
+        ({"datasets": ["leg_counting"], "settings": {"other": {}}}, "task.settings.other: not one of"),
+    ],
+)
+def test_faults_are_named(changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        make_task({**SMALL, **changes}).problems("train")
