@@ -15,8 +15,8 @@ WEIGHTS = {
     "named_parameters", "state_dict", "load_state_dict", "requires_grad_", "save_pretrained", "from_pretrained",
 }  # fmt: skip
 """Attributes that lead to weights."""
-CONFIGS = ("recipe", "settings", "config", "self")
-"""Their `.model` is a section of a recipe; the `.model` of anything else is a transformers model."""
+CONFIGS = ("recipe", "settings", "config", "self", "heading")
+"""Their `.model` is a section of a recipe or its class; the `.model` of anything else is a transformers model."""
 EXCEPTIONS = {
     ("training/optimizer.py", "self.adamw.state_dict"),
     ("training/optimizer.py", "self.adamw.load_state_dict"),

@@ -16,7 +16,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -144,10 +145,16 @@ def _refuse_foreign(run: RunDirectory) -> None:
         raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 
 
-def open_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> tuple[RunDirectory, Path | None]:
+Tables = Mapping[str, Any]
+
+
+def open_run(
+    path: Path, config_toml: str, sources: Sequence[Path] = (), resolved: Callable[[Tables], Tables] = lambda it: it
+) -> tuple[RunDirectory, Path | None]:
     """Create a run directory, or find where an interrupted run goes on; a warning names a source that was changed.
 
-    Returns the directory and the checkpoint to resume from (None: from the start).
+    `resolved` completes the recipe that the run recorded, which an earlier version may have written. Returns the
+    directory and the checkpoint to resume from (None: from the start).
 
     Raises:
         CheckpointError: the directory belongs to another recipe, or its newest checkpoint is damaged.
@@ -156,7 +163,7 @@ def open_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> tupl
     _refuse_foreign(run)
     if not run.config.exists() or (not run.steps() and not run.ledger.size):  # nothing has begun yet
         return begin_run(path, config_toml, sources), None
-    _refuse_other_recipe(run, config_toml)
+    _refuse_other_recipe(run, config_toml, resolved)
     keep_sources(path / "sources", sources)
     if not run.steps():
         return run, None
@@ -170,12 +177,10 @@ def open_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> tupl
     return run, newest
 
 
-def _refuse_other_recipe(run: RunDirectory, config_toml: str) -> None:
+def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
     if run.config.read_text() == config_toml:
         return
-    import tomllib
-
-    before, now = _flatten(read_recorded(run.config)), _flatten(tomllib.loads(config_toml))
+    before, now = _flatten(resolved(read_recorded(run.config))), _flatten(tomllib.loads(config_toml))
     now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"

@@ -4,9 +4,11 @@ import resource
 import signal
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,8 +16,9 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from groupwise.config import Section, dump_toml
-from groupwise.errors import CheckpointError
+from groupwise.config import Section, dump_toml, parse
+from groupwise.errors import CheckpointError, ConfigError
+from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
@@ -73,10 +76,13 @@ class Start:
         self._config = config
         self._hold = hold_run(Path(config.directory))
         self._restart_with = dump_toml(recipe) if restart else None
+        self._sources = user_files(recipe)
         if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
             self._directory, self._checkpoint = RunDirectory(Path(config.directory)), None
         else:
-            self._directory, self._checkpoint = open_run(Path(config.directory), dump_toml(recipe))
+            self._directory, self._checkpoint = open_run(
+                Path(config.directory), dump_toml(recipe), self._sources, partial(_resolved, type(recipe))
+            )
             self._refuse_finished()
         self._state = load_trainer_state(self._checkpoint) if self._checkpoint else None
 
@@ -104,7 +110,7 @@ class Start:
         """
         progress = Progress.read(self._state.facts) if self._state else Progress()
         if self._restart_with is not None:
-            begin_run(self._directory.path, self._restart_with)
+            begin_run(self._directory.path, self._restart_with, self._sources)
         self._directory.ledger.truncate(progress.ledger)
         self._directory.metrics.truncate(progress.metrics)
         if self._state:
@@ -122,6 +128,14 @@ class Start:
                 f"the policy loaded to go on from {self._checkpoint} has the weights {found}, but the ledger's last "
                 f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
             )
+
+
+def _resolved(kind: type[Section], tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recorded recipe with every value of today's, so that one of an earlier version is resumed, too."""
+    try:
+        return tomllib.loads(dump_toml(parse(kind, tables)))
+    except ConfigError:  # it cannot be used any more: what differs from today's recipe will be named
+        return tables
 
 
 @dataclass(slots=True)

@@ -133,9 +133,9 @@ def test_the_sequence_ratio_is_over_the_sampled_tokens(policy: Policy, eager_log
             parameter -= 0.02 * torch.randn(parameter.shape, generator=generator)
     model, logprobs, _ = eager_logprobs(policy, [(PROMPT, ids) for ids in TOKENS])
     total = torch.zeros((), dtype=torch.float64)
-    for piece, before, advantage in zip(kept(logprobs), old, ADVANTAGES, strict=True):
+    for piece, before, a in zip(kept(logprobs), old, ADVANTAGES, strict=True):
         ratio = torch.exp((piece - torch.tensor(before)).sum() / len(piece))
-        total = total - advantage * ratio * len(piece) / (3 * MAX_TOKENS)
+        total = total - a * ratio * len(piece) / (3 * MAX_TOKENS)
     total.backward()
     assert_equal(recorder.gradients[1], model)
 

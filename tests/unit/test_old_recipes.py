@@ -1,0 +1,44 @@
+"""Recipes of the version before sections were chosen by kind mean what today's of the same name mean.
+
+`old/` holds them as they stood, and the `config.toml` that a run of `arithmetic.toml` wrote.
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.config import read_toml
+from groupwise.pipeline import load_pipeline
+from groupwise.trainers import load_recipe, recorded_recipe
+
+TODAY = Path(__file__).parents[2] / "recipes"
+OLD = Path(__file__).parent / "old"
+RECORDED = "config_of_a_run.toml"
+NAMES = sorted(path.name for path in OLD.glob("*.toml") if path.name != RECORDED)
+
+
+def meaning(path: Path) -> Any:
+    """Everything that a recipe sets, resolved."""
+    if "pipeline" not in read_toml(path):
+        return load_recipe(path).model_dump(mode="json")
+    recipe, stages = load_pipeline(path)
+    whole = recipe.model_dump(mode="json", exclude={"stages"})
+    return whole, [(stage.name, stage.makes, stage.inputs, stage.settings) for stage in stages]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_old_recipe_means_what_todays_means(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert meaning(OLD / name) == meaning(TODAY / name)
+
+
+def test_what_an_old_run_recorded_is_read_without_a_word() -> None:
+    assert recorded_recipe(OLD / RECORDED) == load_recipe(TODAY / "arithmetic.toml")
+
+
+def test_what_moved_is_said() -> None:
+    with pytest.warns(UserWarning, match="task.name is task.kind now"):
+        load_recipe(OLD / "arithmetic.toml")
