@@ -17,7 +17,7 @@ from groupwise.config import ReadIf, Section, parse
 from groupwise.kinds import Place
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.fingerprint import COMPUTES
+from groupwise.pipeline.fingerprint import code_of
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.trainers import Recipe
@@ -104,8 +104,6 @@ class Stage(ABC, Generic[ConfigT]):
 
     Config: ClassVar[type[Section]]
     """Class of its settings."""
-    code: ClassVar[tuple[str, ...]] = COMPUTES
-    """Parts of the package that decide what the stage makes."""
 
     name: str
     kind: str
@@ -116,6 +114,11 @@ class Stage(ABC, Generic[ConfigT]):
     @abstractmethod
     def makes(self) -> Makes:
         """What the stage makes."""
+
+    @property
+    def code(self) -> str:
+        """The version of the code that decides what the stage makes: of its module and the parts it names."""
+        return code_of(type(self).__module__, [self.kind, self.algorithm or "", self.settings])
 
     @abstractmethod
     def run(self, config: ConfigT, work: Workplace) -> Made:

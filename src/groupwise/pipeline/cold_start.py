@@ -8,7 +8,7 @@ after the answer, as several hands would write it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -21,7 +21,6 @@ from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
-from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
@@ -91,7 +90,6 @@ class ColdStart(Stage[ColdStartConfig]):
 
     Config = ColdStartConfig
     makes = "data"
-    code: ClassVar[tuple[str, ...]] = COMPUTES + JUDGES
 
     def run(self, settings: ColdStartConfig, work: Workplace) -> Made:
         task = make_task(settings.task)

@@ -1,20 +1,32 @@
-"""What a stage's result depends on, in 16 hex digits: its settings, its inputs, and the code that computes it."""
+"""What a stage's result depends on, in 16 hex digits: its settings, its inputs, and the code that computes it.
 
+The code is what the stage's module imports, and what that imports in turn, each file as its syntax: comments,
+docstrings, line breaks and the places of things do not count. Of parts that are chosen by kind, those count that the
+settings or the code name.
+"""
+
+import ast
 import hashlib
+import importlib
+import importlib.util
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import groupwise
+from groupwise.kinds import Choices, Place
 
-COMPUTES = (
-    "types.py", "randomness.py", "algorithms", "tasks", "verifiers", "sandbox", "models", "rollout", "training",
-    "trainers", "pipeline",
-)  # fmt: skip
-JUDGES = tuple(f"evaluation/{name}.py" for name in ("behaviour", "metrics", "overthinking", "run_data"))
-"""Parts of the package whose source fingerprints cover: of what is computed, and of what is said about completions."""
+ROOT = Path(groupwise.__file__).parent
+TABLES = "groupwise.kinds"
+"""Whoever has a table of kinds imports it from here."""
+UPGRADE = "groupwise.upgrade"
+"""Its old names are today's before settings are made of them, and choose nothing."""
+_MODULE = re.compile(r"groupwise(?:\.\w+)+")
 
 
 def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: str) -> str:
@@ -23,13 +35,147 @@ def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: st
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
-@lru_cache
-def code_version(parts: tuple[str, ...] = COMPUTES) -> str:
-    """16 hex digits of the source of parts of the package, so that changed code is not taken for the same."""
-    root = Path(groupwise.__file__).parent
-    digest = hashlib.sha256()
-    for part in parts:
-        path = root / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(f"{file.relative_to(root)}:{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:16]
+def code_of(module: str, settings: Any) -> str:
+    """The version of the code that does a module's work with these settings, somebody's own Python included."""
+    names = set(_texts(settings))
+    places = [place for name in names if (place := Place.of(name)) is not None and place.file.is_file()]
+    groups = [entry_points(group=group) for group in entry_points().groups if group.startswith("groupwise.")]
+    registered = [point.value for group in groups for point in group if point.name in names]
+    own = [name.partition(":")[0] for name in (*registered, *names) if re.fullmatch(r"[\w.]+:\w+", name)]
+    return code_version([module, *own], [place.file for place in places], names)
+
+
+def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Iterable[str] = ()) -> str:
+    """16 hex digits of the source of modules and files, and of what they import of this or their own package or folder.
+
+    Args:
+        modules: dotted names; one that is none counts for nothing.
+        files: Python files outside of packages.
+        chosen: names that settings give, among them the kinds of parts.
+    """
+    found: dict[str, _Source] = {}
+    waiting = [_File(path.stem, path) for path in files]
+    waiting += [file for name in modules if (file := _module(name)) is not None]
+    names = set(chosen)
+    while waiting:
+        fresh = {file: _source(file.name, file.path.name == "__init__.py", file.path.read_bytes()) for file in waiting}
+        found |= {file.name: source for file, source in fresh.items()}
+        names = names.union(*(source.texts for file, source in fresh.items() if file.name != UPGRADE))
+        tables = [name for name, source in found.items() if source.has_tables and "." in name]
+        parts = {module for table in tables for kind, module in _kinds(table) if kind in names}
+        wanted = {_near(name, file) for file, source in fresh.items() for name in source.imports}
+        wanted |= {_in(ROOT.parent, name) for name in parts}
+        waiting = [file for file in wanted if file is not None and file.name not in found]
+    lines = "".join(f"{name}:{found[name].digest}\n" for name in sorted(found))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+class _File(NamedTuple):
+    """A module and where it stands."""
+
+    name: str
+    path: Path
+
+    @property
+    def home(self) -> Path:
+        """The folder that its imports begin in."""
+        return self.path.parents[self.name.count(".") + (self.path.name == "__init__.py")]
+
+
+class _Source(NamedTuple):
+    """What counts of a file."""
+
+    digest: str
+    imports: frozenset[str]
+    """Modules that it may import, among names that are none."""
+    texts: frozenset[str]
+    """Its string constants, which may name kinds."""
+    has_tables: bool
+    """Whether it may hold tables of kinds."""
+
+
+@lru_cache(maxsize=4096)
+def _source(name: str, is_package: bool, content: bytes) -> _Source:
+    tree = ast.parse(content)
+    for node in ast.walk(tree):
+        for field, held in ast.iter_fields(node):
+            if isinstance(held, list):
+                setattr(node, field, [one for one in held if not _is_docstring(one)])
+    tables = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == TABLES]
+    nodes = list(_walk(tree, frozenset(alias.asname or alias.name for node in tables for alias in node.names)))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    package = name if is_package else name.rpartition(".")[0]
+    imports = {found for node in nodes for found in _imported(node, package)}
+    imports |= {found for text in texts for found in _MODULE.findall(text)}
+    digest = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+    return _Source(digest, frozenset(imports), frozenset(texts), TABLES in imports)
+
+
+def _is_docstring(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
+    """All nodes but the rows of tables of kinds, of which only what is chosen counts."""
+    yield node
+    is_table = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
+    for field, held in ast.iter_fields(node):
+        for child in held if isinstance(held, list) else [held]:
+            if isinstance(child, ast.AST) and not (is_table and field == "args"):
+                yield from _walk(child, makers)
+
+
+@cache
+def _kinds(module: str) -> list[tuple[str, str]]:
+    """Kind and module of every row of a module's tables."""
+    tables = [one for one in vars(importlib.import_module(module)).values() if isinstance(one, Choices)]
+    return [(kind, place.partition(":")[0]) for table in tables for kind, place in table.table.items()]
+
+
+def _imported(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        yield base
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _near(name: str, file: _File) -> _File | None:
+    """A module that a file imports, where it is ours, of its own package, or a neighbour in a user's folder."""
+    top = name.partition(".")[0]
+    if top == ROOT.name:
+        return _in(ROOT.parent, name) if name != top else None  # the package itself holds its version and no code
+    is_installed = file.home.name in ("site-packages", "dist-packages")
+    return _in(file.home, name) if top == file.name.partition(".")[0] or not is_installed else None
+
+
+def _in(home: Path, name: str) -> _File | None:
+    place = home.joinpath(*name.split("."))
+    paths = (place.with_suffix(".py"), place / "__init__.py")
+    return next((_File(name, path) for path in paths if path.is_file()), None)
+
+
+def _module(name: str) -> _File | None:
+    """A module that is imported or can be, where its source can be read."""
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    try:
+        spec = None if loaded else importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    path = loaded or (spec.origin if spec else None)
+    if not path or not path.endswith(".py"):
+        return None
+    # a user's file goes by another name in every process
+    return _File(name if "." in name or path.endswith("__init__.py") else Path(path).stem, Path(path))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All names and texts in settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for key, one in value.items() for text in (str(key), *_texts(one)))
+    elif isinstance(value, list | tuple):
+        yield from (text for one in value for text in _texts(one))

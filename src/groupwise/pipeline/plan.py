@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from groupwise.artifacts import files
 from groupwise.errors import ConfigError
 from groupwise.models.config import resolve
+from groupwise.pipeline import evaluation
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
-from groupwise.pipeline.fingerprint import COMPUTES, JUDGES, code_version, fingerprint
+from groupwise.pipeline.fingerprint import code_of, fingerprint
 from groupwise.pipeline.recipe import PipelineRecipe
 
 
@@ -44,7 +45,7 @@ def measurement(recipe: PipelineRecipe) -> str:
     chosen["model"].pop("path")
     seed = recipe.pipeline.seed
     read = (path for task in recipe.tasks.values() for path in files(task))
-    return fingerprint({**chosen, "seed": seed}, _hashes(read), code_version(COMPUTES + JUDGES))
+    return fingerprint({**chosen, "seed": seed}, _hashes(read), code_of(evaluation.__name__, chosen))
 
 
 def is_measured(place: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
@@ -75,7 +76,7 @@ def plan(
     found, again = dict[str, Planned](), dict[str, str]()
     for stage in stages:
         inputs = {name: found[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
-        mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, code_version(stage.code))
+        mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
         if stage.name == start:
             again[stage.name] = "asked for by --from"
         elif anew := [name for name in stage.inputs if name in again]:
@@ -144,7 +145,7 @@ def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return f"{changed[0]} was {before.get(changed[0])!r} and is {now.get(changed[0])!r}{more}"
     others = [name for name, mark in inputs.items() if begun.get("inputs", {}).get(name) != mark]
-    return f"{others[0]} changed" if others and begun["code"] == code_version(stage.code) else "the code changed"
+    return f"{others[0]} changed" if others and begun["code"] == stage.code else "the code changed"
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

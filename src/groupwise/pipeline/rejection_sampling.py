@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -19,7 +19,6 @@ from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
 from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.filters import Filters, balanced, counts, keep
-from groupwise.pipeline.fingerprint import COMPUTES, JUDGES
 from groupwise.pipeline.general import GeneralData, general_rows
 from groupwise.randomness import Draws, Purpose, permutation
 from groupwise.rollout.sample_and_score import Actors
@@ -57,7 +56,6 @@ class RejectionSampling(Stage[RejectionConfig]):
 
     Config = RejectionConfig
     makes = "data"
-    code: ClassVar[tuple[str, ...]] = COMPUTES + JUDGES
 
     def run(self, settings: RejectionConfig, work: Workplace) -> Made:
         sampled, problems = self._sample(settings, work)

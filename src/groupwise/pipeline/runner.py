@@ -15,7 +15,6 @@ from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
 from groupwise.pipeline.cost import timed
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
-from groupwise.pipeline.fingerprint import code_version
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.runs.atomic import write_file
@@ -127,9 +126,8 @@ def _do(recipe: PipelineRecipe, one: Planned, directory: PipelineDirectory, disp
 def _work(one: Planned, directory: PipelineDirectory, display: Display) -> None:
     """Run the stage and record what it made."""
     stage, place = one.stage, directory.stage(one.stage.name)
-    code = code_version(stage.code)
     read = {name: directory.stage(name).output_hash for name in stage.inputs}
-    begun = {"fingerprint": one.fingerprint, "code": code, "inputs": one.inputs, "read": read}
+    begun = {"fingerprint": one.fingerprint, "code": stage.code, "inputs": one.inputs, "read": read}
     begun["settings"] = stage.settings
     place.write("begun", begun)
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}

@@ -1,11 +1,10 @@
-import importlib
 import json
 from typing import Any
 
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.pipeline import fingerprint
+from groupwise.pipeline import base, fingerprint
 from groupwise.tasks.jsonl_presets import PRESETS
 
 
@@ -62,8 +61,7 @@ def test_files_in_lists_and_of_benchmarks_count(fake: Any) -> None:
 
 def test_changed_code_is_said(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.run()
-    module = importlib.import_module("groupwise.pipeline.plan")  # the package has a function of this name
-    monkeypatch.setattr(module, "code_version", lambda parts=(): "changed")
+    monkeypatch.setattr(base, "code_of", lambda module, settings: "changed")
     assert {one.why for one in fake.plan().values()} == {"the code changed"}
 
 
@@ -214,33 +212,6 @@ def test_the_fingerprint_covers_settings_inputs_and_code() -> None:
         fingerprint.fingerprint({"a": {"b": 1, "c": [1, 2]}, "d": None}, {"x": "1", "y": "2"}, "other"),
     }
     assert len(others | {known}) == 7
-
-
-def test_the_code_version_changes_with_any_source_it_covers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("types.py", "tasks/a.py", "tasks/deep/b.py", "evaluation/page.py", "evaluation/metrics.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    (tmp_path / "__init__.py").write_text("")
-    monkeypatch.setattr(fingerprint.groupwise, "__file__", str(tmp_path / "__init__.py"))
-    parts = ("types.py", "tasks", "evaluation/metrics.py")
-
-    def version() -> str:
-        fingerprint.code_version.cache_clear()
-        return fingerprint.code_version(parts)
-
-    found = [version()]
-    for name in ("types.py", "tasks/deep/b.py", "evaluation/metrics.py"):
-        (tmp_path / name).write_text("2")
-        found.append(version())
-    assert len(set(found)) == 4
-    (tmp_path / "evaluation" / "page.py").write_text("2")
-    assert version() == found[-1]
-    fingerprint.code_version.cache_clear()
-
-
-def test_every_part_that_is_covered_exists() -> None:
-    root = fingerprint.Path(fingerprint.groupwise.__file__).parent
-    assert [part for part in fingerprint.COMPUTES + fingerprint.JUDGES if not (root / part).exists()] == []
 
 
 def test_begun_says_what_is_being_made(fake: Any) -> None:
