@@ -154,7 +154,13 @@ FAULTS = (
         18,
         "The prompt begins with two BOS tokens",
         stops("rollout", "begins with two BOS tokens", ModelError),
-        (Edit("rollout", "tokenizer(text, add_special_tokens=False)", "tokenizer(text)"),),
+        (
+            Edit(
+                "rollout",
+                "list(tokenizer(text, add_special_tokens=False)['input_ids'])",
+                "list(tokenizer(text)['input_ids'])",
+            ),
+        ),
     ),
     Fault(
         19,
