@@ -147,8 +147,8 @@ FAULTS = (
         (
             Edit(
                 "trainers",
-                "self._evaluate('dev', self.policy, config.num_problems, config.num_samples, f'dev-step-{done:06d}')",
-                "self._evaluate('test', self.policy, config.num_problems, config.num_samples, f'dev-step-{done:06d}')",
+                "self._evaluate(Purpose.DEV, self.actors, size, name)",
+                "self._evaluate(Purpose.TEST, self.actors, size, name)",
             ),
         ),
     ),

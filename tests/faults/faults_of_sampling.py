@@ -154,7 +154,7 @@ FAULTS = (
         18,
         "The prompt begins with two BOS tokens",
         stops("rollout", "begins with two BOS tokens", ModelError),
-        (Edit("rollout", "tokenizer(text, add_special_tokens=False)", "tokenizer(text)"),),
+        (Edit("rollout.prompts", "tokenizer(text, add_special_tokens=False)", "tokenizer(text)"),),
     ),
     Fault(
         19,
