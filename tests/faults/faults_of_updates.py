@@ -117,7 +117,8 @@ FAULTS = (
             Edit(
                 "training",
                 "zip(completions, group.advantages, views, old, strict=True)",
-                "zip(completions, np.roll(group.advantages, 1), views, old, strict=True)",
+                "zip(completions, [own * 0 + other[0] for own, other in zip(group.advantages, "
+                "(*group.advantages[-1:], *group.advantages[:-1]), strict=True)], views, old, strict=True)",
             ),
         ),
     ),
