@@ -16,7 +16,7 @@ from workload import Shape, StepPlan, Workload
 
 from groupwise.models.policy import make_policy
 from groupwise.randomness import Draws, Purpose, uniforms
-from groupwise.rollout import engine
+from groupwise.rollout import in_process
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
@@ -126,7 +126,10 @@ def _forced_lengths(lengths: Mapping[int, int], stop_id: int) -> Iterator[None]:
             drawn.logprobs[rows] = all_logprobs.gather(1, drawn.tokens[rows, None])[:, 0]
         return drawn
 
-    with mock.patch.object(engine, "uniforms", watched_uniforms), mock.patch.object(engine, "draw", planned_draw):
+    with (
+        mock.patch.object(in_process, "uniforms", watched_uniforms),
+        mock.patch.object(in_process, "draw", planned_draw),
+    ):
         yield
 
 

@@ -89,7 +89,7 @@ class Completion:
                 f"{len(self.token_ids)} tokens with {len(self.sampling_logprobs)} log-probabilities, {len(entropies)} "
                 f"entropies and a mask of {len(self.sampled)}: exactly one of each per token is allowed"
             )
-        if not self.sampled.any():
+        if len(self.sampled) and not self.sampled.any():
             raise ValueError("a completion needs at least one token that was sampled")
 
     @property

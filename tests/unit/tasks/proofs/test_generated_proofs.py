@@ -160,7 +160,7 @@ def test_wrong_dials_are_named(
     config: type[PropositionalProofsConfig | EquationalProofsConfig], values: dict[str, object], key: str
 ) -> None:
     with pytest.raises(ConfigError, match=key):
-        parse(config, values)
+        parse(config, {"kind": "proofs", **values})
 
 
 def test_lengths_that_no_derivation_has_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
