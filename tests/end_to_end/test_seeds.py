@@ -23,7 +23,7 @@ max_tokens = 16
 kind = "arithmetic"
 num_problems = 40
 num_eval_problems = 8
-[evaluation]
+[measure]
 num_problems = 4
 num_samples = 2
 sampling = { max_tokens = 16 }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from groupwise.algorithms.advantages import advantage
 from groupwise.errors import ConfigError
 from groupwise.oracle.batches import MAX_BATCHES, all_batches, signal_chances
 from groupwise.oracle.estimate import Estimated, estimate
@@ -146,8 +147,8 @@ def agrees(found: Estimated, mean: np.ndarray, square: float, factor: float) -> 
 @pytest.mark.parametrize(
     ("gradient", "setting"),
     [
-        (grpo, {"advantage": "group_normalised", "aggregation": "sequence"}),
-        (dapo, {"advantage": "group_mean", "aggregation": "token", "truncated": "mask"}),
+        (grpo, {"advantage": advantage("group_normalised"), "aggregation": "sequence"}),
+        (dapo, {"advantage": advantage("group_mean"), "aggregation": "token", "truncated": "mask"}),
     ],
 )
 @pytest.mark.parametrize(("G", "P"), [(4, 1), (2, 2)])
@@ -166,7 +167,7 @@ def test_process_supervision_equals_going_through_ordered_tuples() -> None:
 def test_equals_sampling() -> None:
     # 3,000 batches drawn token by token; every entry within 4 standard errors, the variance within 10 %
     one = toy(Dials(), 3, 2, 3, 2)
-    found = estimate(*_asked(one), Setting(3, "group_normalised", aggregation="sequence"))
+    found = estimate(*_asked(one), Setting(3, advantage("group_normalised"), aggregation="sequence"))
     generator, score, drawn = np.random.default_rng(0), scores(one), []
     cumulated, length = one.theta.softmax(-1).cumsum(-1).numpy(), mean_length(one)
     for _ in range(3000):
