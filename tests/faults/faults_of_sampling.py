@@ -10,7 +10,7 @@ from groupwise.errors import ConfigError, ModelError
 from groupwise.models.policy import Policy
 from groupwise.rollout import engine, sample_and_score
 
-DISAGREE = stops("training", "sampler and trainer disagree about a token's log-probability")
+DISAGREE = stops("training", "sampler and trainer disagree about log-probabilities")
 STOP_TOKENS = stops("rollout", "has stop tokens at")
 DRAWS = stops("rollout", "their draws are not independent")
 

@@ -77,6 +77,8 @@ class StepReport(NamedTuple):
     kl: float
     logprob_difference: float
     """Largest difference between sampler and trainer."""
+    logprob_bias: float
+    """Mean difference, trainer - sampler."""
     parts: dict[str, float]
     """Mean and standard deviation of each reward part, means of what they measured, disagreements of verifiers."""
     sampled_tokens: int
@@ -158,6 +160,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         clipped=result.update.clipped,
         kl=result.update.kl,
         logprob_difference=result.update.logprob_difference,
+        logprob_bias=result.update.logprob_bias,
         parts=part_statistics([group.scored for group in result.groups]),
         sampled_tokens=result.drawn.num_tokens,
         sampled_groups=result.drawn.num_groups,

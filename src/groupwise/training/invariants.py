@@ -1,12 +1,74 @@
 """What holds in every update, whatever the data; cheap enough to check in every one."""
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from groupwise.algorithms.aggregation import BatchSize, token_weights
 from groupwise.errors import InvariantError
+
+
+class Agreement(NamedTuple):
+    """How far trainer and sampler are from each other on the same weights and tokens, in nats; or bounds on it."""
+
+    bias: float
+    """Mean of trainer - sampler, with its sign. Rounding goes either way and leaves about 0; a fault does not."""
+    p99: float
+    """What all differences but one in 100 (and always one) stay within."""
+    largest: float
+
+
+def measure_agreement(differences: Tensor) -> Agreement:
+    """The statistics of signed differences (n,), n > 0."""
+    sizes = differences.abs()
+    place = max(1, len(sizes) - max(1, len(sizes) // 100))
+    return Agreement(differences.double().mean().item(), sizes.kthvalue(place).values.item(), sizes.max().item())
+
+
+BOUNDS = {torch.float32: Agreement(2e-6, 1e-4, 1e-3), torch.bfloat16: Agreement(1e-2, 0.25, 0.5)}
+"""At temperature 1, by the precision of the products. benchmarks/agreement.py measures what they let through."""
+
+
+def agreement_bounds(num_tokens: int, temperature: float, dtype: torch.dtype, stated: float | None) -> Agreement:
+    """The bounds for so many tokens. A stated one holds for every token and stands in place of all others.
+
+    Below temperature 1 dividing by it makes rounding errors of the logits larger, so the bounds grow alike. One token
+    as far as is allowed must not move the mean beyond its bound, however few tokens there are.
+    """
+    if stated is not None:
+        return Agreement(math.inf, math.inf, stated)
+    bias, p99, largest = (bound * max(1.0, 1 / temperature) for bound in BOUNDS[dtype])
+    return Agreement(bias + largest / num_tokens, p99, largest)
+
+
+def check_agreement(
+    differences: Tensor, temperature: float, dtype: torch.dtype, stated: float | None = None
+) -> Agreement:
+    """Sampler and trainer are one policy: they agree about the log-probabilities of an update's tokens.
+
+    Args:
+        differences: (n,) log-probability of the trainer - that of the sampler, on the same weights.
+        temperature: at which the tokens were drawn.
+        dtype: of the products.
+        stated: bound for every token in place of the usual ones; infinite where the sampler may be another policy.
+
+    Raises:
+        InvariantError: they do not agree, or a difference is not finite.
+    """
+    found = measure_agreement(differences)
+    allowed = agreement_bounds(len(differences), temperature, dtype, stated)
+    names = ("mean difference", "difference that one token in 100 exceeds", "largest difference")
+    for name, value, bound in zip(names, found, allowed, strict=True):
+        if not math.isfinite(value) or abs(value) > bound:
+            raise InvariantError(
+                f"sampler and trainer disagree about log-probabilities: the {name} is {value:.3g} over "
+                f"{len(differences)} tokens (allowed {bound:.3g}), so the completions do not come from the policy that "
+                "is trained (wrong temperature, other weights, or a fault)"
+            )
+    return found
 
 
 def check_weights(parts: Sequence[Tensor], lengths: Sequence[int], batch: BatchSize, aggregation: str) -> None:

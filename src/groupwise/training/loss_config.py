@@ -59,9 +59,10 @@ class LossConfig(Section):
     """Most tokens in one forward and backward; changes memory and speed, never the result beyond rounding. 4096 suits
     a processor's caches; a GPU wants more."""
     max_logprob_difference: float | None = Field(None, gt=0)
-    """Training stops when a sampled token's log-probability differs by more than this between sampler and trainer. Not
-    given: 0.5 in bf16, no bound where `correction` is on, and in fp32 1e-4, which one in 1,000 tokens of a micro-batch
-    may pass by up to ten times: there rounding grows on its way through the layers."""
+    """Training stops when any token's log-probability differs by more than this (nats) between sampler and trainer in a
+    step's first update. Not given, and without `correction`: in fp32 one token in 100 may differ by more than 1e-4,
+    none by more than 1e-3, and the mean difference, with its sign, by no more than 2e-6 and 1e-3 over the number of
+    tokens; in bf16 0.25, 0.5, and 1e-2 and 0.5 over that number. Below temperature 1 all are divided by it."""
 
     @field_validator("aggregation", "kl_estimator")
     @classmethod

@@ -19,16 +19,11 @@ from groupwise.models.critic import Critic
 from groupwise.models.packed import Pack, Sequences, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.forward import Arrays, per_token
-from groupwise.training.invariants import check_gradient, check_weights
+from groupwise.training.invariants import Agreement, check_agreement, check_gradient, check_weights
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues
-
-FEW = 1000
-"""One in so many tokens may pass the bound on the difference between sampler and trainer,"""
-FARTHEST = 10
-"""and by no more than so many times."""
 
 
 class CriticLoss(NamedTuple):
@@ -79,6 +74,8 @@ class UpdateMetrics(NamedTuple):
     num_updates: int
     num_tokens: int
     """Completion tokens trained on."""
+    logprob_bias: float = 0.0
+    """Mean of trainer - sampler over the same tokens, with its sign."""
     value_loss: float = 0.0
     """Mean value loss per token; 0 without a critic."""
     weights_bounded: float = 0.0
@@ -126,6 +123,7 @@ def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int
                 update = _Update(updater, first=not reports)
                 for micro in batch:
                     update.backward(micro)
+                update.compare()
                 reports.append(update.report(updater.optimizer.update(step)))
     return _mean_report(reports) if reports else NO_UPDATE
 
@@ -135,6 +133,7 @@ def _mean_report(reports: Sequence[UpdateMetrics]) -> UpdateMetrics:
     return UpdateMetrics._make(means)._replace(
         ratio_max=max(report.ratio_max for report in reports),
         logprob_difference=reports[0].logprob_difference,
+        logprob_bias=reports[0].logprob_bias,
         num_updates=len(reports),
         num_tokens=sum(report.num_tokens for report in reports),
     )
@@ -267,7 +266,9 @@ class _Update:
         self.policy, self.config, self.temperature = updater.policy, updater.loss, updater.temperature
         self.reference, self.critic, self.first = updater.reference, updater.critic, first
         self.loss = self.clipped = self.kl = self.value_loss = 0.0
-        self.ratio_max = self.difference = 0.0
+        self.ratio_max = 0.0
+        self.differences: list[Tensor] = []
+        self.agreement = Agreement(0.0, 0.0, 0.0)
         self.bounded = self.weight_sum = self.weight_squares = 0.0
         self.num_weights = self.num_tokens = 0
         self.has_advantage = False
@@ -295,9 +296,7 @@ class _Update:
 
     def _old(self, logprobs: Tensor, micro: MicroBatch) -> Tensor:
         if self.first:
-            self.difference = max(
-                self.difference, _compare(logprobs, micro.sampling_logprobs, self.policy, self.config)
-            )
+            self.differences.append(logprobs - micro.sampling_logprobs)
             return logprobs
         return micro.sampling_logprobs if micro.old_logprobs is None else micro.old_logprobs
 
@@ -328,6 +327,18 @@ class _Update:
         self.value_loss += loss.item()
         return critic.coef * loss
 
+    def compare(self) -> None:
+        """Before the weights change: in a step's first update, trainer and sampler agree on all its tokens.
+
+        Where importance weights correct for another sampler, only a stated bound holds.
+        """
+        if self.differences:
+            stated = self.config.max_logprob_difference or (
+                math.inf if self.config.correction.bound != "none" else None
+            )
+            differences = torch.cat(self.differences)
+            self.agreement = check_agreement(differences, self.temperature, self.policy.compute_dtype, stated)
+
     def report(self, grad_norm: float) -> UpdateMetrics:
         """What the update did, after its optimizer step."""
         check_gradient(grad_norm, self.has_advantage, is_bounded=bool(self.clipped or self.bounded))
@@ -338,33 +349,13 @@ class _Update:
             clipped=self.clipped / count,
             kl=self.kl / count,
             ratio_max=self.ratio_max,
-            logprob_difference=self.difference,
+            logprob_difference=self.agreement.largest,
             num_updates=1,
             num_tokens=count,
+            logprob_bias=self.agreement.bias,
             value_loss=self.value_loss,
             weights_bounded=self.bounded / count,
             effective_samples=self.weight_sum**2 / (self.weight_squares * self.num_weights)
             if self.weight_squares
             else float(not self.num_weights),
         )
-
-
-def _compare(logprobs: Tensor, sampling_logprobs: Tensor, policy: Policy, config: LossConfig) -> float:
-    """Largest difference between trainer and sampler on the same weights and tokens.
-
-    Rounding is some 1e-7 for most tokens in fp32, but at a few it grows by a hundred and more on its way through the
-    layers; a fault moves many. So few may pass the bound of fp32, and none by far; other bounds hold for every token.
-    """
-    expected = math.inf if config.correction.bound != "none" else 1e-4 if policy.compute_dtype is torch.float32 else 0.5
-    allowed = config.max_logprob_difference or expected
-    differences = (logprobs - sampling_logprobs).abs()
-    largest, passing = differences.max().item(), int((differences > allowed).sum())
-    is_default = policy.compute_dtype is torch.float32 and not config.max_logprob_difference
-    few, farthest = (len(differences) // FEW, FARTHEST * allowed) if is_default else (0, allowed)
-    if not math.isfinite(largest) or largest > farthest or passing > few:
-        raise InvariantError(
-            f"sampler and trainer disagree about a token's log-probability by {largest:.3g} (allowed {allowed:g}; "
-            f"{passing} of {len(differences)} tokens differ by more): the completions do not come from the policy that "
-            "is trained (wrong temperature, other weights, or a fault)"
-        )
-    return largest
