@@ -1,0 +1,56 @@
+"""Whether two versions computed the same: the ledgers of two runs, or of all stages of two pipelines, fact by fact.
+
+    python benchmarks/same_runs.py runs/before runs/after
+
+Compared are problems, tokens, outcomes, rewards, advantages, gradient norms and weights of every step and evaluation. A
+ledger that is the same byte for byte is said to be; where one differs, the first fact that does is named.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+CHAIN = ("previous", "hash")
+"""Facts that follow from all lines before."""
+
+
+def ledgers(folder: Path) -> dict[str, Path]:
+    """By name, the ledgers of a run or of a pipeline's stages."""
+    return {str(path.parent.relative_to(folder)): path for path in sorted(folder.rglob("ledger.jsonl"))}
+
+
+def facts(path: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger; an advantage that is the same at every token is a number, whatever wrote it."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in CHAIN} for line in lines]
+
+
+def difference(before: Path, after: Path) -> str:
+    """What is said of two ledgers; empty where they agree in all facts."""
+    old, new = facts(before), facts(after)
+    for number, (one, other) in enumerate(zip(old, new, strict=False)):
+        for key in sorted(one.keys() | other.keys()):
+            if one.get(key) != other.get(key):
+                return f"line {number}: {key} was {one.get(key)!r:.80} and is {other.get(key)!r:.80}"
+    return "" if len(old) == len(new) else f"{len(old)} lines before, {len(new)} after"
+
+
+def main(before: Path, after: Path) -> int:
+    """Print a line per ledger; 1 if any differs or is missing."""
+    old, new = ledgers(before), ledgers(after)
+    failed = not old
+    for name in sorted(old.keys() | new.keys()):
+        if name not in old or name not in new:
+            said, failed = f"only in {before if name in old else after}", True
+        elif old[name].read_bytes() == new[name].read_bytes():
+            said = "the same, byte for byte"
+        else:
+            said = difference(old[name], new[name]) or "the same facts"
+            failed |= said != "the same facts"
+        print(f"{name}: {said}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(Path, sys.argv[1:3])))
