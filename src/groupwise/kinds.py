@@ -15,7 +15,6 @@ import ast
 import difflib
 import importlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -356,9 +355,3 @@ def written_in(file: Path, known: tuple[Path, ...] = ()) -> tuple[Path, ...]:
                 if near.is_file() and near not in files:
                     files = written_in(near, files)
     return files
-
-
-def source_file(implementation: Any) -> Path | None:
-    """The file in which an implementation is written."""
-    found = inspect.getsourcefile(implementation)
-    return Path(found) if found else None

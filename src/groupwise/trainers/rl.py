@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.audit.quick import quick_audit
-from groupwise.config import FOLDER, Section
+from groupwise.config import FOLDER, ReadIf, Section
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
@@ -59,6 +59,9 @@ class BatchConfig(Section):
     earlier steps (of the problem, else of its difficulty), instead of shuffled epochs."""
 
 
+JUDGED_AGAIN = ReadIf(lambda evaluation: evaluation.second_verifier is not None, "a second_verifier")
+
+
 class EvaluationConfig(Section):
     """Evaluation on held-out problems during the run, and once on the test split at its end."""
 
@@ -76,9 +79,9 @@ class EvaluationConfig(Section):
     """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
     beside `number`: where it rejects what training pays, training has found a hole in its verifier. What its section
     leaves out it has from the `verifier` section."""
-    second_sample: int = Field(100, ge=1)
+    second_sample: Annotated[int, Field(ge=1), JUDGED_AGAIN] = 100
     """Completions with a correct answer that it judges, drawn at random."""
-    alarm: float = Field(ALARM, ge=0, lt=1)
+    alarm: Annotated[float, Field(ge=0, lt=1), JUDGED_AGAIN] = ALARM
     """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
 
 

@@ -9,8 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from groupwise.config import Section
+from groupwise.config import ReadIf, Section
 from groupwise.errors import InvariantError
+
+FALLS = ReadIf(lambda optimizer: optimizer.schedule != "constant", "a schedule that falls: linear or cosine")
 
 
 class OptimizerConfig(Section):
@@ -28,8 +30,8 @@ class OptimizerConfig(Section):
     """Steps over which the rate rises linearly from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the rate falls from the end of warm-up to the last step."""
-    final_lr_share: float = Field(0.0, ge=0, le=1)
-    """Share of `lr` that the schedule falls to; the step after the last would reach it. Unused with `constant`."""
+    final_lr_share: Annotated[float, Field(ge=0, le=1), FALLS] = 0.0
+    """Share of `lr` that the schedule falls to; the step after the last would reach it."""
     max_grad_norm: float = Field(1.0, ge=0)
     """The gradient's norm over all parameters is cut to this; 0 switches clipping off."""
 

@@ -56,8 +56,10 @@ def test_warm_up_rises_linearly_and_reaches_the_peak() -> None:
     assert shares(6, warmup_steps=4) == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
 
 
-def test_a_constant_rate_ignores_the_final_share() -> None:
-    assert shares(3, final_lr_share=0.1) == [1.0, 1.0, 1.0]
+def test_a_constant_rate_has_no_final_share() -> None:
+    assert shares(3) == [1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match=r"final_lr_share = 0\.1 has no effect here: .* a schedule that falls"):
+        shares(3, final_lr_share=0.1)
 
 
 def test_linear_decay_falls_in_equal_parts() -> None:
