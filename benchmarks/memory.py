@@ -59,7 +59,7 @@ def measure(name: str, model: str) -> None:
     recipe = make_recipe(name, model)
     policy = load_policy(recipe.model)
     task = make_task(recipe.task)
-    with make_verifier(task.verifier, recipe.verifier) as verifier:
+    with make_verifier(recipe.verifier) as verifier:
         learner = TRAINERS.find(recipe.algorithm).learner(recipe, policy, verifier)
         learner.publish()
         for step in range(2):
