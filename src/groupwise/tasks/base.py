@@ -148,9 +148,16 @@ class Task(ABC):
             verdict = verify(problem, answer)
             if verdict.outcome is Outcome.CORRECT:
                 continue
-            if must_accept or verdict.outcome.failed:
+            config = getattr(getattr(verify, "__self__", None), "config", None)
+            name = getattr(config, "kind", "") or self.verifier
+            if verdict.outcome.failed:
                 raise VerifierError(
-                    f"the verifier '{self.verifier}' rejects the reference answer of {problem.id}: {answer!r} is "
+                    f"the verifier '{name}' failed on the reference answer of {problem.id}, {answer!r}: "
+                    f"{verdict.outcome} ({verdict.evidence}); mend it before training"
+                )
+            if must_accept:
+                raise VerifierError(
+                    f"the verifier '{name}' rejects the reference answer of {problem.id}: {answer!r} is "
                     f"{verdict.outcome} ({verdict.evidence}); mend the template or the reference before training"
                 )
             rejected.append(f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})")
