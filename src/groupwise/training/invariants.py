@@ -29,8 +29,8 @@ def measure_agreement(differences: Tensor) -> Agreement:
 
 
 BOUNDS = {torch.float32: Agreement(2e-6, 1e-4, 1e-3), torch.bfloat16: Agreement(1e-2, 0.25, 0.5)}
-"""At temperature 1, by the precision of the products. benchmarks/agreement.py
-measures what those of fp32 let through; those of bf16 are set by hand."""
+"""At temperature 1, by the precision of the products. benchmarks/agreement.py measures what those of fp32 let through;
+those of bf16 are set by hand."""
 
 
 def agreement_bounds(num_tokens: int, temperature: float, dtype: torch.dtype, stated: float | None) -> Agreement:
