@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,11 @@ def test_an_interrupt_stops_every_seed_after_its_step_and_the_same_command_goes_
     recipe.write_text(RECIPE.replace("num_steps = 2", "num_steps = 2000"))
     words = command(recipe, tmp_path / "runs", "--jobs", "2")
     started = [sys.executable, "-m", "groupwise", *words]
-    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    # where the tests themselves run in the background, an interrupt would be ignored from the start
+    attended = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=attended
+    ) as process:
         assert process.stdout is not None
         begun: set[str] = set()
         for line in process.stdout:  # a step of both has been reported
