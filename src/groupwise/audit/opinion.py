@@ -5,7 +5,7 @@ from groupwise.audit.form import Differs, differs_as_number
 from groupwise.audit.judge import SecondOpinion
 from groupwise.verifiers.base import Extraction
 from groupwise.verifiers.extraction import extract
-from groupwise.verifiers.second_opinion import second_opinion
+from groupwise.verifiers.math.second_opinion import second_opinion
 
 LONGEST = 200
 """Characters of an answer up to which a second opinion is asked for; what is longer is an attack on time."""

@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import Literal
 
-from groupwise.verifiers.normalise import outer
-from groupwise.verifiers.numbers import parse_number
+from groupwise.verifiers.math.normalise import outer
+from groupwise.verifiers.math.numbers import parse_number
 
 MAX_SIGNS = 3
 r"""Independent signs `\pm` in one element."""

@@ -29,20 +29,19 @@ from sympy import (
 from sympy.core.relational import Relational
 from sympy.matrices import MatrixBase
 
-from groupwise.verifiers.compare import equivalent
-from groupwise.verifiers.guards import size, unreadable
-from groupwise.verifiers.numbers import MIN_PLACES, parse_number
-from groupwise.verifiers.parsing import (
+from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.guards import size, unreadable
+from groupwise.verifiers.math.numbers import MIN_PLACES, parse_number
+from groupwise.verifiers.math.parsing import (
     UnreadableAnswerError,
     UnreadableReferenceError,
     one_line,
     parse,
     parse_alike,
 )  # fmt: skip
-from groupwise.verifiers.plain import same_plainly
-from groupwise.verifiers.real_sets import same_sets
-from groupwise.verifiers.units import split_unit
-from groupwise.verifiers.values import agree, constant_ratio, rounds
+from groupwise.verifiers.math.plain import same_plainly, split_unit
+from groupwise.verifiers.math.real_sets import same_sets
+from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from groupwise.verifiers.normalise import texts
+from groupwise.verifiers.math.normalise import texts
 
 MAX_LENGTH = 10_000
 MAX_NESTING = 50

@@ -9,9 +9,9 @@ a chain `a = b = c` must equal the reference.
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from groupwise.verifiers.normalise import compact
-from groupwise.verifiers.numbers import decimal_comma, equal_numbers, parse_number
-from groupwise.verifiers.structure import Node, names, read
+from groupwise.verifiers.math.normalise import compact
+from groupwise.verifiers.math.numbers import decimal_comma, equal_numbers, parse_number
+from groupwise.verifiers.math.structure import Node, names, read
 
 Leaf = Callable[[str, str], bool | None]
 """Whether an answer's expression equals the reference's; None: this leaf cannot tell."""

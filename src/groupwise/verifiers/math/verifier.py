@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
-from groupwise.verifiers.compare import equivalent
 from groupwise.verifiers.extraction import Extracted, extract
-from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
-from groupwise.verifiers.normalise import compact, normalise, read_reference
-from groupwise.verifiers.numbers import parse_number
-from groupwise.verifiers.plain import same_plainly
-from groupwise.verifiers.units import split_unit
-from groupwise.verifiers.workers import Reply, WorkerPool
+from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
+from groupwise.verifiers.math.normalise import compact, normalise, read_reference
+from groupwise.verifiers.math.numbers import parse_number
+from groupwise.verifiers.math.plain import same_plainly, split_unit
+from groupwise.verifiers.workers.pool import Reply, WorkerPool
 
 MAX_CACHED = 100_000
 
@@ -86,7 +85,7 @@ class MathVerifier(ComparingVerifier):
 
     def __init__(self, config: MathConfig | None = None, pool: WorkerPool | None = None) -> None:
         super().__init__(config)
-        self._pool = pool or WorkerPool("groupwise.verifiers.symbolic:judge", self.config.num_workers)
+        self._pool = pool or WorkerPool("groupwise.verifiers.math.symbolic:judge", self.config.num_workers)
         self._cache: OrderedDict[Pair, Finding] = OrderedDict()
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
@@ -111,6 +110,20 @@ class MathVerifier(ComparingVerifier):
     def close(self) -> None:
         """Kill the worker processes."""
         self._pool.close()
+
+
+class NumberVerifier(ComparingVerifier):
+    """Compares plain numbers (integers, decimals, fractions, with units) exactly; everything else is wrong.
+
+    For tasks whose question is a calculation: there `62 × 82` equals the reference answer and is no answer.
+    """
+
+    def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
+        """What only a parser could compare is not a number."""
+        return {
+            pair: Finding(Outcome.WRONG, f"{pair.answer[:200]!r} is not a plain number", compact(pair.answer))
+            for pair in pairs
+        }
 
 
 def decide(problem: Problem, extracted: Extracted) -> Step:

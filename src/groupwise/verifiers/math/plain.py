@@ -1,10 +1,17 @@
-r"""Units at the end of an answer, as keys: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`.
+r"""Single expressions compared without a parser: equal spellings, words, lettered choices, units, plain numbers.
 
-A missing unit is forgiven, another unit is not. Words that are no known unit are compared as they stand.
+A unit at the end of an answer becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`. A
+missing unit is forgiven, another unit is not. Words that are no known unit are compared as they stand.
 """
 
 import re
 
+from groupwise.verifiers.math.normalise import as_words, compact, is_words
+from groupwise.verifiers.math.numbers import equal_numbers
+
+_CHOICE = re.compile(
+    r"(?:\\text ?\{ ?\((?P<a>[A-J])\) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)|(?P<c>[A-J])$)[.: ]*(?P<rest>.*)"
+)
 _SYNONYMS = {
     "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
     "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "s": "sec second", "min": "minute",
@@ -35,6 +42,36 @@ _NO_UNITS = frozenset(
     ["or", "and", "not", "mod", "to", "sqrt", "sinh", "cosh", "tanh", "infinity", "if", "for", "where", "when", "more",
      "less", "than", "least", "most", "over", "under", "about"]
 )  # fmt: skip
+
+
+def same_plainly(reference: str, answer: str) -> bool | None:
+    """Whether two normalised expressions are equal; None when it takes a parser to tell."""
+    if compact(reference) == compact(answer):
+        return True
+    if is_words(reference):
+        return as_words(reference) == as_words(answer)
+    chosen = _same_choice(reference, answer)
+    if chosen is not None:
+        return chosen
+    (value, unit), (other, other_unit) = split_unit(reference), split_unit(answer)
+    if unit != other_unit and ((unit and other_unit) or "%" in (value[-1:], other[-1:])):
+        return False
+    return True if compact(value) == compact(other) else equal_numbers(value, other)
+
+
+def _same_choice(reference: str, answer: str) -> bool | None:
+    r"""A lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`; None when there is none."""
+    (letter, rest), (other, other_rest) = _split_choice(reference), _split_choice(answer)
+    if letter and other:
+        return letter == other and (not rest or not other_rest or compact(rest) == compact(other_rest))
+    # one side names a letter and its value, the other side the value alone
+    value, alone = (rest, answer) if letter else (other_rest, reference)
+    return same_plainly(*((value, alone) if letter else (alone, value))) if value and (letter or other) else None
+
+
+def _split_choice(text: str) -> tuple[str, str]:
+    match = _CHOICE.fullmatch(text)
+    return (match["a"] or match["b"] or match["c"], match["rest"]) if match else ("", text)
 
 
 def split_unit(text: str) -> tuple[str, str]:
