@@ -3,35 +3,68 @@ r"""Two structures compared part by part; single expressions by a leaf that may 
 Policies: lists have no order, an element written twice counts once, but the answer must have as many elements as the
 reference; distinct names (`a = 2, b = 3`) give an order to a list without names; tuples have an order; `(1, 2)` equals
 `1, 2` but neither `\{1, 2\}` nor `[1, 2]`; several values, or a value in braces, are never a single value; each link of
-a chain `a = b = c` must equal the reference.
+a chain `a = b = c` must equal the reference. Sets of real numbers are compared as sets, in which `or` and `and` differ;
+the names of free letters do not matter (`letters.py`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from groupwise.verifiers.math.letters import declared, renamed
 from groupwise.verifiers.math.normalise import compact
-from groupwise.verifiers.math.numbers import decimal_comma, equal_numbers, parse_number
+from groupwise.verifiers.math.numbers import DECIMALS, decimal_comma, equal_numbers, parse_number
 from groupwise.verifiers.math.structure import Node, names, read
 
 Leaf = Callable[[str, str], bool | None]
 """Whether an answer's expression equals the reference's; None: this leaf cannot tell."""
 
 _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
+_REAL_SET = re.compile(
+    r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]|\ball (?:real|reals)\b"
+)
+_SET_LIKE = re.compile(r"[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL)
 _NEAR = 50
 """A number and what is said to approximate it may differ by one part in so many."""
 
 
-def equivalent(reference: str, answer: str, same: Leaf) -> bool | None:
-    """Whether a normalised answer is the reference; None when the leaves could not tell."""
-    plain = equal_numbers(reference, answer)
+def equivalent(
+    reference: str, answer: str, same: Leaf, same_set: Leaf | None = None, decimals: int = DECIMALS
+) -> bool | None:
+    """Whether a normalised answer is the reference; None when the leaves could not tell.
+
+    What may be sets of real numbers, `same_set` compares as a whole; without it they are left undecided.
+    """
+    plain = equal_numbers(reference, answer, decimals)
     if plain is not None:
         return plain
-    if decimal_comma(reference, answer):
+    if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
+    left, right = declared(reference), declared(answer)
+    if any(left.domains[name] != right.domains[name] for name in left.domains.keys() & right.domains.keys()):
+        return False
+    if len(set(left.domains.values()) | set(right.domains.values())) > 1 and left.domains and right.domains:
+        return False
+    answers = (right.core, *renamed(left, right))
+    return _some(_compare(left.core, text, same, same_set) for text in answers)
+
+
+def _compare(reference: str, answer: str, same: Leaf, same_set: Leaf | None) -> bool | None:
+    if may_be_real_sets(reference, answer):
+        found = same_set(reference, answer) if same_set else None
+        if found is not None or same_set is None:
+            return True if compact(reference) == compact(answer) else found
     left, right = read(reference), read(answer)
     if left.kind != right.kind and "list" in (left.kind, right.kind):  # `100,200,300` reads as one number
         left, right = (read(_spaced(node.text)) if _is_grouped(node) else node for node in (left, right))
     return matches(left, right, same)
+
+
+def may_be_real_sets(*texts: str) -> bool:
+    """Whether texts can be sets of real numbers of which one is written by relations, as a difference or in words."""
+    strong = [_REAL_SET.search(text) is not None for text in texts]
+    return any(strong) and all(
+        is_strong or _SET_LIKE.fullmatch(text) is not None for text, is_strong in zip(texts, strong, strict=True)
+    )
 
 
 def matches(reference: Node, answer: Node, same: Leaf) -> bool | None:

@@ -1,13 +1,14 @@
 r"""Single expressions compared without a parser: equal spellings, words, lettered choices, units, plain numbers.
 
-A unit at the end of an answer becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`. A
-missing unit is forgiven, another unit is not. Words that are no known unit are compared as they stand.
+A unit at the end of an answer becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`;
+`5^{th}` is `5` and `th`. A missing unit is forgiven, another unit is not. Words that are no known unit are compared as
+they stand.
 """
 
 import re
 
 from groupwise.verifiers.math.normalise import as_words, compact, is_words
-from groupwise.verifiers.math.numbers import equal_numbers
+from groupwise.verifiers.math.numbers import DECIMALS, equal_numbers
 
 _CHOICE = re.compile(
     r"(?:\\text ?\{ ?\((?P<a>[A-J])\) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)|(?P<c>[A-J])$)[.: ]*(?P<rest>.*)"
@@ -34,6 +35,15 @@ _BASE = re.compile(
     r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
     r"(?:\{ ?(?:\\text ?\{)?(?P<long>[0-9]{1,2}|[a-z]{3,8})\}{1,2}|(?P<short>[0-9]))"
 )
+_ORDINAL = re.compile(
+    r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",
+    re.IGNORECASE,
+)
+_ORDINAL_WORDS = {
+    word: number for number, word in enumerate(
+        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"], start=1
+    )
+}  # fmt: skip
 _CURRENCY = re.compile(
     r"^(?P<sign>-? ?)(?P<before>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD)\.? ?\}) ?(?=[0-9.])|(?<=[0-9]) ?(?P<after>[€£¥₹])$"
 )
@@ -44,29 +54,34 @@ _NO_UNITS = frozenset(
 )  # fmt: skip
 
 
-def same_plainly(reference: str, answer: str) -> bool | None:
+def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool | None:
     """Whether two normalised expressions are equal; None when it takes a parser to tell."""
     if compact(reference) == compact(answer):
         return True
+    if as_words(reference) in _ORDINAL_WORDS or as_words(answer) in _ORDINAL_WORDS:
+        (place, _), (other_place, _) = (_split_ordinal(_spelled(text)) or ("", "") for text in (reference, answer))
+        return place == other_place != ""
     if is_words(reference):
         return as_words(reference) == as_words(answer)
-    chosen = _same_choice(reference, answer)
+    chosen = _same_choice(reference, answer, decimals)
     if chosen is not None:
         return chosen
     (value, unit), (other, other_unit) = split_unit(reference), split_unit(answer)
     if unit != other_unit and ((unit and other_unit) or "%" in (value[-1:], other[-1:])):
         return False
-    return True if compact(value) == compact(other) else equal_numbers(value, other)
+    return True if compact(value) == compact(other) else equal_numbers(value, other, decimals)
 
 
-def _same_choice(reference: str, answer: str) -> bool | None:
+def _same_choice(reference: str, answer: str, decimals: int) -> bool | None:
     r"""A lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`; None when there is none."""
     (letter, rest), (other, other_rest) = _split_choice(reference), _split_choice(answer)
     if letter and other:
         return letter == other and (not rest or not other_rest or compact(rest) == compact(other_rest))
     # one side names a letter and its value, the other side the value alone
     value, alone = (rest, answer) if letter else (other_rest, reference)
-    return same_plainly(*((value, alone) if letter else (alone, value))) if value and (letter or other) else None
+    if not value or not (letter or other):
+        return None
+    return same_plainly(value, alone, decimals) if letter else same_plainly(alone, value, decimals)
 
 
 def _split_choice(text: str) -> tuple[str, str]:
@@ -76,7 +91,7 @@ def _split_choice(text: str) -> tuple[str, str]:
 
 def split_unit(text: str) -> tuple[str, str]:
     """A normalised answer without its unit, and the unit's key (empty without one)."""
-    for split in (_split_base, _split_currency, _split_trailing):
+    for split in (_split_base, _split_ordinal, _split_currency, _split_trailing):
         found = split(text)
         if found:
             return found
@@ -86,6 +101,22 @@ def split_unit(text: str) -> tuple[str, str]:
 def _split_base(text: str) -> tuple[str, str] | None:
     match = _BASE.fullmatch(text)
     return (match["digits"], f"base {match['long'] or match['short']}") if match else None
+
+
+def _split_ordinal(text: str) -> tuple[str, str] | None:
+    match = _ORDINAL.fullmatch(text)
+    return (match["number"], "th") if match and match["mark"].casefold() == _mark(int(match["number"])) else None
+
+
+def _mark(number: int) -> str:
+    """The letters after an ordinal number."""
+    return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def _spelled(text: str) -> str:
+    """`third` as `3rd`; anything else as it stands."""
+    number = _ORDINAL_WORDS.get(as_words(text))
+    return text if number is None else f"{number}{_mark(number)}"
 
 
 def _split_currency(text: str) -> tuple[str, str] | None:

@@ -5,8 +5,9 @@ between each two neighbours. Math-Verify asks SymPy for a symmetric difference i
 such as `4 - sqrt(3)`.
 """
 
+import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from sympy import (
@@ -29,14 +30,228 @@ from sympy import (
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import And
 
+from groupwise.verifiers.math.numbers import parse_number
+from groupwise.verifiers.math.parsing import parse
+from groupwise.verifiers.math.structure import between, read, spans_of, wraps
+
 _DIGITS = 40
 _TOLERANCE = Rational(1, 10**30)
+_RELATIONS = (Lt, Le, Gt, Ge, Ne, Eq)
 _FLIPPED = {Lt: Gt, Gt: Lt, Le: Ge, Ge: Le, Ne: Ne}
+
+
+_OR = re.compile(r"\\(?:cup|lor|vee)(?![a-zA-Z])|\\text ?\{[ ,]*or[ ,]*\}|(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(r"\\(?:cap|land|wedge)(?![a-zA-Z])|\\text ?\{[ ,]*and[ ,]*\}|(?<![A-Za-z\\])and(?![A-Za-z])|&")
+_MINUS = re.compile(r"\\(?:setminus|backslash)(?![a-zA-Z])|(?<=[})\]]) ?[-/] ?(?=\\\{)")
+_COMMA = re.compile(r"[,;]")
+_IN = re.compile(r"\\in(?![a-zA-Z])|(?<![<>=:])=")
+_RELATION = re.compile(r"<|>|=|\\(?:leq|geq|neq)(?![a-zA-Z])")
+_SIGNS = {"<": Lt, ">": Gt, "=": Eq, r"\leq": Le, r"\geq": Ge, r"\neq": Ne}
+_UNKNOWN = re.compile(r"(?:[A-Za-z]|\\[a-z]{2,9})(?:_(?:\w|\{\w{1,4}\}))?")
+_ALL = re.compile(
+    r"all (?:real numbers?|reals)(?: (?P<unknown>[a-z]))?(?: ?(?:except|other than|but) (?:for )?(?P<but>.+))?"
+)
+_NAMED_SETS = {
+    "\\mathbb{R}": S.Reals,
+    "\\emptyset": S.EmptySet,
+    "no solution": S.EmptySet,
+    "no real solution": S.EmptySet,
+}
+
+Named = tuple[str | None, Any]
+"""The unknown that a set is said of (None: of none), and the set."""
+
+
+class _NoSetError(Exception):
+    """The text is no set of real numbers that can be read."""
+
+
+def same_set_texts(reference: str, answer: str) -> bool | None:
+    """Whether two normalised texts are the same set of real numbers; None where one is none that can be read."""
+    try:
+        left, right = _read_set(reference), _read_set(answer)
+    except _NoSetError:
+        return None
+    return _same(left, right)
+
+
+def _read_set(text: str) -> Named:
+    """A set in any notation: intervals, differences, set builders, relations joined by `and` and `or`."""
+    text = text.strip(" .")
+    while text[:1] + text[-1:] == "()" and wraps(text) and not spans_of(_COMMA, text[1:-1]):
+        text = text[1:-1].strip()
+    for pattern, reader in _SPLITS:
+        parts = between(text, spans_of(pattern, text))
+        if len(parts) > 1 and not (pattern is _COMMA and wraps(text)):
+            return reader([part for part in parts if part])
+    return _read_part(text)
+
+
+def _joined(parts: list[Named], kind: type) -> Named:
+    unknowns = {name for name, _ in parts if name}
+    if len(unknowns) > 1:
+        raise _NoSetError
+    return next(iter(unknowns), None), kind(*(part for _, part in parts), evaluate=False)
+
+
+def _alternatives(parts: list[str]) -> Named:
+    return _joined([_read_set(part) for part in parts], Union)
+
+
+def _conditions(parts: list[str]) -> Named:
+    return _joined([_read_set(part) for part in parts], Intersection)
+
+
+def _difference(parts: list[str]) -> Named:
+    whole, *rest = (_read_set(part) for part in parts)
+    return whole[0], Complement(whole[1], Union(*(part for _, part in rest), evaluate=False), evaluate=False)
+
+
+def _enumerated(parts: list[str]) -> Named:
+    r"""Sets with commas between them: conditions where they can all hold, else alternatives (`x < 1, x > 3`)."""
+    sets: list[Named] = []
+    for part in parts:
+        part = re.sub(r"^(?:\\text ?\{ ?(?:and|or) ?\}|and |or )", "", part)
+        if sets and _RELATION.search(part) is None and parts[0] != part and _values(part) is not None:
+            name, last = sets[-1]  # `x \neq 1, 2`
+            if isinstance(last, Complement) and last.args[0] == S.Reals:
+                sets[-1] = name, Complement(S.Reals, FiniteSet(*last.args[1].args, *_values(part)), evaluate=False)  # type: ignore[misc]
+                continue
+        sets.append(_read_set(part))
+    names = {name for name, _ in sets}
+    if None in names and len(names) > 1 and not any(part == S.Reals for _, part in sets):
+        raise _NoSetError
+    possible = all(_meet(left[1], right[1]) for left, right in combinations(sets, 2))
+    return _joined(sets, Intersection if possible and names != {None} else Union)
+
+
+def _meet(left: Any, right: Any) -> bool:
+    ends = [*_ends(left), *_ends(right)]
+    if not all(_is_real_number(end) for end in ends):
+        raise _NoSetError
+    return any(_holds(left, point) and _holds(right, point) for point in _witnesses(ends))
+
+
+def _values(text: str) -> list[Any] | None:
+    """The numbers of a list; None where there is anything else."""
+    node = read(text)
+    items = node.items if node.kind == "list" else (node,)
+    try:
+        return [_constant(item.text) for item in items]
+    except _NoSetError:
+        return None
+
+
+def _read_part(text: str) -> Named:
+    words = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text)
+    words = " ".join(words.split()).removesuffix("s") if text not in _NAMED_SETS else text
+    compacted = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
+    if compacted in _NAMED_SETS or words in _NAMED_SETS:
+        return None, _NAMED_SETS.get(compacted, _NAMED_SETS.get(words))
+    everything = _ALL.fullmatch(words) or _ALL.fullmatch(
+        " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split())
+    )
+    if everything:
+        but = everything["but"]
+        excluded = _values(re.sub(r"^[a-z] ?= ?", "", but)) if but else []
+        if excluded is None:
+            raise _NoSetError
+        return None, Complement(S.Reals, FiniteSet(*excluded), evaluate=False) if but else S.Reals
+    return _read_bracketed(text) or _read_relation(text)
+
+
+def _read_bracketed(text: str) -> Named | None:
+    r"""An interval, a set of numbers, or a set builder; with a name before `\in` or `=`."""
+    if text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:]):
+        inner = text[2:-2].strip()
+        unknown, bar, condition = re.match(r"([^|:]*)([|:]?)(.*)", inner, re.DOTALL).groups()  # type: ignore[union-attr]
+        if bar:
+            name, _, domain = unknown.partition(r"\in")
+            found, part = _read_set(condition)
+            if not _UNKNOWN.fullmatch(name.strip()) or found not in (name.strip(), None):
+                raise _NoSetError
+            return None, Intersection(_read_set(domain)[1], part, evaluate=False) if domain else part
+        numbers = _values(inner) if inner else []
+        if numbers is None:
+            raise _NoSetError
+        return None, FiniteSet(*numbers)
+    if len(text) > 4 and text[0] in "([" and text[-1] in ")]" and wraps(text):
+        ends = between(text[1:-1], spans_of(_COMMA, text[1:-1]))
+        if len(ends) != 2:
+            raise _NoSetError
+        low, high = (_constant(end) for end in ends)
+        if oo == low or high == -oo or (-oo < low and high < oo and _side(low, high.evalf(_DIGITS)) >= 0):
+            raise _NoSetError
+        return None, Interval(low, high, text[0] == "(", text[-1] == ")")
+    places = spans_of(_IN, text)
+    if len(places) == 1:
+        name, content = between(text, places)
+        if _UNKNOWN.fullmatch(name) and (
+            content[:1] in ("(", "[", "\\") and not re.match(r"\\(?!\{|mathbb|emptyset)", content)
+        ):
+            return name, _read_set(content)[1]
+    return None
+
+
+def _read_relation(text: str) -> Named:
+    """A chain of relations of one unknown and numbers: `1 < x`, `1 < x <= 3`."""
+    places = spans_of(_RELATION, text)
+    sides = between(text, places)
+    name = next((side for side in sides if _UNKNOWN.fullmatch(side) and not side.startswith((r"\pi", r"\inf"))), None)
+    if name is None or sides.count(name) != 1 or len(places) > 2:
+        raise _NoSetError
+    middle = sides.index(name)
+    if len(sides) == 3 and middle != 1:
+        raise _NoSetError
+    parts = []
+    for place, (start, end) in enumerate(places):
+        kind = _SIGNS[text[start:end]]
+        other = sides[place + 1] if place == middle else sides[place]
+        kind = kind if place == middle else _FLIPPED.get(kind, kind)
+        values = _values(other)
+        if values is None or (len(values) > 1 and kind not in (Eq, Ne)):
+            raise _NoSetError
+        parts.append((name, _related(kind, values)))
+    return _joined(parts, Intersection) if len(parts) > 1 else parts[0]
+
+
+def _related(kind: Any, values: list[Any]) -> Any:
+    """The numbers in a relation to a bound, or equal or unequal to some."""
+    if kind in (Eq, Ne):
+        points = FiniteSet(*values)
+        return points if kind is Eq else Complement(S.Reals, points, evaluate=False)
+    bound = values[0]
+    return Interval(-oo, bound, False, kind is Lt) if kind in (Lt, Le) else Interval(bound, oo, kind is Gt)
+
+
+def _constant(text: str) -> Any:
+    """A real number or an infinity."""
+    text = text.strip()
+    if text in (r"\infty", r"+\infty", r"+ \infty"):
+        return oo
+    if text in (r"-\infty", r"- \infty"):
+        return -oo
+    number = parse_number(text)
+    if number is not None:
+        return Rational(number.exact.numerator, number.exact.denominator)
+    try:
+        value = parse(text, True, True)
+    except Exception:  # whatever the grammar raises: this is no number
+        raise _NoSetError from None
+    if not _is_real_number(value):
+        raise _NoSetError
+    return value
+
+
+_SPLITS = ((_COMMA, _enumerated), (_OR, _alternatives), (_AND, _conditions), (_MINUS, _difference))
 
 
 def same_sets(gold: Any, value: Any) -> bool | None:
     """Whether two sets, or inequalities in one unknown, hold the same real numbers; None when that is beyond us."""
-    left, right = _real_set(gold), _real_set(value)
+    return _same(_real_set(gold), _real_set(value))
+
+
+def _same(left: tuple[Any, Any] | None, right: tuple[Any, Any] | None) -> bool | None:
     if left is None or right is None or (left[0] is not None and right[0] is not None and left[0] != right[0]):
         return None
     ends = [*_ends(left[1]), *_ends(right[1])]
@@ -64,11 +279,7 @@ def _solution(relation: Relational) -> tuple[Any, Any] | None:
         kind, unknown, bound = _FLIPPED[kind], bound, unknown
     if not isinstance(bound, Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
         return None
-    sets = {
-        Lt: Interval.open(-oo, bound), Le: Interval(-oo, bound), Gt: Interval.open(bound, oo), Ge: Interval(bound, oo),
-        Ne: Complement(S.Reals, FiniteSet(bound), evaluate=False), Eq: FiniteSet(bound),
-    }  # fmt: skip
-    return (unknown, sets[kind]) if kind in sets and unknown.func.__name__ != "Abs" else None
+    return (unknown, _related(kind, [bound])) if kind in _RELATIONS and unknown.func.__name__ != "Abs" else None
 
 
 def _ends(part: Any) -> Iterator[Any]:

@@ -11,19 +11,25 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import Literal
 
+from groupwise.verifiers.math.letters import letters_of
 from groupwise.verifiers.math.normalise import outer
 from groupwise.verifiers.math.numbers import parse_number
+from groupwise.verifiers.math.plain import split_unit
 
 MAX_SIGNS = 3
 r"""Independent signs `\pm` in one element."""
 
 _AND = re.compile(r"\\text ?\{[ ,]*(?:and|or)[ ,]*\}")
+_UNIT_AND = re.compile(r"(\\text ?\{[^{}]*[^{} ,])[ ,]+(?:and|or)[ ,]*\}")
 _BARE_AND = re.compile(r"(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|vee)(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _EQUALS = re.compile(r"(?<![\\<>!=:])=(?!=)|\\approx(?![a-zA-Z])|\\in(?![a-zA-Z])")
 _COLON, _CUP = re.compile(":"), re.compile(r"\\cup(?![a-zA-Z])")
 _MATRIX = re.compile(
     r"[(\[]? ?\\begin ?\{(?P<kind>[pb]?matrix|array)\} ?(?:\{[lcr| ]*\})?(?P<body>.*)\\end ?\{(?P=kind)\} ?[)\]]?"
+)
+_ROWS = re.compile(
+    r"(?:\\\{)? ?\\begin ?\{(?P<kind>cases|aligned|align\*?|gathered|array)\} ?(?:\{[lcr| ]*\})?(?P<body>.*)\\end ?\{(?P=kind)\}"
 )
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-zA-Z])")
 _BUILDER = re.compile(r"(?P<name>[A-Za-z](?:_[0-9a-z])?) ?(?:\\in ?\\mathbb ?\{R\} ?)?[|:](?P<condition>.*)")
@@ -36,6 +42,20 @@ _NAME = re.compile(
     r"|\\(?:angle|triangle|overline|vec|hat|bar|mathbf)(?![a-z]) ?\{?[A-Za-z ]{1,9}\}?"
     rf"|\\text ?\{{[A-Za-z .]{{1,40}}\}}{_SCRIPT}|[A-Za-z]{{3,20}}"
 )
+_QUANTITY = re.compile(
+    r"\\(?:angle|triangle|overline|vec|binom|max|min|log|sin|cos|tan|cot|operatorname|mathbb)(?![a-z])|[A-Z]{2}|\[[A-Z]"
+    r"|\\text ?\{[^{}]{3,}\}|[A-Za-z](?:_(?:\w|\{[^{}]*\}))? ?\("
+)
+"""What stands in the name of a quantity and not in an equation to solve: a segment, an area, a function, words."""
+_DESCRIPTION = re.compile(r"(?:\\[a-zA-Z]+|[A-Za-z0-9]|[-+*/^_{}()\[\]|:,. '])+")
+_CONSTANT_TERM = re.compile(r"(?:^|[-+]) ?[0-9.]+ ?(?=[-+]|$)")
+_HEDGE = (
+    r"not?|least|most|less|more|about|either|or|never|than|except|between|around|isn't|if|unless|approximately|false"
+)
+_LEAD = re.compile(
+    rf"(?:(?!\b(?:{_HEDGE})\b)[^{{}}0-9=]){{1,80}}?(?:\b(?:is|are|equals)\b ?:?|(?<=[a-z]{{3}}) ?:)", re.IGNORECASE
+)
+"""Words that lead to a value and do not take it back."""
 _NAMES = re.compile(rf"\(? ?{_LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{_LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -65,7 +85,7 @@ class Node:
 @lru_cache(maxsize=2048)
 def read(text: str) -> Node:
     """The structure of a normalised answer."""
-    text = _ungrouped(_listed(text).strip())
+    text = _ungrouped(_led(_listed(text).strip()))
     if parse_number(text) is None:
         for reader in _READERS:
             node = reader(text)
@@ -90,23 +110,24 @@ def split(text: str) -> list[str]:
     if any(shown[end : end + 1] == " " for _, end in spans):
         grouped = {place for match in _GROUPED.finditer(shown) for place in range(*match.span())}
         spans = [span for span in spans if span[0] not in grouped]
-    return _between(text, spans)
+    return between(text, spans)
 
 
-def _between(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+def between(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """What stands between the places given."""
     edges = [(0, 0), *spans, (len(text), len(text))]
     return [text[left[1] : right[0]].strip() for left, right in pairwise(edges)]
 
 
-def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+def spans_of(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
     """Where a pattern occurs outside brackets."""
     return [match.span() for match in pattern.finditer(outer(text))]
 
 
 def _listed(text: str) -> str:
     r"""With commas for `\text{and}` and `\text{or}`, and for the bare words outside brackets."""
-    text = _AND.sub(" , ", text)
-    return " , ".join(_between(text, _spans(_BARE_AND, text)))
+    text = _UNIT_AND.sub(r"\1} , ", _AND.sub(" , ", text))
+    return " , ".join(between(text, spans_of(_BARE_AND, text)))
 
 
 def _read_list(text: str) -> Node | None:
@@ -119,28 +140,67 @@ def _read_list(text: str) -> Node | None:
 def _flat(parts: list[str]) -> Iterator[Node]:
     for part in parts:
         node = read(part)
-        yield from node.items if node.kind == "list" and not node.label else (node,)
+        if node.kind == "equation" and node.label and len(node.items) == 1 and _is_plain_list(node.items[0]):
+            for item in node.items[0].items:  # `x = \pm 2` among other values
+                yield Node("equation", f"{node.label} = {item.text}", (item,), node.label)
+        else:
+            yield from node.items if _is_plain_list(node) else (node,)
+
+
+def _is_plain_list(node: Node) -> bool:
+    return node.kind == "list" and not node.label
+
+
+def _led(text: str) -> str:
+    r"""Without words that lead to the value: `\text{The answer is } 5`, `Answer: 5`."""
+    words = re.match(r"\\text ?\{([^{}]{1,80})\} ?(?=.)", text)
+    if words:
+        return text[words.end() :] if _LEAD.fullmatch(words[1].strip()) else text
+    lead = _LEAD.match(text) if text[:1].isalpha() and text[1:2] != "_" else None
+    return text[lead.end() :].strip() if lead and len(lead[0]) > 3 and lead.end() < len(text) else text
 
 
 def _read_equation(text: str) -> Node | None:
-    spans = _spans(_EQUALS, text)
+    spans = spans_of(_EQUALS, text)
     if not spans:
         return None
-    first, *others = _between(text, spans)
-    named = _NAME.fullmatch(first) or _NAMES.fullmatch(first)
+    first, *others = between(text, spans)
+    named = _NAME.fullmatch(first) or _NAMES.fullmatch(first) or (_describes(first) and not letters_of(others[-1]))
     is_rounded = [text[start:end] == r"\approx" for start, end in spans]
     rounded = [link for link, flag in zip(others, is_rounded, strict=True) if flag]
     exact = [] if named else [first]
     exact += [link for link, flag in zip(others, is_rounded, strict=True) if not flag]
     values = [link for link in exact if not _NAME.fullmatch(link)] or exact or rounded
+    if not letters_of(values[-1]):  # in `AB = AC + CB = 3 + 4 = 7` the second link describes as well
+        values = [link for link in values if not _describes(link)]
     label = first.replace(" ", "") if named else ""
     return Node("equation", text, tuple(map(read, values)), label, tuple(map(read, rounded)))
 
 
+def _describes(text: str) -> bool:
+    r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`, `\sin A`), which nobody would solve for its letters.
+
+    `x + 1` and a line's `2x + 3y` are none: a single letter can be solved for, and x, y, z are coordinates.
+    """
+    if not _DESCRIPTION.fullmatch(text) or not letters_of(text) or _CONSTANT_TERM.search(outer(text)):
+        return False
+    return _QUANTITY.search(text) is not None or len(letters_of(text, subscripts=True) - {"x", "y", "z"}) > 1
+
+
 def _read_ratio(text: str) -> Node | None:
     """A ratio of three or more numbers; one of two is a quotient."""
-    spans = _spans(_COLON, text)
-    return Node("tuple", text, tuple(map(read, _between(text, spans))), "::") if len(spans) > 1 else None
+    spans = spans_of(_COLON, text)
+    return Node("tuple", text, tuple(map(read, between(text, spans))), "::") if len(spans) > 1 else None
+
+
+def _read_rows(text: str) -> Node | None:
+    r"""The lines of `\begin{cases}` and the like, where each is an equation or a value by itself."""
+    match = _ROWS.fullmatch(text)
+    if match is None:
+        return None
+    rows = [row.replace("&=", "=").replace("=&", "=").strip(" ,;") for row in _ROW.split(match["body"])]
+    rows = [part for row in rows for part in split(row) if part]
+    return Node("list", text, tuple(_flat(rows))) if rows and not any("&" in row for row in rows) else None
 
 
 def _read_signs(text: str) -> Node | None:
@@ -153,12 +213,12 @@ def _read_signs(text: str) -> Node | None:
 
 
 def _read_union(text: str) -> Node | None:
-    spans = _spans(_CUP, text)
-    return Node("union", text, tuple(map(read, _between(text, spans)))) if spans else None
+    spans = spans_of(_CUP, text)
+    return Node("union", text, tuple(map(read, between(text, spans)))) if spans else None
 
 
 def _read_braces(text: str) -> Node | None:
-    if not (text.startswith(r"\{") and text.endswith(r"\}") and _wraps(text[1:])):
+    if not (text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:])):
         return None
     inner = text[2:-2].strip()
     builder = _BUILDER.fullmatch(inner)
@@ -169,10 +229,23 @@ def _read_braces(text: str) -> Node | None:
 
 
 def _read_tuple(text: str) -> Node | None:
-    if len(text) < 3 or text[0] not in "([" or text[-1] not in ")]" or not _wraps(text):
+    core, sign, unit = text, "", ""
+    if text[:1] in ("+", "-"):
+        sign, core = text[0], text[1:].strip()
+    elif text[-1:] not in (")", "]", ""):
+        core = split_unit(text)[0]
+        unit = text[len(core) :]
+    if len(core) < 3 or core[0] not in "([" or core[-1] not in ")]" or not wraps(core):
         return None
-    parts = split(text[1:-1])
-    return Node("tuple", text, tuple(map(read, parts)), text[0] + text[-1]) if len(parts) > 1 else None
+    parts = split(core[1:-1])
+    if len(parts) < 2 or (sign and core[0] + core[-1] != "()"):
+        return None
+    if sign == "-":
+        parts = [
+            part[1:] if part.startswith("-") and not re.search("[-+]", part[1:]) else f"-({part})" for part in parts
+        ]
+    items = [part + unit if not split_unit(part)[1] else part for part in parts] if unit else parts
+    return Node("tuple", text, tuple(map(read, items)), core[0] + core[-1])
 
 
 def _read_matrix(text: str) -> Node | None:
@@ -188,14 +261,14 @@ def _read_matrix(text: str) -> Node | None:
 
 def _ungrouped(text: str) -> str:
     """Without brackets that only group: `{...}`, and parentheses around a single expression."""
-    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and _wraps(text):
+    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and wraps(text):
         if text[0] == "(" and len(split(text[1:-1])) > 1:
             break
         text = text[1:-1].strip()
     return text
 
 
-def _wraps(text: str) -> bool:
+def wraps(text: str) -> bool:
     """True when the first bracket closes with the last character."""
     depth = 0
     for place, char in enumerate(text):
@@ -206,5 +279,6 @@ def _wraps(text: str) -> bool:
 
 
 _READERS = (
-    _read_list, _read_equation, _read_ratio, _read_signs, _read_union, _read_braces, _read_tuple, _read_matrix,
+    _read_rows, _read_list, _read_equation, _read_ratio, _read_union, _read_braces, _read_signs, _read_tuple,
+    _read_matrix,
 )  # fmt: skip

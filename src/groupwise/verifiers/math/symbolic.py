@@ -5,6 +5,7 @@ by the values of their sides, sets of real numbers by their ends (`real_sets.py`
 """
 
 import logging
+from functools import partial
 from typing import Any
 
 from math_verify.grader import verify
@@ -31,7 +32,7 @@ from sympy.matrices import MatrixBase
 
 from groupwise.verifiers.math.compare import equivalent
 from groupwise.verifiers.math.guards import size, unreadable
-from groupwise.verifiers.math.numbers import MIN_PLACES, parse_number
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number
 from groupwise.verifiers.math.parsing import (
     UnreadableAnswerError,
     UnreadableReferenceError,
@@ -40,7 +41,7 @@ from groupwise.verifiers.math.parsing import (
     parse_alike,
 )  # fmt: skip
 from groupwise.verifiers.math.plain import same_plainly, split_unit
-from groupwise.verifiers.math.real_sets import same_sets
+from groupwise.verifiers.math.real_sets import same_set_texts, same_sets
 from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -60,10 +61,11 @@ class _FaultError(Exception):
 
 
 def judge(request: dict[str, Any]) -> dict[str, str]:
-    """Compare normalised texts `reference` and `answer`; returns `outcome` and `evidence` of a verdict."""
+    """Compare normalised texts `reference` and `answer`, with `decimals` as in the settings; returns a finding."""
     reference, answer = request["reference"], request["answer"]
+    decimals = request.get("decimals", DECIMALS)
     try:
-        same = equivalent(reference, answer, _same)
+        same = equivalent(reference, answer, partial(_same, decimals=decimals), same_set_texts, decimals)
     except UnreadableReferenceError as error:
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
     except UnreadableAnswerError as error:
@@ -80,14 +82,14 @@ def warm_up() -> None:
         parse(text, True, True)
 
 
-def _same(reference: str, answer: str) -> bool:
-    plain = same_plainly(reference, answer)
+def _same(reference: str, answer: str, decimals: int) -> bool:
+    plain = same_plainly(reference, answer, decimals)
     if plain is not None:
         return plain
     fault = unreadable(answer)
     if fault:
         raise UnreadableAnswerError(fault)
-    return _same_parsed(*_values_in_one_unit(reference, answer))
+    return _same_parsed(*_values_in_one_unit(reference, answer), decimals)
 
 
 def _values_in_one_unit(reference: str, answer: str) -> tuple[str, str]:
@@ -104,11 +106,11 @@ def _in_radians(text: str, unit: str) -> str:
     return rf"\frac{{({text}) \pi}}{{180}}" if unit else text
 
 
-def _same_parsed(reference: str, answer: str) -> bool:
+def _same_parsed(reference: str, answer: str, decimals: int) -> bool:
     gold, value = parse_alike(reference, answer)
     if _has(value, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
         raise _FaultError("it leaves an integral, sum, product, limit or derivative unevaluated")
-    rounded = _same_rounded(reference, gold, answer, value)
+    rounded = _same_rounded(reference, gold, answer, value, decimals)
     return _same_or_fault(gold, value, size(reference) + size(answer)) if rounded is None else rounded
 
 
@@ -121,12 +123,12 @@ def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
         raise UnreadableAnswerError(one_line(error)) from None
 
 
-def _same_rounded(reference: str, gold: Any, answer: str, value: Any) -> bool | None:
-    """A decimal against an expression without letters: only a correct rounding to six or more places is equal."""
+def _same_rounded(reference: str, gold: Any, answer: str, value: Any, decimals: int) -> bool | None:
+    """A decimal against an expression without letters: only a correct rounding to so many places is equal."""
     for text, other in ((answer, gold), (reference, value)):
         number = parse_number(text)
         if number is not None and number.places is not None and _is_constant(other) and not other.is_Rational:
-            return None if number.places < MIN_PLACES else rounds(other, number.exact, number.places)
+            return None if number.places < decimals else rounds(other, number.exact, number.places)
     return None
 
 
@@ -150,8 +152,28 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
     ratio = constant_ratio(left, right, digits)
     if kind in (Eq, Ne):
         tops = [fraction(together(one))[0] for one in (left, right)]
-        return ratio is not None or constant_ratio(tops[0], tops[1], digits) is not None
+        if ratio is not None or constant_ratio(tops[0], tops[1], digits) is not None:
+            return True
+        return kind is Eq and _solve_each_other(gold, value, digits)
     return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
+
+
+def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
+    """Whether equations solved for different letters (`y = e^x`, `x = \\ln y`) hold wherever the other one does."""
+    solved, other = _solved(gold), _solved(value)
+    if solved is None or other is None or solved[0] == other[0]:
+        return False
+    pairs = ((gold, other), (value, solved))
+    sides = [(one.lhs.xreplace({name: term}), one.rhs.xreplace({name: term})) for one, (name, term) in pairs]
+    return all(agree(left, right, digits) is True for left, right in sides)
+
+
+def _solved(equation: Eq) -> tuple[Any, Any] | None:
+    """The letter that an equation is solved for, and what it equals."""
+    for name, term in ((equation.lhs, equation.rhs), (equation.rhs, equation.lhs)):
+        if name.is_Symbol and _is_expression(term) and name not in term.free_symbols:
+            return name, term
+    return None
 
 
 def _standard(relation: Relational) -> tuple[Any, Any]:

@@ -7,8 +7,10 @@ the last one can time out or crash.
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
+
+from pydantic import Field
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
@@ -16,7 +18,7 @@ from groupwise.verifiers.extraction import Extracted, extract
 from groupwise.verifiers.math.compare import equivalent
 from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
 from groupwise.verifiers.math.normalise import compact, normalise, read_reference
-from groupwise.verifiers.math.numbers import parse_number
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number
 from groupwise.verifiers.math.plain import same_plainly, split_unit
 from groupwise.verifiers.workers.pool import Reply, WorkerPool
 
@@ -39,19 +41,29 @@ class Step(NamedTuple):
     finding: Finding | None
 
 
+class ComparingConfig(ExtractingConfig):
+    """Settings of verifiers that compare an answer with the reference answer."""
+
+    decimals: int = Field(default=DECIMALS, ge=1)
+    r"""Places from which on a decimal equals a number that has no finite decimal form, if it is that number correctly
+    rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` is no answer to `\pi`. Other numbers must be exact at any
+    setting: `0.1250001` never equals 1/8. A large value demands exact answers throughout."""
+
+
 class ComparingVerifier(Verifier):
     """Compares answers with reference answers, plainly where that decides. Subclasses compare the rest."""
 
-    Config = ExtractingConfig
+    Config = ComparingConfig
     mathematical = True
     one_right = True
     by_text_alone = True
-    config: ExtractingConfig
+    config: ComparingConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
         read = [extract(one.text, self.config.extraction) for one in requests]
-        steps = [decide(one.problem, extracted) for one, extracted in zip(requests, read, strict=True)]
+        decimals = self.config.decimals
+        steps = [decide(one.problem, extracted, decimals) for one, extracted in zip(requests, read, strict=True)]
         slow = self.compare(list({step.pair for step in steps if step.finding is None}))
         return [
             verdict(step.finding or slow[step.pair], self.config, tags_right=extracted.tags_right)
@@ -61,7 +73,7 @@ class ComparingVerifier(Verifier):
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What was read, its normal form, what decided, and the finding."""
         extracted = extract(text, self.config.extraction)
-        step = decide(problem, extracted)
+        step = decide(problem, extracted, self.config.decimals)
         finding = step.finding or self.compare([step.pair])[step.pair]
         read = f"read ({self.config.extraction}): {extracted.answer!r}" if extracted.answer is not None else ""
         normalised = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
@@ -73,7 +85,7 @@ class ComparingVerifier(Verifier):
         """What plain comparison could not decide."""
 
 
-class MathConfig(ExtractingConfig, WorkersConfig):
+class MathConfig(ComparingConfig, WorkersConfig):
     """Settings of the mathematical verifier; its workers decide what the exact fast path cannot."""
 
 
@@ -92,7 +104,8 @@ class MathVerifier(ComparingVerifier):
         """What the fast path could not decide, in the workers."""
         known = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
         unknown = sorted(set(pairs) - known.keys())
-        replies = self._pool.map([pair._asdict() for pair in unknown], self.config.timeout_s)
+        requests = [{**pair._asdict(), "decimals": self.config.decimals} for pair in unknown]
+        replies = self._pool.map(requests, self.config.timeout_s)
         fresh = {pair: _finding(pair.answer, reply) for pair, reply in zip(unknown, replies, strict=True)}
         self._remember(fresh)
         return known | fresh
@@ -126,7 +139,7 @@ class NumberVerifier(ComparingVerifier):
         }
 
 
-def decide(problem: Problem, extracted: Extracted) -> Step:
+def decide(problem: Problem, extracted: Extracted, decimals: int = DECIMALS) -> Step:
     """The finding, or the pair of normalised texts that a worker must compare."""
     reference = _reference(problem.reference, problem.language)
     if extracted.answer is None:
@@ -140,7 +153,7 @@ def decide(problem: Problem, extracted: Extracted) -> Step:
         return Step("the reference", pair, crash)
     if not pair.answer:
         return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty"))
-    same = equivalent(pair.reference, pair.answer, same_plainly)
+    same = equivalent(pair.reference, pair.answer, partial(same_plainly, decimals=decimals), decimals=decimals)
     if same is not None:
         return Step("plain comparison", pair, _judged(same, pair))
     return _guarded(pair)
