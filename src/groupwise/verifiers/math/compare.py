@@ -22,17 +22,18 @@ _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
 _REAL_SET = re.compile(
     r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]|\ball (?:real|reals)\b"
 )
-_SET_LIKE = re.compile(r"[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL)
+_SET_LIKE = re.compile(r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL)
 _NEAR = 50
 """A number and what is said to approximate it may differ by one part in so many."""
 
 
 def equivalent(
-    reference: str, answer: str, same: Leaf, same_set: Leaf | None = None, decimals: int = DECIMALS
+    reference: str, answer: str, same: Leaf, same_whole: Leaf | None = None, decimals: int = DECIMALS
 ) -> bool | None:
     """Whether a normalised answer is the reference; None when the leaves could not tell.
 
-    What may be sets of real numbers, `same_set` compares as a whole; without it they are left undecided.
+    `same_whole` compares sets of real numbers and families with a free whole number, which have no parts; without it
+    they are left undecided.
     """
     plain = equal_numbers(reference, answer, decimals)
     if plain is not None:
@@ -45,13 +46,16 @@ def equivalent(
     if len(set(left.domains.values()) | set(right.domains.values())) > 1 and left.domains and right.domains:
         return False
     answers = (right.core, *renamed(left, right))
-    return _some(_compare(left.core, text, same, same_set) for text in answers)
+    found = _some(_compare(left.core, text, same, same_whole) for text in answers)
+    if found is False and "Z" in (*left.domains.values(), *right.domains.values()):
+        return bool(same_whole(reference, answer)) if same_whole else None
+    return found
 
 
-def _compare(reference: str, answer: str, same: Leaf, same_set: Leaf | None) -> bool | None:
+def _compare(reference: str, answer: str, same: Leaf, same_whole: Leaf | None) -> bool | None:
     if may_be_real_sets(reference, answer):
-        found = same_set(reference, answer) if same_set else None
-        if found is not None or same_set is None:
+        found = same_whole(reference, answer) if same_whole else None
+        if found is not None or same_whole is None:
             return True if compact(reference) == compact(answer) else found
     left, right = read(reference), read(answer)
     if left.kind != right.kind and "list" in (left.kind, right.kind):  # `100,200,300` reads as one number

@@ -69,6 +69,7 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
         ("\\\\", r" ?\\\\ ?(?=[A-Za-z\\][A-Za-z0-9_{}]{0,20} ?=)", ", "),
         ("\\", _COMMAND.pattern, lambda match: _COMMANDS.get(match[1] or "left", match[0])),
         (",", r"(?<=[0-9])(?:, ?\\!|\{,\}) ?(?=[0-9]{3}(?![0-9]))", ""),
+        ("text", r"\\text ?\{\s*\}", " "),
         ("", r"(?<!\\)\\!\s?|\\?\$|\{\s?\}", ""),
         ("", r"(?<!\\)\\[ ,;:>]|[~\s]", " "),
         ("text", r"\\text ?\{ ?([ei]|sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan) ?\}",

@@ -40,8 +40,9 @@ _RELATIONS = (Lt, Le, Gt, Ge, Ne, Eq)
 _FLIPPED = {Lt: Gt, Gt: Lt, Le: Ge, Ge: Le, Ne: Ne}
 
 
-_OR = re.compile(r"\\(?:cup|lor|vee)(?![a-zA-Z])|\\text ?\{[ ,]*or[ ,]*\}|(?<![A-Za-z\\])or(?![A-Za-z])")
-_AND = re.compile(r"\\(?:cap|land|wedge)(?![a-zA-Z])|\\text ?\{[ ,]*and[ ,]*\}|(?<![A-Za-z\\])and(?![A-Za-z])|&")
+_JOINT = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*(and|or)[ ,]*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z]))[, ]*")
+_OR = re.compile(r"\\(?:cup|lor|vee)(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(r"\\(?:cap|land|wedge)(?![a-zA-Z])|(?<![A-Za-z\\])and(?![A-Za-z])")
 _MINUS = re.compile(r"\\(?:setminus|backslash)(?![a-zA-Z])|(?<=[})\]]) ?[-/] ?(?=\\\{)")
 _COMMA = re.compile(r"[,;]")
 _IN = re.compile(r"\\in(?![a-zA-Z])|(?<![<>=:])=")
@@ -69,7 +70,9 @@ class _NoSetError(Exception):
 def same_set_texts(reference: str, answer: str) -> bool | None:
     """Whether two normalised texts are the same set of real numbers; None where one is none that can be read."""
     try:
-        left, right = _read_set(reference), _read_set(answer)
+        left, right = (
+            _read_set(_JOINT.sub(lambda match: f" {match[1] or match[2]} ", text)) for text in (reference, answer)
+        )
     except _NoSetError:
         return None
     return _same(left, right)
@@ -111,7 +114,6 @@ def _enumerated(parts: list[str]) -> Named:
     r"""Sets with commas between them: conditions where they can all hold, else alternatives (`x < 1, x > 3`)."""
     sets: list[Named] = []
     for part in parts:
-        part = re.sub(r"^(?:\\text ?\{ ?(?:and|or) ?\}|and |or )", "", part)
         if sets and _RELATION.search(part) is None and parts[0] != part and _values(part) is not None:
             name, last = sets[-1]  # `x \neq 1, 2`
             if isinstance(last, Complement) and last.args[0] == S.Reals:

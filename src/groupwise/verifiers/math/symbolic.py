@@ -31,6 +31,7 @@ from sympy.core.relational import Relational
 from sympy.matrices import MatrixBase
 
 from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.families import same_families
 from groupwise.verifiers.math.guards import size, unreadable
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number
 from groupwise.verifiers.math.parsing import (
@@ -65,7 +66,7 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
     reference, answer = request["reference"], request["answer"]
     decimals = request.get("decimals", DECIMALS)
     try:
-        same = equivalent(reference, answer, partial(_same, decimals=decimals), same_set_texts, decimals)
+        same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
     except UnreadableReferenceError as error:
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
     except UnreadableAnswerError as error:
@@ -80,6 +81,11 @@ def warm_up() -> None:
     for text in _WARM:
         judge({"reference": text, "answer": f"{text} "})
         parse(text, True, True)
+
+
+def _same_wholes(reference: str, answer: str) -> bool | None:
+    same = same_set_texts(reference, answer)
+    return same_families(reference, answer) if same is None else same
 
 
 def _same(reference: str, answer: str, decimals: int) -> bool:
