@@ -20,9 +20,12 @@ Leaf = Callable[[str, str], bool | None]
 
 _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
 _REAL_SET = re.compile(
-    r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]|\ball (?:real|reals)\b"
+    r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]"
+    r"|\ball (?:real|reals)\b|\bno (?:real )?solutions?\b"
 )
-_SET_LIKE = re.compile(r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL)
+_SET_LIKE = re.compile(
+    r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
+)
 _NEAR = 50
 """A number and what is said to approximate it may differ by one part in so many."""
 
@@ -86,9 +89,9 @@ def matches(reference: Node, answer: Node, same: Leaf) -> bool | None:
 
 def _equations(reference: Node, answer: Node, same: Leaf) -> bool | None:
     if answer.kind != "equation":
-        is_value = reference.label or len(reference.items) == 1
-        offered = (*reference.items, *reference.rounded) if is_value else ()
-        return _some(matches(link, answer, same) for link in offered)
+        if not reference.label and len(reference.items) > 1:
+            return same(reference.text, answer.text) if answer.kind == "expression" else False
+        return _some(matches(link, answer, same) for link in (*reference.items, *reference.rounded))
     if reference.kind != "equation" or names((reference,)) & names((answer,)):
         return _every((_is_near(answer), *(_some_link(reference, link, same) for link in answer.items)))
     return same(reference.text, answer.text)

@@ -19,28 +19,16 @@ _LONGEST = 160
 
 _TOKEN = re.compile(r"\\text ?\{[^{}]*\}|\\mathbb ?\{[^{}]*\}|\\[a-zA-Z]+|_(?:[A-Za-z0-9]|\{[^{}]*\})|[a-zA-Z]")
 _GREEK = frozenset(
-    rf"\{name}"
-    for name in [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "theta",
-        "lambda",
-        "mu",
-        "rho",
-        "sigma",
-        "tau",
-        "phi",
-        "omega",
-        "ell",
-        "epsilon",
-    ]
-)
+    [r"\alpha", r"\beta", r"\gamma", r"\delta", r"\theta", r"\lambda", r"\mu", r"\rho", r"\sigma", r"\tau", r"\phi",
+     r"\omega", r"\ell", r"\epsilon"]
+)  # fmt: skip
 _NO_VARIABLES = frozenset(["e", "i"])
 _VARIABLE = r"(?:[a-zA-Z]|\\(?:ell|alpha|beta|lambda|mu|theta))"
 _DOMAIN = r"\\mathbb ?\{ ?[RZNQC] ?\}(?: ?(?:\^|_) ?(?:[+*]|\{[^{}]{1,8}\}))*"
-_KIND = r"(?:positive |negative |non-?negative |arbitrary |fixed |any |real |rational |whole )*(?:integers?|constants?|numbers?|reals?)"
+_KIND = (
+    r"(?:positive |negative |non-?negative |arbitrary |fixed |any |real |rational |whole )*"
+    r"(?:integers?|constants?|numbers?|reals?)"
+)
 _DECLARATION = re.compile(
     rf"[ ,;.]*(?P<open>\()? ?(?:,? ?(?P<lead>where|for|with|here|\\forall)[ ,]+)?"
     rf"(?:(?P<every>all|any|every|each|some|arbitrary|an?) )*(?P<kind>{_KIND} )?"
@@ -128,8 +116,7 @@ def renamed(reference: Declared, answer: Declared) -> Iterator[str]:
     if not declares and not (_are_bound(mine, answer.core) and _are_bound(others, reference.core)):
         return
     for names in permutations(others):
-        new = dict(zip(mine, names, strict=True))
-        yield _TOKEN.sub(lambda match: _rename(match[0], new), answer.core)
+        yield _renamed(answer.core, dict(zip(mine, names, strict=True)))
 
 
 def _own(one: Declared, other: Declared) -> list[str]:
@@ -139,7 +126,7 @@ def _own(one: Declared, other: Declared) -> list[str]:
 
 def _values(one: Declared) -> str:
     r"""An answer without the names that it gives: of `(k, \ell) = (2t, 3t)` the right side, of `f(x) = 2x` all."""
-    name, equals, value = one.core.partition("=")
+    _, equals, value = one.core.partition("=")
     return value if equals and not _BOUND.match(one.core) and letters_of(value) else one.core
 
 
@@ -150,7 +137,11 @@ def _are_bound(letters: list[str], text: str) -> bool:
     return set(letters) <= bound
 
 
-def _rename(token: str, new: dict[str, str]) -> str:
-    if token[0] == "_":
-        return re.sub(r"(?<![A-Za-z])[a-z](?![A-Za-z])", lambda match: new.get(match[0], match[0]), token)
-    return new.get(token, token)
+def _renamed(text: str, new: dict[str, str]) -> str:
+    def called(match: re.Match[str]) -> str:
+        token = match[0]
+        if token[0] != "_":
+            return new.get(token, token)
+        return re.sub(r"(?<![A-Za-z])[a-z](?![A-Za-z])", lambda letter: new.get(letter[0], letter[0]), token)
+
+    return _TOKEN.sub(called, text)

@@ -8,10 +8,11 @@ they stand.
 import re
 
 from groupwise.verifiers.math.normalise import as_words, compact, is_words
-from groupwise.verifiers.math.numbers import DECIMALS, equal_numbers
+from groupwise.verifiers.math.numbers import DECIMALS, equal_numbers, parse_number
 
 _CHOICE = re.compile(
-    r"(?:\\text ?\{ ?\((?P<a>[A-J])\) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)|(?P<c>[A-J])$)[.: ]*(?P<rest>.*)"
+    r"(?:\\text ?\{ ?(?:\((?P<a>[A-J])\)|(?P<d>[A-J])[.:)]) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)"
+    r"|(?P<c>[A-J])(?:$|[.:)](?= |$)))[.: ]*(?P<rest>.*)"
 )
 _SYNONYMS = {
     "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
@@ -40,9 +41,8 @@ _ORDINAL = re.compile(
     re.IGNORECASE,
 )
 _ORDINAL_WORDS = {
-    word: number for number, word in enumerate(
-        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"], start=1
-    )
+    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
+    "tenth": 10, "eleventh": 11, "twelfth": 12,
 }  # fmt: skip
 _CURRENCY = re.compile(
     r"^(?P<sign>-? ?)(?P<before>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD)\.? ?\}) ?(?=[0-9.])|(?<=[0-9]) ?(?P<after>[€£¥₹])$"
@@ -72,6 +72,12 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
     return True if compact(value) == compact(other) else equal_numbers(value, other, decimals)
 
 
+def is_plain(text: str) -> bool:
+    """Whether a normalised expression is a number, a word or a choice, perhaps with a unit: no parser is needed."""
+    value, _ = split_unit(text)
+    return is_words(text) or _CHOICE.fullmatch(text) is not None or parse_number(value) is not None
+
+
 def _same_choice(reference: str, answer: str, decimals: int) -> bool | None:
     r"""A lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`; None when there is none."""
     (letter, rest), (other, other_rest) = _split_choice(reference), _split_choice(answer)
@@ -86,7 +92,7 @@ def _same_choice(reference: str, answer: str, decimals: int) -> bool | None:
 
 def _split_choice(text: str) -> tuple[str, str]:
     match = _CHOICE.fullmatch(text)
-    return (match["a"] or match["b"] or match["c"], match["rest"]) if match else ("", text)
+    return (match["a"] or match["b"] or match["c"] or match["d"], match["rest"]) if match else ("", text)
 
 
 def split_unit(text: str) -> tuple[str, str]:

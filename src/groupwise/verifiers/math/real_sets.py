@@ -6,7 +6,7 @@ such as `4 - sqrt(3)`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -32,7 +32,7 @@ from sympy.logic.boolalg import And
 
 from groupwise.verifiers.math.numbers import parse_number
 from groupwise.verifiers.math.parsing import parse
-from groupwise.verifiers.math.structure import between, read, spans_of, wraps
+from groupwise.verifiers.math.structure import LETTER, between, read, spans_of, wraps
 
 _DIGITS = 40
 _TOLERANCE = Rational(1, 10**30)
@@ -48,7 +48,7 @@ _COMMA = re.compile(r"[,;]")
 _IN = re.compile(r"\\in(?![a-zA-Z])|(?<![<>=:])=")
 _RELATION = re.compile(r"<|>|=|\\(?:leq|geq|neq)(?![a-zA-Z])")
 _SIGNS = {"<": Lt, ">": Gt, "=": Eq, r"\leq": Le, r"\geq": Ge, r"\neq": Ne}
-_UNKNOWN = re.compile(r"(?:[A-Za-z]|\\[a-z]{2,9})(?:_(?:\w|\{\w{1,4}\}))?")
+_UNKNOWN = re.compile(rf"{LETTER}(?:_(?:\w|\{{\w{{1,4}}\}}))?")
 _ALL = re.compile(
     r"all (?:real numbers?|reals)(?: (?P<unknown>[a-z]))?(?: ?(?:except|other than|but) (?:for )?(?P<but>.+))?"
 )
@@ -78,6 +78,11 @@ def same_set_texts(reference: str, answer: str) -> bool | None:
     return _same(left, right)
 
 
+def is_real_set(text: str) -> bool:
+    """Whether a normalised text is a set of real numbers that can be read."""
+    return same_set_texts(text, text) is not None
+
+
 def _read_set(text: str) -> Named:
     """A set in any notation: intervals, differences, set builders, relations joined by `and` and `or`."""
     text = text.strip(" .")
@@ -90,7 +95,7 @@ def _read_set(text: str) -> Named:
     return _read_part(text)
 
 
-def _joined(parts: list[Named], kind: type) -> Named:
+def _joined(parts: Sequence[Named], kind: type) -> Named:
     unknowns = {name for name, _ in parts if name}
     if len(unknowns) > 1:
         raise _NoSetError
@@ -199,8 +204,8 @@ def _read_relation(text: str) -> Named:
     """A chain of relations of one unknown and numbers: `1 < x`, `1 < x <= 3`."""
     places = spans_of(_RELATION, text)
     sides = between(text, places)
-    name = next((side for side in sides if _UNKNOWN.fullmatch(side) and not side.startswith((r"\pi", r"\inf"))), None)
-    if name is None or sides.count(name) != 1 or len(places) > 2:
+    name = next((side for side in sides if _UNKNOWN.fullmatch(side)), None)
+    if name is None or sides.count(name) != 1 or not 1 <= len(places) <= 2:
         raise _NoSetError
     middle = sides.index(name)
     if len(sides) == 3 and middle != 1:

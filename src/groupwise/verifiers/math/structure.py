@@ -20,6 +20,7 @@ MAX_SIGNS = 3
 r"""Independent signs `\pm` in one element."""
 
 _AND = re.compile(r"\\text ?\{[ ,]*(?:and|or)[ ,]*\}")
+_OR_GROUP = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*or[ ,]*\}|(?<![A-Za-z\\])or(?![A-Za-z]))[, ]*")
 _UNIT_AND = re.compile(r"(\\text ?\{[^{}]*[^{} ,])[ ,]+(?:and|or)[ ,]*\}")
 _BARE_AND = re.compile(r"(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|vee)(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
@@ -29,15 +30,16 @@ _MATRIX = re.compile(
     r"[(\[]? ?\\begin ?\{(?P<kind>[pb]?matrix|array)\} ?(?:\{[lcr| ]*\})?(?P<body>.*)\\end ?\{(?P=kind)\} ?[)\]]?"
 )
 _ROWS = re.compile(
-    r"(?:\\\{)? ?\\begin ?\{(?P<kind>cases|aligned|align\*?|gathered|array)\} ?(?:\{[lcr| ]*\})?(?P<body>.*)\\end ?\{(?P=kind)\}"
+    r"(?:\\\{)? ?\\begin ?\{(?P<kind>cases|aligned|align\*?|gathered|array)\} ?(?:\{[lcr| ]*\})?"
+    r"(?P<body>.*)\\end ?\{(?P=kind)\}"
 )
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-zA-Z])")
 _BUILDER = re.compile(r"(?P<name>[A-Za-z](?:_[0-9a-z])?) ?(?:\\in ?\\mathbb ?\{R\} ?)?[|:](?P<condition>.*)")
 _SCRIPT = r"(?:_(?:[0-9A-Za-z]|\{[^{}]*\})|')*"
 _CAPITALS = rf"[A-Z]{_SCRIPT}(?: ?[A-Z]{_SCRIPT})*"
-_LETTER = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|phi|omega|ell|epsilon))"
+LETTER = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|phi|omega|ell|epsilon))"
 _NAME = re.compile(
-    rf"{_LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()=]{{1,40}}\))?"
+    rf"{LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()]{{1,40}}\))?"
     rf"|{_CAPITALS}(?: ?[:/] ?{_CAPITALS})?|\|[A-Za-z ]{{1,9}}\|"
     r"|\\(?:angle|triangle|overline|vec|hat|bar|mathbf)(?![a-z]) ?\{?[A-Za-z ]{1,9}\}?"
     rf"|\\text ?\{{[A-Za-z .]{{1,40}}\}}{_SCRIPT}|[A-Za-z]{{3,20}}"
@@ -56,7 +58,7 @@ _LEAD = re.compile(
     rf"(?:(?!\b(?:{_HEDGE})\b)[^{{}}0-9=]){{1,80}}?(?:\b(?:is|are|equals)\b ?:?|(?<=[a-z]{{3}}) ?:)", re.IGNORECASE
 )
 """Words that lead to a value and do not take it back."""
-_NAMES = re.compile(rf"\(? ?{_LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{_LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
+_NAMES = re.compile(rf"\(? ?{LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
 _OPEN, _CLOSE = "([{", ")]}"
 
 Kind = Literal["expression", "list", "tuple", "union", "matrix", "equation"]
@@ -85,6 +87,9 @@ class Node:
 @lru_cache(maxsize=2048)
 def read(text: str) -> Node:
     """The structure of a normalised answer."""
+    solutions = _read_solutions(text)
+    if solutions is not None:
+        return solutions
     text = _ungrouped(_led(_listed(text).strip()))
     if parse_number(text) is None:
         for reader in _READERS:
@@ -94,9 +99,35 @@ def read(text: str) -> Node:
     return Node("expression", text)
 
 
+def _read_solutions(text: str) -> Node | None:
+    """Several solutions of the same unknowns, as tuples: `x = 1, y = 2 or x = 2, y = 1`."""
+    parts = [part for part in _OR_GROUP.sub(";", text).split(";") if part.strip()] if "=" in text else []
+    if len(parts) < 2:
+        return None
+    groups = [read(part) for part in parts]
+    labels = {tuple(item.label for item in group.items) for group in groups}
+    if len(labels) != 1 or not all(_is_plain_list(group) for group in groups):
+        return None
+    if len(set(*labels)) < 2 or any(len(item.items) != 1 for group in groups for item in group.items):
+        return None
+    return Node("list", text, tuple(_pair(group) for group in groups))
+
+
+def _pair(group: Node) -> Node:
+    return Node("tuple", group.text, tuple(item.items[0] for item in group.items), "()")
+
+
 def names(nodes: tuple[Node, ...]) -> set[str]:
     """The names that equations among the nodes define, subscripts dropped: `x_1` and `x_2` name one unknown."""
     return {re.sub(r"[_0-9{}' ]", "", node.label) for node in nodes if node.kind == "equation"} - {""}
+
+
+def leaves(node: Node) -> Iterator[str]:
+    """The single expressions of a structure."""
+    if node.kind == "expression":
+        yield node.text
+    for item in (*node.items, *node.rounded):
+        yield from leaves(item)
 
 
 def split(text: str) -> list[str]:
@@ -165,7 +196,13 @@ def _read_equation(text: str) -> Node | None:
     if not spans:
         return None
     first, *others = between(text, spans)
-    named = _NAME.fullmatch(first) or _NAMES.fullmatch(first) or (_describes(first) and not letters_of(others[-1]))
+    named = (
+        _NAME.fullmatch(first)
+        or _NAMES.fullmatch(first)
+        or (
+            _describes(first) and not letters_of(others[-1]) and others[-1] != "0"  # which ends an equation to solve
+        )
+    )
     is_rounded = [text[start:end] == r"\approx" for start, end in spans]
     rounded = [link for link, flag in zip(others, is_rounded, strict=True) if flag]
     exact = [] if named else [first]

@@ -33,6 +33,7 @@ from sympy.matrices import MatrixBase
 from groupwise.verifiers.math.compare import equivalent
 from groupwise.verifiers.math.families import same_families
 from groupwise.verifiers.math.guards import size, unreadable
+from groupwise.verifiers.math.letters import declared
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number
 from groupwise.verifiers.math.parsing import (
     UnreadableAnswerError,
@@ -41,8 +42,9 @@ from groupwise.verifiers.math.parsing import (
     parse,
     parse_alike,
 )  # fmt: skip
-from groupwise.verifiers.math.plain import same_plainly, split_unit
-from groupwise.verifiers.math.real_sets import same_set_texts, same_sets
+from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
+from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
+from groupwise.verifiers.math.structure import leaves, read
 from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -62,18 +64,36 @@ class _FaultError(Exception):
 
 
 def judge(request: dict[str, Any]) -> dict[str, str]:
-    """Compare normalised texts `reference` and `answer`, with `decimals` as in the settings; returns a finding."""
-    reference, answer = request["reference"], request["answer"]
+    """Compare normalised texts `reference` and `answer`, with `decimals` as in the settings; returns a finding.
+
+    Without an answer the finding is whether the reference can be read: `correct` or `unparsable`.
+    """
+    reference, answer = request["reference"], request.get("answer")
+    if answer is None:
+        return _readable(reference)
     decimals = request.get("decimals", DECIMALS)
     try:
         same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
     except UnreadableReferenceError as error:
+        if is_real_set(reference):
+            return _reply("wrong", f"{answer!r} is no set, as {reference!r} is")
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
     except UnreadableAnswerError as error:
         return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
     except _FaultError as error:
         return _reply("wrong", f"{answer!r}: {error}")
     return _reply("correct" if same else "wrong", f"{answer!r} {'equals' if same else 'differs from'} {reference!r}")
+
+
+def _readable(reference: str) -> dict[str, str]:
+    if not is_real_set(reference):
+        for leaf in leaves(read(declared(reference).core)):
+            if not is_plain(leaf):
+                try:
+                    parse(split_unit(leaf)[0], True, False)
+                except Exception as error:  # whatever the grammar raises
+                    return _reply("unparsable", f"{leaf!r}: {one_line(error)}")
+    return _reply("correct", "it can be read")
 
 
 def warm_up() -> None:
@@ -144,6 +164,8 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
         return _verified(gold, value) if same is None else same
     if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
         return _same_relation(gold, value, digits)
+    if isinstance(gold, Eq) and _is_expression(value):
+        return _is_solution(gold, value, digits)
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
     same = same_sets(gold, value)
@@ -165,13 +187,26 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
 
 
 def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
-    """Whether equations solved for different letters (`y = e^x`, `x = \\ln y`) hold wherever the other one does."""
+    r"""Whether equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other one does."""
     solved, other = _solved(gold), _solved(value)
     if solved is None or other is None or solved[0] == other[0]:
         return False
     pairs = ((gold, other), (value, solved))
     sides = [(one.lhs.xreplace({name: term}), one.rhs.xreplace({name: term})) for one, (name, term) in pairs]
     return all(agree(left, right, digits) is True for left, right in sides)
+
+
+def _is_solution(gold: Eq, value: Any, digits: float) -> bool:
+    """Whether an expression in letters is what the one other letter of an equation, linear in it, must be."""
+    difference = gold.lhs - gold.rhs
+    unknowns = difference.free_symbols - value.free_symbols
+    if len(unknowns) != 1 or not value.free_symbols:
+        return False
+    unknown = next(iter(unknowns))
+    slope = difference.diff(unknown)
+    if slope.is_zero or slope.has(unknown):
+        return False
+    return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
 
 
 def _solved(equation: Eq) -> tuple[Any, Any] | None:

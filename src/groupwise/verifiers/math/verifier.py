@@ -4,6 +4,7 @@ Order of decision: no answer or unreadable -> structure and plain expressions, h
 the last one can time out or crash.
 """
 
+import warnings
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from typing import NamedTuple
 from pydantic import Field
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
+from groupwise.verifiers.base import Asks, ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
 from groupwise.verifiers.extraction import Extracted, extract
 from groupwise.verifiers.math.compare import equivalent
 from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
 from groupwise.verifiers.math.normalise import compact, normalise, read_reference
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number
-from groupwise.verifiers.math.plain import same_plainly, split_unit
+from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
 from groupwise.verifiers.workers.pool import Reply, WorkerPool
 
 MAX_CACHED = 100_000
@@ -109,6 +110,29 @@ class MathVerifier(ComparingVerifier):
         fresh = {pair: _finding(pair.answer, reply) for pair, reply in zip(unknown, replies, strict=True)}
         self._remember(fresh)
         return known | fresh
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Warn of reference answers that cannot be read: faults of the data, known before training starts."""
+        faults = self.unreadable(problems)
+        if faults:
+            shown = "; ".join(f"{problem.id}: {problem.reference[:80]!r} ({reason})" for problem, reason in faults[:3])
+            warnings.warn(
+                f"{len(faults)} of {len(problems)} reference answers cannot be read, so that answers to them fail or "
+                f"must repeat them literally; `groupwise verify math --data FILE` lists them all: {shown}",
+                stacklevel=2,
+            )
+
+    def unreadable(self, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
+        """The problems whose reference answers cannot be read, and why; empty ones are not among them."""
+        read = [(problem, _reference(problem.reference, problem.language)) for problem in problems]
+        asked = sorted({text for _, text in read if text and not is_plain(text)})
+        replies = self._pool.map([{"reference": text} for text in asked], self.config.timeout_s)
+        reasons = {
+            text: reply.evidence if reply.status != "ok" else reply.value["evidence"]
+            for text, reply in zip(asked, replies, strict=True)
+            if reply.status != "ok" or reply.value["outcome"] != Outcome.CORRECT
+        }
+        return [(problem, reasons[text]) for problem, text in read if text in reasons]
 
     def _remember(self, fresh: dict[Pair, Finding]) -> None:
         # a timeout may be the machine's fault, so failures are tried again
