@@ -9,6 +9,7 @@ the names of free letters do not matter (`letters.py`).
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from groupwise.verifiers.math.letters import declared, renamed
 from groupwise.verifiers.math.normalise import compact
@@ -44,15 +45,20 @@ def equivalent(
     if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
     left, right = declared(reference), declared(answer)
-    if any(left.domains[name] != right.domains[name] for name in left.domains.keys() & right.domains.keys()):
+    if (left.domains or right.domains) and _disagree(left.domains, right.domains):
         return False
-    if len(set(left.domains.values()) | set(right.domains.values())) > 1 and left.domains and right.domains:
-        return False
-    answers = (right.core, *renamed(left, right))
+    answers = chain([right.core], renamed(left, right))
     found = _some(_compare(left.core, text, same, same_whole) for text in answers)
     if found is False and "Z" in (*left.domains.values(), *right.domains.values()):
         return bool(same_whole(reference, answer)) if same_whole else None
     return found
+
+
+def _disagree(reference: dict[str, str], answer: dict[str, str]) -> bool:
+    """Whether free letters run through different sets."""
+    if any(reference[name] != answer[name] for name in reference.keys() & answer.keys()):
+        return True
+    return bool(reference and answer) and len({*reference.values(), *answer.values()}) > 1
 
 
 def _compare(reference: str, answer: str, same: Leaf, same_whole: Leaf | None) -> bool | None:

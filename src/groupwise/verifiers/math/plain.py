@@ -58,7 +58,7 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
     """Whether two normalised expressions are equal; None when it takes a parser to tell."""
     if compact(reference) == compact(answer):
         return True
-    if as_words(reference) in _ORDINAL_WORDS or as_words(answer) in _ORDINAL_WORDS:
+    if reference.casefold() in _ORDINAL_WORDS or answer.casefold() in _ORDINAL_WORDS:
         (place, _), (other_place, _) = (_split_ordinal(_spelled(text)) or ("", "") for text in (reference, answer))
         return place == other_place != ""
     if is_words(reference):
@@ -121,7 +121,7 @@ def _mark(number: int) -> str:
 
 def _spelled(text: str) -> str:
     """`third` as `3rd`; anything else as it stands."""
-    number = _ORDINAL_WORDS.get(as_words(text))
+    number = _ORDINAL_WORDS.get(text.casefold())
     return text if number is None else f"{number}{_mark(number)}"
 
 

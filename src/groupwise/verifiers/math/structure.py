@@ -209,7 +209,7 @@ def _read_equation(text: str) -> Node | None:
     exact += [link for link, flag in zip(others, is_rounded, strict=True) if not flag]
     values = [link for link in exact if not _NAME.fullmatch(link)] or exact or rounded
     if not letters_of(values[-1]):  # in `AB = AC + CB = 3 + 4 = 7` the second link describes as well
-        values = [link for link in values if not _describes(link)]
+        values = [link for link in values if link is first or not _describes(link)]
     label = first.replace(" ", "") if named else ""
     return Node("equation", text, tuple(map(read, values)), label, tuple(map(read, rounded)))
 
