@@ -15,8 +15,7 @@ from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxCon
 from groupwise.sandbox.fork_server import ForkServer
 from groupwise.sandbox.host import launcher, machine, make_cgroups, remove_cgroups
 from groupwise.sandbox.seccomp import sandbox_filter
-from groupwise.sandbox.streams import memory_file
-from groupwise.sandbox.supervision import Outcome, run_connected, run_single
+from groupwise.sandbox.supervision import Outcome, memory_file, run_connected, run_single
 
 RUNS_PER_SERVER = 500
 _SERVER_MB = 64
@@ -85,7 +84,9 @@ class LocalSandbox(Sandbox):
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
         """One result per program; up to `num_workers` run at a time."""
-        return self._map(lambda one: self.run_command(one) if one.command else self._run_source(one), programs)
+        return self._map(
+            lambda program: self.run_command(program) if program.command else self._run_source(program), programs
+        )
 
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
         """Results of tester and solver; up to `num_workers` pairs run at a time."""

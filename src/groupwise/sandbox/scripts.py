@@ -18,12 +18,10 @@ def _load(name, text):
 @cache
 def bundle(*names: str) -> str:
     """A script that defines these modules of `groupwise.sandbox`, each importing only those before it."""
-    loads = [f"_load({f'groupwise.sandbox.{name}'!r}, {_text(name)!r})" for name in names]
+    files = resources.files("groupwise.sandbox")
+    texts = {name: files.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names}
+    loads = [f"_load({f'groupwise.sandbox.{name}'!r}, {text!r})" for name, text in texts.items()]
     return "\n".join([_LOAD, *loads, ""])
-
-
-def _text(name: str) -> str:
-    return resources.files("groupwise.sandbox").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
 def zygote_command(python: str, boot: Mapping[str, Any]) -> list[str]:

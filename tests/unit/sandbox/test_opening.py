@@ -13,8 +13,7 @@ from groupwise.config import parse
 from groupwise.errors import ConfigError, SandboxError
 from groupwise.sandbox import local
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig
-from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox.self_test import check
+from groupwise.sandbox.opening import check, open_sandbox
 
 ALLOW_ALL = b"\x06\x00\x00\x00\x00\x00\xff\x7f"
 
