@@ -74,7 +74,7 @@ class JudgeConfig(Section):
     backoff_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Seconds before the second attempt; doubles with every further one, times 0.5 to 1.5 by a hash of the request."""
     max_requests: int = Field(default=100_000, ge=1)
-    """Requests that may be sent in all, retries included; then the run stops. A resumed run begins anew."""
+    """Requests that may be sent in all, retries included; then the run stops. A resumed run counts from 0 again."""
     max_total_tokens: int = Field(default=100_000_000, ge=1)
     """Tokens (prompts and replies, as the endpoint counts them) that may be spent in all; then the run stops.
     Requests already under way still end."""
@@ -113,10 +113,10 @@ def _key_fault(config: JudgeConfig) -> str | None:
 
 
 def _prompt_fault(prompt: str, mode: Mode) -> str | None:
-    found = set(_WORD_IN_BRACES.findall(prompt))
-    if found - _PLACEHOLDERS:
-        return f"prompt holds {{{min(found - _PLACEHOLDERS)}}}: allowed are {{question}}, {{reference}} and {{answer}}"
+    names = set(_WORD_IN_BRACES.findall(prompt))
+    if names - _PLACEHOLDERS:
+        return f"prompt holds {{{min(names - _PLACEHOLDERS)}}}: allowed are {{question}}, {{reference}} and {{answer}}"
     needed = {"answer", "reference"} if mode == "correctness" else {"answer"}
-    if needed - found:
-        return f"prompt must hold {{{min(needed - found)}}} when mode is {mode!r}"
+    if needed - names:
+        return f"prompt must hold {{{min(needed - names)}}} when mode is {mode!r}"
     return None
