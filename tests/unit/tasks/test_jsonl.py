@@ -8,8 +8,7 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
-from groupwise.tasks.jsonl import Jsonl
-from groupwise.tasks.jsonl_config import JsonlConfig
+from groupwise.tasks.jsonl import Jsonl, JsonlConfig
 from groupwise.tasks.jsonl_records import last_boxed
 from groupwise.types import SPLITS
 

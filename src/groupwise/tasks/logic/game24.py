@@ -27,7 +27,7 @@ class Game24Config(GeneratedConfig):
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split; with the standard numbers and target there are 1,362 in all splits."""
     num_eval_problems: int = Field(default=50, ge=1)
-    """Problems in the dev split, and as many in the test split."""
+    """Problems in the dev split, and in the test split."""
     num_numbers: int = Field(default=4, ge=2, le=5)
     """Numbers in a problem."""
     max_value: int = Field(default=13, ge=2, le=25)

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, permutation
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.tasks.logic.grids import EMPTY, Cells, carve, rows_of
 from groupwise.types import Problem
 
