@@ -120,7 +120,7 @@ def controls(source: str) -> Reply | None:
 @pytest.mark.parametrize(
     ("reply", "outcome", "evidence"),
     [
-        ((Message(False, CLEAN),), "correct", "no other axioms"),
+        ((Message(False, CLEAN),), "correct", "no axioms"),
         ((Message(False, "'two' does not depend on any axioms"),), "correct", ""),
         ((Message(False, "Try this: rfl"), Message(False, CLEAN)), "correct", ""),
         ((Message(True, "unsolved goals\nx"), Message(False, CLEAN)), "wrong", "Lean: unsolved goals x"),
