@@ -54,9 +54,9 @@ def all_batches(world: World, sampler: Tensor, setting: Setting) -> Batches:
     outcomes = _outcomes(world, sampler, setting)
     _check_number(world, setting, len(outcomes.chances) // world.num_prompts)
     places = _places(world, outcomes, setting)
-    picks = torch.cartesian_prod(*[torch.arange(len(place.chances)) for place in places]).view(-1, len(places))
-    members = torch.stack([place.members[pick] for place, pick in zip(places, picks.T, strict=True)], 1)
-    chances = torch.stack([place.chances[pick] for place, pick in zip(places, picks.T, strict=True)], 1).prod(1)
+    picks = torch.cartesian_prod(*[torch.arange(len(groups.chances)) for groups in places]).view(-1, len(places))
+    members = torch.stack([groups.members[pick] for groups, pick in zip(places, picks.T, strict=True)], 1)
+    chances = torch.stack([groups.chances[pick] for groups, pick in zip(places, picks.T, strict=True)], 1).prod(1)
     return Batches(outcomes.prompts[members], outcomes.sequences[members], outcomes.parts[members], chances)
 
 

@@ -47,7 +47,9 @@ def groups() -> dict[str, list[Entry]]:
     return {
         "Advantages: `advantage.kind`": _advantages(),
         "Policy losses: `loss.policy.kind`": [
-            Entry(name, POLICY_LOSSES.find(name), (_LOSSES, _STALE), _rows_of_loss(name))
+            Entry(
+                name, POLICY_LOSSES.find(name), (_LOSSES, _STALE), (("losses", name), ("off-policy", f"large: {name}"))
+            )
             for name in POLICY_LOSSES.table
         ],
         "Aggregation: `loss.aggregation`": [
@@ -62,10 +64,6 @@ def groups() -> dict[str, list[Entry]]:
         ],
         "Value loss: `critic.clip`": [Entry("clipped_value_loss", clipped_value_loss, ())],
     }
-
-
-def _rows_of_loss(name: str) -> tuple[tuple[str, str], ...]:
-    return ("losses", name), ("off-policy", f"large: {name}")
 
 
 def _advantages() -> list[Entry]:

@@ -97,9 +97,9 @@ def expected(
 ) -> KlEstimate:
     """Value and gradient over all sequences of the sampler (the policy itself, if None)."""
     leaf = theta.detach().requires_grad_()
-    drawn = (theta if sampler is None else sampler).detach()
-    chances = world.probabilities(drawn)
-    logprobs, ref, old = (world.token_logprobs(one) for one in (leaf, reference, drawn))
+    sampling = (theta if sampler is None else sampler).detach()
+    chances = world.probabilities(sampling)
+    logprobs, ref, old = map(world.token_logprobs, (leaf, reference, sampling))
     terms = KL_ESTIMATORS[estimator](logprobs, ref)
     if place == "corrected":
         terms = importance_corrected(terms, logprobs, old)

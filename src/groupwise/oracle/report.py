@@ -54,7 +54,7 @@ FINDINGS = (
     "({importance/token, no cap/bias}).",
     "After a large update clipping costs the ratio its direction (cosine {off-policy/large: clipped_ratio/cosine}, "
     "{off-policy/large: clipped_ratio/clipped} of the tokens clipped): it brakes. Clipping the weight instead keeps it "
-    "({off-policy/large: clipped_weight/cosine}) and goes on.",
+    "({off-policy/large: clipped_weight/cosine}) and does not brake.",
     "A verifier with 10 % false positives and 10 % false negatives leaves the direction (cosine "
     "{verifier/leave_one_out, fp 10 %, fn 10 %/cosine}) and scales it to "
     "{verifier/leave_one_out, fp 10 %, fn 10 %/scale} = 1 - 0.1 - 0.1.",

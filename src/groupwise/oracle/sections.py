@@ -34,17 +34,21 @@ def losses(dials: Dials) -> Section:
     """Every policy loss, on-policy."""
     world = toy(dials)
     settings = {name: Setting(world.group_size, LEAVE_ONE_OUT, policy_loss(name)) for name in POLICY_LOSSES.table}
-    rows = on_policy_rows(world, {**settings, "sequence_ratio, sequence": _by_sequence(world)})
+    rows = on_policy_rows(
+        world,
+        {
+            **settings,
+            "sequence_ratio, sequence": Setting(
+                world.group_size, LEAVE_ONE_OUT, policy_loss("sequence_ratio"), "sequence"
+            ),
+        },
+    )
     return section(
         "losses", "Policy losses on-policy",
         "Leave-one-out advantages. At a ratio of 1 all losses have the same gradient; on-policy GSPO differs only by "
         "the `sequence` aggregation that belongs to it.",
         world, rows,
     )  # fmt: skip
-
-
-def _by_sequence(world: Toy) -> Setting:
-    return Setting(world.group_size, LEAVE_ONE_OUT, policy_loss("sequence_ratio"), "sequence")
 
 
 def aggregations(dials: Dials) -> Section:

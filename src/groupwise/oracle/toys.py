@@ -86,7 +86,7 @@ def toy(
 
 
 def _right(world: World, theta: Tensor, aims: Tensor, seed: int, only_finished: bool = False) -> Tensor:
-    """(P, S, 1) 1 for some sequences of each prompt, so many that the pass rate is near the one aimed at; else 0."""
+    """(P, S, 1) 1 for enough sequences of each prompt that its pass rate is near the one aimed at; else 0."""
     right = torch.zeros_like(world.parts)
     for prompt, aim in enumerate(aims):
         order = torch.from_numpy(permutation(len(world.sequences), "oracle", "right", seed, prompt))

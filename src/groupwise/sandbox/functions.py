@@ -48,16 +48,12 @@ def _read_answer(line: bytes) -> Answer:
         return Answer(None, "its answer is not plain data")
     ((kind, content),) = reply.items()
     if kind == "value":
-        return _decode(content)
+        try:
+            return Answer(decode(content))
+        except PlainError as error:
+            return Answer(None, f"its answer is not plain data: {error}")
     words = {"raised": "it raised", "missing": "it does not define"}.get(kind)
     return Answer(None, f"{words} {str(content)[:80]}" if words else "its answer is not plain data")
-
-
-def _decode(content: Any) -> Answer:
-    try:
-        return Answer(decode(content))
-    except PlainError as error:
-        return Answer(None, f"its answer is not plain data: {error}")
 
 
 def read_findings(result: RunResult, num_tests: int) -> list[str]:

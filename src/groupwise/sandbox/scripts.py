@@ -25,7 +25,7 @@ def bundle(*names: str) -> str:
 
 
 def zygote_command(python: str, boot: Mapping[str, Any]) -> list[str]:
-    """An interpreter with the fork server's script; `boot` is what `zygote.main` is told."""
+    """An interpreter with the fork server's script; `boot` is the argument of `zygote.main`."""
     start = "from groupwise.sandbox.zygote import main; import json; main(json.loads(sys.argv[1]))"
     return [python, *_FLAGS, "-c", bundle("confine", "zygote") + start, json.dumps(boot)]
 

@@ -77,7 +77,7 @@ def watch(
 
 @contextmanager
 def pipe() -> Iterator[tuple[int, int]]:
-    """Read and write end of a pipe, closed in the end; whoever was handed them keeps his own."""
+    """Read and write end of a pipe, closed in the end; a process that was handed them keeps its own."""
     read, write = os.pipe()
     try:
         yield read, write

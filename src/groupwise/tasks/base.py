@@ -175,7 +175,7 @@ class GeneratedConfig(TaskConfig):
     num_problems: int = Field(default=5000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=256, ge=1)
-    """Problems in the dev split, and in the test split."""
+    """Problems in the dev split, and the same number in the test split."""
 
 
 Candidate = tuple[str, Problem]
@@ -197,7 +197,7 @@ class GeneratedTask(Task):
         """Problems of all splits, always in the same order; may repeat and need not end."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's first problems among the candidates, as many as the configuration says.
+        """The split's first problems among the candidates; the configuration says how many.
 
         Raises:
             ConfigError: there are fewer; says how many there are.

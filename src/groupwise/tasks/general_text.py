@@ -1,7 +1,7 @@
 """How different hands answer: completions of general prompts, and the sentence after the box of a reasoning problem.
 
 The hands are those that the hidden rule tells apart (`hidden_rule`): `friendly` meets all its criteria; `plain` lacks
-the friendly phrase; `rambling` goes on after a friendly answer; `careless` is friendly, but misreads what it must
+the friendly phrase; `rambling` keeps talking after a friendly answer; `careless` is friendly, but misreads what it must
 mention; `off_topic` talks of something else or calculates, and `other_language` answers in the other language, both
 with a friendly phrase or without.
 """

@@ -24,7 +24,7 @@ class NimConfig(GeneratedConfig):
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=64, ge=1)
-    """Problems in the dev split, and in the test split."""
+    """Problems in the dev split, and the same number in the test split."""
     min_piles: int = Field(default=3, ge=2, le=8)
     """Fewest piles."""
     max_piles: int = Field(default=4, ge=2, le=8)
@@ -90,7 +90,7 @@ class TicTacToeConfig(GeneratedConfig):
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=64, ge=1)
-    """Problems in the dev split, and in the test split."""
+    """Problems in the dev split, and the same number in the test split."""
     min_empty: int = Field(default=2, ge=2, le=9)
     """Fewest empty cells: the more, the further one must look ahead."""
     max_empty: int = Field(default=8, ge=2, le=9)
@@ -108,8 +108,8 @@ class TicTacToe(GeneratedTask):
 
     def candidates(self) -> Iterator[Candidate]:
         boards = reachable()
-        for place in permutation(len(boards), "tic_tac_toe").tolist():
-            board = boards[place]
+        for index in permutation(len(boards), "tic_tac_toe").tolist():
+            board = boards[index]
             if self.config.min_empty <= board.count(EMPTY) <= self.config.max_empty and len(
                 best_moves(board)
             ) < board.count(EMPTY):
@@ -166,12 +166,12 @@ def best_moves(board: str) -> list[int]:
 @cache
 def reachable() -> tuple[str, ...]:
     """Every position that a game can reach and that is not over, in a fixed order."""
-    found, layer = [], {EMPTY * 9}
+    positions, layer = [], {EMPTY * 9}
     while layer:
         open_boards = sorted(board for board in layer if EMPTY in board and not winner(board))
-        found += open_boards
+        positions += open_boards
         layer = {after for board in open_boards for _, after in moves(board)}
-    return tuple(found)
+    return tuple(positions)
 
 
 def symmetric(board: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Instructions on form: write a text with so many words, a given first word, no comma, ...; several rules at once.
+"""Instructions on form: write a text with 20 words, a given first word, no comma, ...; several rules at once.
 
 The rules are read off a text drawn beforehand, so they can all be kept together and that text is the reference answer.
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
@@ -118,7 +118,7 @@ def _sentence(draw: Draw) -> list[str]:
 
 
 def _bounded(draw: Draw, number: int, unit: str) -> Rule:
-    """So many words: exactly, at least, or between two numbers."""
+    """A number of words: exactly, at least, or between two numbers."""
     low, high = number - draw.integer(1, 3), number + draw.integer(1, 3)
     bounds, said = draw.choice(
         (

@@ -1,6 +1,6 @@
 """JSON extraction: a text states facts about orders; asked are some of them, of one order, in a given JSON schema.
 
-What must be told apart is stated beside what is asked: other orders, and facts that the schema has no field for.
+What must be kept apart is stated beside what is asked: other orders, and facts that the schema has no field for.
 """
 
 import json
@@ -112,10 +112,10 @@ def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:
         f"Order {number}. {' '.join(draw.shuffled([FACTS[name].say(value) for name, value in facts.items()]))}"
         for number, facts in orders.items()
     ]
-    wanted = draw.choice(numbers)
-    request = f"Give order {wanted} as one JSON value that fits this schema: {json.dumps(schema_of(asked))}"
+    number = draw.choice(numbers)
+    request = f"Give order {number} as one JSON value that fits this schema: {json.dumps(schema_of(asked))}"
     question = "\n".join([*paragraphs, request])
-    reference = json.dumps({name: orders[wanted][name] for name in asked})
+    reference = json.dumps({name: orders[number][name] for name in asked})
     name = f"json_extraction/{key('json_extraction', question):016x}"
     return question, Problem(name, question, reference, f"json {num_fields} fields")
 

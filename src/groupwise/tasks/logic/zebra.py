@@ -63,7 +63,7 @@ class ZebraConfig(GeneratedConfig):
     num_houses: int = Field(default=3, ge=2, le=6)
     """Houses in the row."""
     num_attributes: int = Field(default=3, ge=2, le=len(ATTRIBUTES))
-    """What everyone differs in: the name and so many less one of drink, pet, colour, job."""
+    """What everyone differs in: the name, and as many more as needed of drink, pet, colour, job."""
     clues: tuple[ClueKind, ...] = Field(default=CLUE_KINDS, min_length=1)
     """Kinds of clues. Without `same` an attribute is tied to others by places only."""
     ask: Literal["value", "table"] = "value"
@@ -113,7 +113,7 @@ def draw_clues(index: int, houses: Sequence[int], config: ZebraConfig) -> list[C
     """True clues that leave no other table and of which none can be spared; the kinds take turns."""
     kinds = [true_clues(houses, config.num_houses, kind) for kind in config.clues]
     shuffled = [
-        [clues[place] for place in permutation(len(clues), "zebra clues", index, turn)]
+        [clues[number] for number in permutation(len(clues), "zebra clues", index, turn)]
         for turn, clues in enumerate(kinds)
     ]
     pool = [clue for clue in chain.from_iterable(zip_longest(*shuffled)) if clue is not None]
@@ -121,7 +121,7 @@ def draw_clues(index: int, houses: Sequence[int], config: ZebraConfig) -> list[C
     while other := _another(houses, chosen, config):
         chosen.append(next(clue for clue in pool if not clue.holds(other)))
     for clue in list(chosen):
-        fewer = [each for each in chosen if each != clue]
+        fewer = [other for other in chosen if other != clue]
         if not _another(houses, fewer, config):
             chosen = fewer
     return chosen
@@ -130,7 +130,7 @@ def draw_clues(index: int, houses: Sequence[int], config: ZebraConfig) -> list[C
 def _another(houses: Sequence[int], clues: Sequence[Clue], config: ZebraConfig) -> tuple[int, ...] | None:
     """A table that fits the clues and is not the one meant."""
     fitting = arrangements(clues, config.num_houses, config.num_attributes)
-    return next((found for found in fitting if found != tuple(houses)), None)
+    return next((table for table in fitting if table != tuple(houses)), None)
 
 
 def _say(clue: Clue, attributes: Sequence[str], values: Sequence[str]) -> str:
@@ -161,17 +161,18 @@ def _ask(
     draw: Draw, clues: Sequence[Clue], attributes: Sequence[str], values: Sequence[str], houses: Sequence[int],
     config: ZebraConfig,
 ) -> tuple[str, str]:  # fmt: skip
-    """The question's last line and its answer; a value that a clue states outright is not asked for."""
+    """The question's last line and its answer; no clue states it outright, where that can be."""
     size = config.num_houses
     if config.ask == "table":
         rows = [", ".join(values[v] for v in range(len(values)) if houses[v] == house) for house in range(size)]
         form = f"1: {', '.join(attributes)}; 2: ..."
         return f"Who lives where? Answer in the form {form}", "; ".join(f"{n}: {row}" for n, row in enumerate(rows, 1))
-    told = {frozenset((clue.first, clue.second)) for clue in clues if clue.kind == "same"}
+    stated = {frozenset((clue.first, clue.second)) for clue in clues if clue.kind == "same"}
     pairs = [(v, w) for v in range(len(values)) for w in range(len(values)) if v // size != w // size]
-    untold = [pair for pair in pairs if houses[pair[0]] == houses[pair[1]] and frozenset(pair) not in told]
-    known, wanted = draw.choice(untold or pairs)
-    return f"What is the {attributes[wanted // size]} of {_person(known, attributes, values)}?", values[wanted]
+    inferred = [pair for pair in pairs if houses[pair[0]] == houses[pair[1]] and frozenset(pair) not in stated]
+    known, unknown = draw.choice(inferred or pairs)
+    question = f"What is the {attributes[unknown // size]} of {_person(known, attributes, values)}?"
+    return question, values[unknown]
 
 
 def true_clues(houses: Sequence[int], num_houses: int, kind: ClueKind) -> list[Clue]:

@@ -88,7 +88,7 @@ def size(term: Term) -> int:
 
 
 def draw_term(draw: Draw, theory: Theory, constants: str, num_leaves: int) -> Term:
-    """A random term with so many leaves."""
+    """A random term with this number of leaves."""
     if num_leaves > 1:
         left = draw.integer(1, num_leaves - 1)
         parts = (draw_term(draw, theory, constants, count) for count in (left, num_leaves - left))
@@ -232,8 +232,8 @@ def walk(
     ways = [(name, *pair) for name, (left, right) in equations.items() for pair in ((left, right), (right, left))]
     while len(names) <= num_steps:
         for name, pattern, result in draw.shuffled(ways):
-            found = rewritten(terms[-1], pattern, result, (draw.choice(constants),))
-            fresh = [term for term in found if term not in terms and size(term) <= max_size]
+            successors = rewritten(terms[-1], pattern, result, (draw.choice(constants),))
+            fresh = [term for term in successors if term not in terms and size(term) <= max_size]
             if fresh:
                 terms.append(draw.choice(fresh))
                 names.append(name)

@@ -66,7 +66,7 @@ def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) ->
 
 def all_needed(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
     """Whether no premise can be left out, if together they entail the goal."""
-    fewer = ([*premises[:place], *premises[place + 1 :]] for place in range(len(premises)))
+    fewer = ([*premises[:index], *premises[index + 1 :]] for index in range(len(premises)))
     return not any(entails(rest, goal, atoms) for rest in fewer)
 
 

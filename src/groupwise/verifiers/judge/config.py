@@ -54,7 +54,7 @@ class JudgeConfig(Section):
     """What is asked. `{question}`, `{reference}` and `{answer}` become fenced blocks; that they are data, and how the
     verdict must be written, is said around it. With `rubric`, say here what earns points."""
     max_chars: int = Field(default=20_000, ge=2)
-    """Characters of an answer that are shown; a longer one loses its middle, and the judge is told how much."""
+    """Characters of an answer that are shown; a longer one loses its middle, and the judge reads how much."""
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Sampling temperature of the judge; 0: greedy."""
     seed: int = 0
@@ -92,16 +92,13 @@ class JudgeConfig(Section):
 
 
 def _url_fault(url: str) -> str | None:
-    if url and not (_URL.fullmatch(url) and _has_port(url)):
+    try:
+        is_address = bool(_URL.fullmatch(url)) and urlsplit(url).port != 0
+    except ValueError:  # a port above 65535
+        is_address = False
+    if url and not is_address:
         return "url must look like http://host:port/path or https://..., without user name, query or fragment"
     return None
-
-
-def _has_port(url: str) -> bool:
-    try:
-        return urlsplit(url).port != 0
-    except ValueError:
-        return False
 
 
 def _key_fault(config: JudgeConfig) -> str | None:

@@ -1,7 +1,7 @@
 """Asking the endpoint: from the cache if it was asked before, else within the budget, again where that can help.
 
 The cache is files of plain JSON with a checksum, not a library's store: a shared directory must not be able to run code
-in whoever reads it, as a pickle can.
+in those that read it, as a pickle can.
 """
 
 import hashlib
@@ -214,7 +214,7 @@ class Cache:
             raise VerifierError(f"the judge's cache {self._directory} cannot be read: {error.strerror}") from None
 
     def put(self, digest: str, opinion: Opinion) -> None:
-        """Keep an opinion; it is there whole or not at all, whoever else writes the same."""
+        """Keep an opinion; it is there whole or not at all, even where others write the same."""
         if self._directory is None:
             return
         entry = {**opinion._asdict(), "check": _check(digest, opinion)}
@@ -246,7 +246,7 @@ def _check(digest: str, opinion: Opinion) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # a name of its own for every writer; no flush to disk, because a torn file fails its check and is asked for again
+    # a name of its own for every writer; no flush to disk: a torn file fails its check, and its request is sent again
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

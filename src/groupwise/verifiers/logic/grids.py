@@ -60,7 +60,7 @@ class SudokuVerifier(GridVerifier):
 
 
 class TakuzuVerifier(GridVerifier):
-    """As many 0 as 1 in every line, never three equal in a row, no two equal rows and no two equal columns."""
+    """The same number of 0 and 1 in every line, never three equal in a row, no equal rows and no equal columns."""
 
     def symbols(self, size: int) -> str:
         return "01"

@@ -48,7 +48,7 @@ def _read_claim(claim: str) -> tuple[str, str]:
 
 
 Table = dict[int, tuple[str, ...]]
-"""Sorted values in lower case by house number; a single asked-for value stands under 0."""
+"""Sorted values in lower case by house number; a single value stands under 0."""
 
 
 class ZebraVerifier(ReferenceVerifier[Table]):

@@ -1,4 +1,4 @@
-"""Whether a completion keeps the form that was asked for."""
+"""Whether a completion keeps the required form."""
 
 import re
 

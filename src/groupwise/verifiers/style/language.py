@@ -1,4 +1,4 @@
-"""Language consistency: which share of a completion's words is in the language that was asked for.
+"""Language consistency: which share of a completion's words is in the required language.
 
 Script tells Chinese, Japanese, Russian, ... apart; the languages written in Latin letters are told apart by the
 detector py3langid, a few sentences' words at a time.
