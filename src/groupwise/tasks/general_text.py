@@ -20,6 +20,8 @@ from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
 
 Phrases = Mapping[Language, tuple[str, ...]]
+"""All within the alphabet of the shipped base model. A plain English sentence has at least the four words that the
+detector of languages needs."""
 
 PLAIN_END: Mapping[Language, str] = {"en": ".", "zh": "。"}
 """How a sentence ends."""

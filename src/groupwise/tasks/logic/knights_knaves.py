@@ -120,7 +120,7 @@ def _candidate(
 
 
 def read_puzzles(path: Path) -> Iterator[Puzzle]:
-    """The puzzles of a file, each solved again.
+    """The puzzles of a file with `quiz`, `names`, `statements` (nested tuples) and `solution`, each solved again.
 
     Raises:
         DataError: names the line that cannot be read, or whose solution is not the only one.

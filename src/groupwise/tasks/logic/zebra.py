@@ -63,7 +63,7 @@ class ZebraConfig(GeneratedConfig):
     num_houses: int = Field(default=3, ge=2, le=6)
     """Houses in the row."""
     num_attributes: int = Field(default=3, ge=2, le=len(ATTRIBUTES))
-    """What everyone differs in: the name, and as many more as needed of drink, pet, colour, job."""
+    """Ways in which people differ: the name, and `num_attributes` - 1 of drink, pet, colour and job."""
     clues: tuple[ClueKind, ...] = Field(default=CLUE_KINDS, min_length=1)
     """Kinds of clues. Without `same` an attribute is tied to others by places only."""
     ask: Literal["value", "table"] = "value"

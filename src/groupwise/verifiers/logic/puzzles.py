@@ -17,7 +17,10 @@ Roles = dict[str, str]
 
 
 class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
-    """Reads `Zoey is a knight, Ella is a knave` (also `Zoey: knight`, numbered lines, `and`) in any order and case."""
+    """The role of everyone named in the reference answer, each named once and nothing else said.
+
+    Reads `Zoey is a knight, Ella is a knave` (also `Zoey: knight`, numbered lines, `and`) in any order and case.
+    """
 
     def read(self, text: str) -> Roles:
         roles: Roles = {}
@@ -52,7 +55,10 @@ Table = dict[int, tuple[str, ...]]
 
 
 class ZebraVerifier(ReferenceVerifier[Table]):
-    """The rows may stand in any order, and so may the values of a row; no house and no value stands twice."""
+    """One value, or the whole table as `1: Anna, tea; 2: Ben, milk`, equal to the reference.
+
+    The rows may stand in any order, and so may the values of a row; no house and no value stands twice.
+    """
 
     def read(self, text: str) -> Table:
         table: Table = {}
@@ -97,7 +103,11 @@ def _refuse_repeats(table: Table) -> None:
 
 
 class GameMoveVerifier(ExactVerifier):
-    """Any best move is correct; a legal move that is not best and an illegal one are wrong."""
+    """Any best move of the position is correct; a legal move that is not best and an illegal one are wrong.
+
+    Needs `problem.data["best_moves"]`, as the task's exact solver listed them, and `problem.data["legal_moves"]`, texts
+    such as `5` (a cell) or `2:3` (pile, count).
+    """
 
     one_right = False
 

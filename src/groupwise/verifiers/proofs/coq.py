@@ -202,7 +202,9 @@ def tactics_only(script: str) -> str:
     """The script without comments, `Proof.` and `Qed.`: a fence before the real guard, the files compiled around it.
 
     Every command of Coq (Axiom, Admitted, Redirect, Load, Set, ...) begins with a capital letter or an attribute `#[`;
-    no tactic does. So no sentence may, and there is no list of commands to keep complete.
+    no tactic does. So no sentence may, and there is no list of commands to keep complete. What is returned is what is
+    compiled: comments are taken out first, so there is no second reading of them, and texts in quotes are looked at
+    like everything else.
 
     Raises:
         RuleError: names the command, or says that a comment is not closed.
