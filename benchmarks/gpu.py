@@ -41,9 +41,9 @@ from workload import Parameters, count_parameters
 
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
+from groupwise.models.new_model import byte_tokenizer
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.randomness import key
 from groupwise.rollout.cuda_graphs import release
 from groupwise.rollout.engine import Request

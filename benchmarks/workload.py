@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.models.new_model import byte_tokenizer
 
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 

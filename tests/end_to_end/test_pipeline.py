@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from groupwise.cli.main import app
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
-from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
 
 sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the modules there

@@ -455,8 +455,7 @@ def new_model(
     from groupwise.config import parse
     from groupwise.models.checkpoint import save_checkpoint
     from groupwise.models.loading import quiet_transformers
-    from groupwise.models.new_model import NewModel, new_policy
-    from groupwise.models.tokenizers import byte_tokenizer
+    from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
     from groupwise.runs.atomic import refuse_to_replace
 
     quiet_transformers()

@@ -1,6 +1,8 @@
 """Runs a pipeline's stages in order; killed at any moment, the same call goes on inside the stage it was in."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +14,6 @@ from groupwise.config import dump_toml
 from groupwise.errors import CheckpointError, GroupwiseError
 from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
-from groupwise.pipeline.cost import timed
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
@@ -22,6 +23,36 @@ from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
 from groupwise.trainers import Recipe
 from groupwise.training.session import Session
+
+PERIOD_S = 5.0
+"""So much of an attempt that is killed may be missing."""
+
+
+@contextmanager
+def timed(place: StageDirectory, name: str) -> Iterator[None]:
+    """Add the seconds of what is done inside to `name` and `processor_name` in the stage's cost, again and again."""
+    clocks = {name: time.perf_counter, f"processor_{name}": time.process_time}
+    starts = {part: clock() - place.cost.get(part, 0.0) for part, clock in clocks.items()}
+    done = threading.Event()
+
+    def save() -> None:
+        place.write("cost", {**place.cost, **{part: clock() - starts[part] for part, clock in clocks.items()}})
+
+    def save_often() -> None:
+        while not done.wait(PERIOD_S):
+            try:
+                save()
+            except CheckpointError:  # a full disk stops the work itself, which says so
+                return
+
+    thread = threading.Thread(target=save_often, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        save()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.curriculum import problem_order
-from groupwise.trainers.preferences import drawn
+from groupwise.trainers.preferences import pairs_of_step
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
 from groupwise.training.forward import sequences_of
@@ -269,7 +269,9 @@ def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
     pairs = read_pairs(data)
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        examples = encode(student, [pairs[i] for i in RANKS.share(drawn(len(pairs), size, seed, step))], "completion")
+        examples = encode(
+            student, [pairs[i] for i in RANKS.share(pairs_of_step(len(pairs), size, seed, step))], "completion"
+        )
         return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
 
     return draw_batch

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.aggregation import BatchSize, token_weights
+from groupwise.algorithms.objective import BatchSize, token_weights
 from groupwise.errors import InvariantError
 
 
