@@ -269,9 +269,8 @@ def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
     pairs = read_pairs(data)
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        examples = encode(
-            student, [pairs[i] for i in RANKS.share(pairs_of_step(len(pairs), size, seed, step))], "completion"
-        )
+        chosen = RANKS.share(pairs_of_step(len(pairs), size, seed, step))
+        examples = encode(student, [pairs[i] for i in chosen], "completion")
         return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
 
     return draw_batch

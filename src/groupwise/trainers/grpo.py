@@ -140,9 +140,7 @@ class Rounds:
     @property
     def kept(self) -> list[ScoredGroup]:
         """The step's groups; without signal only where the bound was reached."""
-        by_signal = sorted(
-            self.sampled, key=lambda group: not group.has_signal
-        )  # stable: else in the order of sampling
+        by_signal = sorted(self.sampled, key=lambda group: not group.has_signal)  # stable: keeps the order of sampling
         return (by_signal if len(self.problems) > 1 else self.sampled)[: len(self._wanted)]
 
 

@@ -191,7 +191,7 @@ def test_every_aggregation_has_its_proofs(proofs: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_by_hand(aggregation: str) -> None:
+def test_weights_by_hand(aggregation: str) -> None:
     assert weights(aggregation) == pytest.approx(BY_HAND[aggregation])
 
 
