@@ -119,8 +119,8 @@ def hashes(directory: Path) -> dict[str, str]:
 
 def test_only_and_from(copied: Path) -> None:
     plan = groupwise(*settings(copied), "--dry-run", "--from", "sft")
-    assert "asked for by --from" in plan
-    assert "sft is made anew" in plan
+    assert "requested by --from" in plan
+    assert "sft is made again" in plan
     before = hashes(copied)
     shutil.rmtree(copied / "stages" / "helpful")
     said = groupwise(*settings(copied), "--only", "helpful")

@@ -77,7 +77,7 @@ class Tokens(NamedTuple):
     logprobs: Tensor
     """Of the policy that is trained; with gradient."""
     entropy: Tensor
-    """Of the distribution the token stands in; with gradient."""
+    """Of the distribution that the token is from; with gradient."""
     old_logprobs: Tensor
     advantages: Tensor
     lengths: Tensor

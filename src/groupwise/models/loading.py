@@ -66,7 +66,7 @@ def compare_with_eager(
 
 
 SLOW = 1.5
-"""A processor that takes so many times as long for a product in bf16 as in fp32 has no instructions for it."""
+"""A processor on which a product in bf16 takes this many times as long as in fp32 has no instructions for it."""
 
 
 def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:

@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
     logprobs: Tensor
     """(M,) log pi(token), fp32, in nats."""
     entropy: Tensor
-    """(M,) entropy of the distribution the token stands in, fp32, in nats."""
+    """(M,) entropy of the distribution that the token is from, fp32, in nats."""
     states: Tensor
     """(M, d) final hidden states that predict the tokens."""
 

@@ -1,4 +1,4 @@
-"""Runs a pipeline's stages in order; killed at any moment, the same call goes on inside the stage it was in."""
+"""Runs a pipeline's stages in order; killed at any moment, the same call resumes inside the stage it was in."""
 
 import json
 import threading
@@ -62,11 +62,11 @@ class Display:
     train: Callable[[Recipe], Session]
     """Runs a trainer's recipe with its own display."""
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
-    """Told before every stage: (what happens to it, its number from 1, number of stages)."""
+    """Called before every stage: (what happens to it, its number from 1, number of stages)."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
-    """Told how far a long piece of work is."""
+    """Called with how far a long piece of work is."""
     finished: Callable[[str, StageDirectory], None] = field(default=lambda name, place: None)
-    """Told after every stage that did something."""
+    """Called after every stage that did something."""
 
 
 def run_pipeline(
@@ -76,7 +76,7 @@ def run_pipeline(
     only: str | None = None,
     start: str | None = None,
 ) -> bool:
-    """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call goes on there.
+    """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call resumes there.
 
     Raises:
         CheckpointError: the directory holds something else than a pipeline, or another process works in it.
@@ -134,7 +134,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _reconsidered(one: Planned, directory: PipelineDirectory) -> Planned:
-    """Run anew what stands on other outputs than its inputs have now: a stage that was made again may differ."""
+    """Run again what was made from other outputs than its inputs have now: a stage that was made again may differ."""
     place = directory.stage(one.stage.name)
     if one.action in (Action.RUN, Action.LEAVE) or (changed := other_input(place, one.stage, directory)) is None:
         return one

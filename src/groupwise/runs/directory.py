@@ -178,7 +178,7 @@ Tables = Mapping[str, Any]
 def open_run(
     path: Path, config_toml: str, sources: Sequence[Path] = (), resolved: Callable[[Tables], Tables] = lambda it: it
 ) -> tuple[RunDirectory, Path | None]:
-    """Create a run directory, or find where an interrupted run goes on; a warning names a source that was changed.
+    """Create a run directory, or find where an interrupted run resumes; a warning names a source that was changed.
 
     `resolved` completes the recipe that the run recorded, which an earlier version may have written. Returns the
     directory and the checkpoint to resume from (None: from the start).
@@ -199,7 +199,7 @@ def open_run(
         check_directory(newest)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}; delete {newest} to go on from the checkpoint before it, or use --restart"
+            f"{error}; delete {newest} to resume from the checkpoint before it, or use --restart"
         ) from None
     return run, newest
 

@@ -39,7 +39,7 @@ from groupwise.verifiers.unjudged import Unjudged
 
 
 class SampledData(Section):
-    """Completions sampled anew in every step, on a task's training problems."""
+    """Completions sampled in every step, on a task's training problems."""
 
     task: TaskOptions
     """Where problems come from; nothing is verified."""
@@ -178,7 +178,7 @@ DrawBatch = Callable[[int, Policy, Policy], Batch]
 def train_distill(
     recipe: DistillRecipe, restart: bool = False, on_step: Callable[[DistillStep], None] = lambda step: None
 ) -> Session:
-    """Run a distillation recipe, or go on with an interrupted run; returns the session with the trained student."""
+    """Run a distillation recipe, or resume an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
     start = Start(recipe, recipe.run, restart)
     teacher = load_policy(recipe.teacher).freeze()

@@ -113,7 +113,7 @@ class DpoStep(NamedTuple):
 def train_dpo(
     recipe: DpoRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
 ) -> Session:
-    """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
+    """Run a recipe, or resume an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     policy = load_policy(start.model_to_load(recipe.model))

@@ -134,7 +134,7 @@ class Rounds:
             self._left = self._left[len(chosen) :]
 
     def add(self, scored: Sequence[ScoredGroup]) -> None:
-        """Take up what a round sampled."""
+        """Add what a round sampled."""
         self.sampled += scored
 
     @property
@@ -151,7 +151,7 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
     groups = [_broadcast(group, advantages) for group, advantages in zip(scored, found, strict=True)]
-    if estimator.reads == "reward":  # parts are weighed anew, so their order is the estimator's own
+    if estimator.reads == "reward":  # parts get new weights, so their order is the estimator's own
         for group in groups:
             _check_order(group)
     return groups

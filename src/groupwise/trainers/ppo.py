@@ -83,7 +83,7 @@ class PpoRecipe(RlRecipe):
     critic: CriticConfig = CriticConfig()
     """The value function."""
     loss: PpoLossConfig = PpoLossConfig()
-    """The policy loss; the KL penalty, if any, stands in each token's reward."""
+    """The policy loss; the KL penalty, if any, is part of each token's reward."""
 
     @property
     def batch(self) -> BatchConfig:

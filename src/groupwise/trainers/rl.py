@@ -214,7 +214,7 @@ MakeLearner = Callable[[Any, Policy, Verifier], Learner]
 def train_rl(
     recipe: RlRecipe, make_learner: MakeLearner, restart: bool = False, observer: Observer = SILENT
 ) -> Session:
-    """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
+    """Run a recipe, or resume an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
     with (
         make_verifier(recipe.verifier) as verifier,
@@ -314,7 +314,7 @@ class _Run:
         self.observer.on_step(report)
 
     def evaluate_start(self) -> None:
-        """Evaluate the starting point, or take up the best result of an interrupted run."""
+        """Evaluate the starting point, or restore the best result of an interrupted run."""
         best = self.session.progress.best
         if best is None:
             self.evaluate_dev(0)

@@ -104,7 +104,7 @@ class SftStep(NamedTuple):
 def train_sft(
     recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None
 ) -> Session:
-    """Run an SFT recipe, or go on with an interrupted run; returns the session with the trained policy."""
+    """Run an SFT recipe, or resume an interrupted run; returns the session with the trained policy."""
     texts = _texts(recipe)
     start = Start(recipe, recipe.run, restart)
     policy = _start_policy(recipe, start)

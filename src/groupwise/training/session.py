@@ -142,7 +142,7 @@ class Start:
         if self._directory.finished.exists():
             raise CheckpointError(
                 f"{self._directory.path} is finished ({self._config.num_steps} steps): there is nothing left to do. "
-                "Evaluate it with `groupwise eval`, or use --restart to delete it and run anew"
+                "Evaluate it with `groupwise eval`, or use --restart to delete it and start over"
             )
 
     @property
@@ -177,7 +177,7 @@ class Start:
         found = policy.fingerprint()
         if recorded and found != recorded[-1]:
             raise CheckpointError(
-                f"the policy loaded to go on from {self._checkpoint} has the weights {found}, but the ledger's last "
+                f"the policy loaded to resume from {self._checkpoint} has the weights {found}, but the ledger's last "
                 f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
             )
 
