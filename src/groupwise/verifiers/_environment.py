@@ -183,8 +183,8 @@ def _messages(prompt: Any) -> list[dict[str, str]]:
 def _text(message: Mapping[str, Any]) -> str:
     if message["role"] not in ("system", "user", "assistant") or message.get("tool_calls"):
         raise ValueError(
-            f"has a message of the role {message['role']!r} or with calls of tools; allowed is text of system, user and "
-            "assistant"
+            f"has a message of the role {message['role']!r} or with calls of tools; allowed is text of system, user "
+            "and assistant"
         )
     content = message["content"]
     pieces = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
