@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import product
 
 from groupwise.algorithms.advantages import ADVANTAGES, LeaveOneOut, advantage
-from groupwise.algorithms.aggregation import AGGREGATIONS
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, policy_loss
 from groupwise.oracle import circumstances, kl, token_advantages
 from groupwise.oracle.estimate import estimate
