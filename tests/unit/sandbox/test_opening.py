@@ -60,7 +60,7 @@ def test_without_its_filters_it_does_not_open(
 
 def test_bubblewrap_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SandboxError, match=r"bubblewrap, which is not installed: `apt-get install bubblewrap`"):
+    with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
         open_sandbox()
 
 
@@ -90,7 +90,7 @@ def test_namespaces_that_are_forbidden(bubblewrap: None) -> None:
 
 def test_a_machine_without_filters(bubblewrap: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(SandboxError, match="no system call filter for riscv64; there are filters for x86_64, aarch64"):
+    with pytest.raises(SandboxError, match=r"riscv64.*x86_64, aarch64"):
         open_sandbox()
 
 

@@ -144,7 +144,7 @@ def test_a_mix_of_equal_worth_is_refused(settings: dict[str, Any], said: str) ->
     ("settings", "said"),
     [
         ({"noise": 0.5}, "noise = 0.5: .* less than 0.5"),
-        ({"task": {**TASK, "template": {"chat": True}}}, r"task\.template\.chat = true: generated pairs are plain"),
+        ({"task": {**TASK, "template": {"chat": True}}}, r"task\.template\.chat = true"),
         ({"mix": {"unwanted": 1.5}}, r"mix\.unwanted = 1\.5"),
         ({"mix": {"answers": dict.fromkeys(("friendly", "plain", "rambling", "off_topic", "other_language"), 0)}},
          r"mix\.answers: all weights are 0"),
