@@ -24,7 +24,7 @@ class LandlockSandbox(LocalSandbox):
     advice: ClassVar[str] = 'it needs Linux 5.13 or later with landlock switched on; or set sandbox.tier = "bubblewrap"'
 
     def server_command(self, filter_fd: int) -> list[str]:
-        """The fork server, told to confine itself."""
+        """The fork server, which confines itself."""
         if landlock_version() == 0:
             raise SandboxError(f"this kernel has no landlock: {self.advice}")
         program, prefix = reachable_interpreter()

@@ -2,6 +2,7 @@
 
 The standard library suffices: `http.client` follows no redirect (the key would travel with it), heeds no proxy
 variable, and lets us put a reader of our own under the response, which is what bounds a server that drips or floods.
+The timeouts of the usual clients (httpx, requests) hold for one read, not for the whole reply.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ class OversizedError(Exception):
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
-    """Send and receive within `timeout_s` seconds; only connecting and the TLS handshake may each take as many again.
+    """Send and receive within `timeout_s` seconds; connecting and the TLS handshake may each take that long again.
 
     Finding the host's address has the system's own limit.
 
