@@ -198,9 +198,7 @@ def test_equal_runs_have_an_interval_of_a_point() -> None:
         ([], [], 2, 2, 0.0),
     ],
 )
-def test_a_majority_worked_by_hand(
-    right: list[int], wrong: list[int], abstained: int, k: int, expected: float
-) -> None:
+def test_a_majority_worked_by_hand(right: list[int], wrong: list[int], abstained: int, k: int, expected: float) -> None:
     assert majority_at_k(right, wrong, abstained, k) == pytest.approx(expected, abs=1e-15)
 
 
