@@ -1,13 +1,12 @@
 """Pages are templates of this folder, filled: one HTML file each that needs nothing else, neither network nor scripts.
 
-Every value is escaped where it enters a page; only the style sheets, which are files of this folder, are not.
+Every value is escaped where it enters a page; only the style sheets, which are files of the package, are not.
 """
 
 import base64
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from groupwise import __version__
 
@@ -15,7 +14,7 @@ from groupwise import __version__
 def render(template: str, *, title: str, styles: tuple[str, ...] = ("style.css",), **values: object) -> str:
     """A page of a template with its values; `styles` are files of the templates' folder."""
     environment = _environment()
-    style = Markup("".join(environment.get_template(name).render() for name in styles))
+    style = "".join(environment.get_template(name).render() for name in styles)
     return environment.get_template(template).render(title=title, style=style, version=__version__, **values)
 
 
