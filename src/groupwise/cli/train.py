@@ -40,9 +40,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
         session = train_with_display(recipe, restart, console, progress, bar)
     directory = session.directory
     if session.stopping:
-        console.print(
-            f"Stopped after step {session.progress.step} with a checkpoint; the same command goes on from there."
-        )
+        console.print(f"Stopped after step {session.progress.step} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
         show_report(directory, console)
     else:
@@ -51,7 +49,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
 
 
 def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
-    """Run a recipe, or go on with an interrupted run, with a line for every report and a bar."""
+    """Run a recipe, or resume an interrupted run, with a line for every report and a bar."""
     shown: list[int] = []
     line = trainer_of(recipe).line
 
