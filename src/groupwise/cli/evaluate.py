@@ -14,17 +14,17 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.checkpoints import Context, context_of, refuse_run
 from groupwise.cli.second import show_second
 from groupwise.errors import ConfigError
-from groupwise.evaluation.behaviour import Patterns, patterns_of
+from groupwise.evaluation.behaviour import patterns_of
 from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.evaluate import Evaluation, evaluate
 from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
-from groupwise.evaluation.metrics import MEASURES, by_difficulty, by_problem, metric, show, summary, verdict_errors
+from groupwise.evaluation.metrics import MEASURES, by_problem, figures, metric, show
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.types import SPLITS, Outcome
+from groupwise.types import SPLITS
 from groupwise.verifiers import Verifier, make_verifier, verifier_config
 
 
@@ -63,7 +63,7 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     result: dict[str, Any] = {
         "task": context.task.name, "split": request.split, "problems": len(evaluations[request.checkpoint].scored),
         "samples": request.num_samples, "temperature": context.sampling.temperature, "seed": request.seed,
-        "checkpoints": {name: figures(found, patterns) for name, found in evaluations.items()},
+        "checkpoints": {name: figures(found.rows, patterns) for name, found in evaluations.items()},
     }  # fmt: skip
     for name, check in checks.items():
         result["checkpoints"][name]["second"] = check.record()
@@ -105,26 +105,6 @@ def _second_looks(
     size, most = request.num_problems * request.num_samples, context.sampling.max_tokens
     look = partial(look_again, name=request.second, verifier=verifier, size=size, alarm=ALARM, max_tokens=most)
     return {name: look(evaluation.scored, seed=request.seed) for name, evaluation in evaluations.items()}
-
-
-def figures(evaluation: Evaluation, patterns: Patterns) -> dict[str, Any]:
-    """All figures of an evaluation, as JSON values: metrics by their key, with 95 % intervals."""
-    rows = evaluation.rows
-    no_verdict = sum(row.outcome is Outcome.NONE for row in rows)
-    measured = summary(rows, patterns)
-    of_samples = sorted((key for key in measured if metric(key).name.startswith(("pass@", "maj@"))), key=_place)
-    return {
-        **{key: measured[key]._asdict() for key in dict.fromkeys([*of_samples, *measured])},
-        "verdict_errors": verdict_errors(rows),
-        **({"no_verdict": no_verdict} if no_verdict else {}),
-        "by_difficulty": {label: each._asdict() for label, each in by_difficulty(rows).items()},
-    }
-
-
-def _place(key: str) -> tuple[bool, int]:
-    """pass@k before maj@k, each by k."""
-    kind, _, k = key.rpartition("_")
-    return kind != "pass_at", int(k)
 
 
 def _standard(value: Any) -> Any:

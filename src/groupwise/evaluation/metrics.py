@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -234,6 +234,18 @@ def by_difficulty(rows: Iterable[Row]) -> dict[str, Estimate]:
 def verdict_errors(rows: Iterable[Row]) -> int:
     """Completions that the verifier failed on."""
     return sum(row.outcome.failed for row in rows)
+
+
+def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any]:
+    """All figures of an evaluation, as JSON values: metrics by their key with 95 % intervals, pass@k and maj@k first."""
+    measured, no_verdict = summary(rows, patterns), sum(row.outcome is Outcome.NONE for row in rows)
+    several = [key for kind in ("pass_at_", "majority_") for key in measured if key.startswith(kind)]
+    return {
+        **{key: measured[key]._asdict() for key in dict.fromkeys([*several, *measured])},
+        "verdict_errors": verdict_errors(rows),
+        **({"no_verdict": no_verdict} if no_verdict else {}),
+        "by_difficulty": {label: each._asdict() for label, each in by_difficulty(rows).items()},
+    }
 
 
 def _of_samples(rows: Iterable[Row]) -> dict[str, Estimate]:
