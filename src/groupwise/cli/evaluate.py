@@ -135,5 +135,6 @@ def _table(result: dict[str, Any]) -> Table:
 
 def _cell(key: str, value: Any) -> str:
     if isinstance(value, dict):
-        return show(Estimate(**value), metric(key))
+        estimate = Estimate(**value)
+        return str(estimate) if key.startswith(("pass_at_", "majority_")) else show(estimate, metric(key))
     return "-" if value is None else str(value)

@@ -126,7 +126,7 @@ def _behaviour(which: Behaviour, patterns: Patterns) -> Measure:
 
 def has_format(row: Row) -> bool:
     """Whether a completion has the right form and an answer that can be read."""
-    return row.outcome != Outcome.UNPARSABLE and is_tagged(row.prefill + row.text, row.prefill)
+    return row.outcome is not Outcome.UNPARSABLE and is_tagged(row.prefill + row.text, row.prefill)
 
 
 def _language(row: Row) -> float | None:
@@ -237,7 +237,7 @@ def verdict_errors(rows: Iterable[Row]) -> int:
 
 
 def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any]:
-    """All figures of an evaluation, as JSON values: metrics by their key with 95 % intervals, pass@k and maj@k first."""
+    """All figures of an evaluation as JSON values: metrics by key with 95 % intervals, pass@k and maj@k first."""
     measured, no_verdict = summary(rows, patterns), sum(row.outcome is Outcome.NONE for row in rows)
     several = [key for kind in ("pass_at_", "majority_") for key in measured if key.startswith(kind)]
     return {
