@@ -11,8 +11,8 @@ from rich.text import Text
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.audit.judge import Result
-from groupwise.audit.page import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.audit.summary import Summary, Tally, outcomes
+from groupwise.audit.wording import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.verifiers.extraction import clipped
 
 MAX_DISAGREEMENTS = 5
