@@ -252,3 +252,15 @@ def first_of_split(candidates: Iterable[Candidate], split: Split, number: int) -
         if len(chosen) == number:
             break
     return tuple(chosen.values())
+
+
+def split_problems(task: Task, split: Split, most: int | None) -> Sequence[Problem]:
+    """The first problems of a split.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    problems = task.problems(split)
+    if not problems:
+        raise ConfigError(f"task {task.name} has no {split} problems")
+    return problems if most is None else problems[:most]
