@@ -12,8 +12,7 @@ from rich.text import Text
 from groupwise.config import Section, parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.tasks.base import Template
-from groupwise.tasks.jsonl import Jsonl
-from groupwise.tasks.jsonl_config import JsonlConfig
+from groupwise.tasks.jsonl import Jsonl, JsonlConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import VERIFIERS, Request, VerifierConfig, make_verifier
 from groupwise.verifiers.extraction import clipped

@@ -17,8 +17,8 @@ from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import split_problems
 from groupwise.tasks.general_text import GeneralMix, written
-from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
@@ -85,7 +85,7 @@ Progress = Callable[[str, int, int], None]
 def general_rows(
     data: GeneralData, most: int, seed: int, model: ModelConfig, progress: Progress
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """At most so many rows of general data, in a drawn order, and what there is to say about them."""
+    """At most `most` rows of general data, in random order, and their statistics."""
     problems = {problem.id: problem for problem in split_problems(make_task(data.task), "train", None)}
     candidates = _from_file(data.file) if data.file else _generated(data, list(problems.values()), seed)
     dropped = Counter[str]()

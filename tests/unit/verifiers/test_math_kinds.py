@@ -133,6 +133,13 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("13", r"\text{The number of ways is at most } 13"), ("13", r"\text{The answer is } 13 \text{ or } 14"),
         ("13", r"\text{Total} = 12 + 13"),
     ]),
+    "words that name values": ([
+        ("5, 7", r"\text{Alice is } 5, \text{ Bob is } 7"), ("Alice: 5, Bob: 7", r"\text{Bob: } 7, \text{Alice: } 5"),
+        ("Ann: 3", "3"), ("3", r"\text{Minimum: } 3"),
+    ], [
+        ("Alice: 5, Bob: 7", "Alice: 7, Bob: 5"), (r"\text{Alice is } 5, \text{ Bob is } 7", "7, 5"),
+        ("Minimum: 1, Maximum: 2", "Minimum: 2, Maximum: 1"), ("3", r"\text{never: } 3"),
+    ]),
     "equations": ([
         (r"V = \frac{4}{3}\pi r^3", r"\frac43 \pi r^3"), (r"y = \frac{3}{4}x - 2", "3x - 4y - 8 = 0"),
         ("3x + 2y - 6 = 0", r"y = -\frac{3}{2}x + 3"), (r"y = \sqrt{x} + 1", "y = 1 + x^{1/2}"),

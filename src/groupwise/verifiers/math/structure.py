@@ -58,6 +58,8 @@ _LEAD = re.compile(
     rf"(?:(?!\b(?:{_HEDGE})\b)[^{{}}0-9=]){{1,80}}?(?:\b(?:is|are|equals)\b ?:?|(?<=[a-z]{{3}}) ?:)", re.IGNORECASE
 )
 """Words that lead to a value and do not take it back."""
+_ANSWER = re.compile(r"\b(?:answer|result|value|solution|total|thus|therefore|hence|so)s?\b", re.IGNORECASE)
+"""In words that name nothing."""
 _NAMES = re.compile(rf"\(? ?{LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -90,7 +92,7 @@ def read(text: str) -> Node:
     solutions = _read_solutions(text)
     if solutions is not None:
         return solutions
-    text = _ungrouped(_led(_listed(text).strip()))
+    text = _ungrouped(_listed(text).strip())
     if parse_number(text) is None:
         for reader in _READERS:
             node = reader(text)
@@ -182,13 +184,18 @@ def _is_plain_list(node: Node) -> bool:
     return node.kind == "list" and not node.label
 
 
-def _led(text: str) -> str:
-    r"""Without words that lead to the value: `\text{The answer is } 5`, `Answer: 5`."""
+def _read_lead(text: str) -> Node | None:
+    r"""A value after words: `\text{The answer is } 5`, `Answer: 5`; words that name something are its label."""
     words = re.match(r"\\text ?\{([^{}]{1,80})\} ?(?=.)", text)
     if words:
-        return text[words.end() :] if _LEAD.fullmatch(words[1].strip()) else text
-    lead = _LEAD.match(text) if text[:1].isalpha() and text[1:2] != "_" else None
-    return text[lead.end() :].strip() if lead and len(lead[0]) > 3 and lead.end() < len(text) else text
+        is_lead, lead, rest = _LEAD.fullmatch(words[1].strip()), words[1], text[words.end() :]
+    else:
+        is_lead = _LEAD.match(text) if text[:1].isalpha() and text[1:2] != "_" else None
+        lead, rest = (is_lead[0], text[is_lead.end() :].strip()) if is_lead else ("", "")
+    if is_lead is None or len(lead) <= 3 or not rest:
+        return None
+    value = read(rest)
+    return value if _ANSWER.search(lead) else Node("equation", text, (value,), lead.strip(" :").replace(" ", ""))
 
 
 def _read_equation(text: str) -> Node | None:
@@ -316,6 +323,6 @@ def wraps(text: str) -> bool:
 
 
 _READERS = (
-    _read_rows, _read_list, _read_equation, _read_ratio, _read_union, _read_braces, _read_signs, _read_tuple,
-    _read_matrix,
+    _read_rows, _read_list, _read_lead, _read_equation, _read_ratio, _read_union, _read_braces, _read_signs,
+    _read_tuple, _read_matrix,
 )  # fmt: skip
