@@ -435,7 +435,7 @@ def export(
     from groupwise.runs.directory import find_run
 
     export_run(find_run(run), directory)
-    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json")
+    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")
 
 
 @app.command("new-model")

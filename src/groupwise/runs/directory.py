@@ -30,6 +30,9 @@ from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.sources import keep_sources
 
+PROVENANCE = "provenance.json"
+"""File in an exported model that says how it was made."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
