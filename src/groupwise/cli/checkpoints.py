@@ -14,10 +14,14 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
+from groupwise.types import Problem, Split
 from groupwise.upgrade import upgraded
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.style.phrases import BehaviourConfig
 from groupwise.verifiers.table import with_shared
+
+PROBLEMS = 200
+"""Problems of a split that are measured on where no number is asked for."""
 
 
 class _Context(Section):
@@ -46,6 +50,24 @@ class Context:
     verifier: VerifierConfig
     sampling: SamplingConfig
     behaviour: BehaviourConfig
+    is_trained: bool
+    """Whether the task is that of the checkpoint's run, which learned from its train split."""
+
+    def problems(self, split: Split | None, most: int | None) -> tuple[str, Sequence[Problem]]:
+        """What to measure on, and its name: a split, of which the first 200 where no number is asked for.
+
+        Where neither is asked for and the problems are one plain file that no run divided, all of its rows.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        whole = None if split or self.is_trained else self.task.undivided()
+        if whole:
+            return "all rows", whole[:most]
+        chosen: Split = split or "test"
+        if not (found := self.task.problems(chosen)[: most or PROBLEMS]):
+            raise ConfigError(f"task {self.task.name} has no {chosen} problems")
+        return chosen, found
 
 
 def refuse_run(path: str) -> None:
@@ -73,14 +95,15 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
             f"{checkpoint} lies in no run, and has no {PROVENANCE}, that says its task: name one with --task ({known})"
         )
     same_task = task is None or run.get("task", {}).get("kind") == task
+    is_trained = same_task and "task" in run
     data = {
-        "task": run["task"] if same_task and "task" in run else {"kind": task},
+        "task": run["task"] if is_trained else {"kind": task},
         "verifier": run.get("verifier", {}) if same_task else _carried_over(run.get("verifier", {}), str(task)),
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     context = parse(_Context, data, overrides, source="the task")
-    return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour)
+    return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour, is_trained)
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:
@@ -90,10 +113,8 @@ def _recipe_of(checkpoint: Path) -> dict[str, Any]:
         ConfigError: the record of an exported model cannot be read.
     """
     config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
-    if config.exists():
-        return read_recorded(config)
     if not record.exists():
-        return {}
+        return read_recorded(config) if config.exists() else {}
     try:
         return upgraded(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])[0]
     except (ValueError, LookupError, TypeError) as error:

@@ -127,9 +127,13 @@ def evaluate(
     task: Annotated[
         str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="train, dev or test; default: test, or all rows of a file you name.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
-    problems: Annotated[int, typer.Option(min=1, help="Problems (the first of the split).")] = 200,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="How many, from the first; default: 200 of a split, all rows of a file.")
+    ] = None,
     against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
@@ -150,6 +154,8 @@ def evaluate(
         groupwise eval base --task arithmetic --samples 16
 
         groupwise eval runs/arithmetic/checkpoints/best --against base
+
+        groupwise eval base --task jsonl --set task.path=mine.jsonl
 
         groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
 
