@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from rich.console import Console
+from typer.main import get_command
 
 import groupwise.cli.train as cli_train
 from groupwise.algorithms.statistics import Estimate
@@ -506,6 +507,17 @@ def test_help_says_what_a_command_does(command: str) -> None:
     if command not in ("report", "runs", "export"):
         assert "Example" in out
         assert out.count(f"groupwise {command} ") >= 2  # the usage line and at least one example
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_help_cuts_nothing_at_the_terminals_width(columns: int) -> None:
+    assert "…" not in (top := succeed("--help", columns=columns))
+    assert not [line for line in top.splitlines() if line.rstrip(" │").endswith("...") and "[ARGS]" not in line]
+    for command in COMMANDS:
+        said = succeed(command, "--help", columns=columns)
+        assert "…" not in said
+        options = [option for parameter in get_command(app).commands[command].params for option in parameter.opts]  # type: ignore[attr-defined]
+        assert not [option for option in options if option not in said]
 
 
 def run_process(*arguments: str) -> tuple[int, bool, str]:

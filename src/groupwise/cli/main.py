@@ -3,15 +3,31 @@
 Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
 """
 
+import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from groupwise.errors import GroupwiseError
+
+WIDE = 80
+"""Columns of a terminal from which on a command's help has tables."""
+
+
+class _Commands(TyperGroup):
+    """In a narrow terminal a command's help is plain and wraps: the tables of the other form would cut long names."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if isinstance(command, TyperCommand) and shutil.get_terminal_size().columns < WIDE:
+            command.rich_markup_mode = None
+        return command
+
 
 app = typer.Typer(
     help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
@@ -19,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
+    cls=_Commands,
     pretty_exceptions_enable=False,
 )
 console = Console()
