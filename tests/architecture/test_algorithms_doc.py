@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from groupwise.algorithms.advantages import ADVANTAGES
-from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.kl import KL_ESTIMATORS
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.config import merged, read_toml
 from groupwise.oracle.document import document, formula_and_source, groups
-from groupwise.oracle.prose import FINDINGS
 from groupwise.oracle.published import published_algorithms
-from groupwise.oracle.report import Section
+from groupwise.oracle.report import FINDINGS, Section
 from groupwise.oracle.sections import SECTIONS
 from groupwise.oracle.toys import Dials
 from groupwise.trainers import TRAINERS, load_recipe

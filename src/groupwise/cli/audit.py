@@ -10,16 +10,14 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from groupwise.audit.cases import Case, load_cases
-from groupwise.audit.generator import adversarial_cases
-from groupwise.audit.judge import Canary, Limits, judge_cases
-from groupwise.audit.opinion import differs_for, opinion_for
-from groupwise.audit.page import page
-from groupwise.audit.references import REFERENCES, reference_problems
+from groupwise.audit.generator import REFERENCES, adversarial_cases, reference_problems
+from groupwise.audit.judge import Canary, Limits, differs_for, judge_cases, opinion_for
 from groupwise.audit.summary import Summary, as_json
 from groupwise.audit.terminal import print_audit
-from groupwise.cli.audit_report import style_sheet, write_report
+from groupwise.cli.audit_report import write_report
 from groupwise.config import Section, dump_toml, parse
 from groupwise.errors import ConfigError
+from groupwise.pages.audit import audit_page
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
@@ -137,7 +135,7 @@ def _show(
     title = f"audit of {request.verifier}: {_source(request)}"
     if request.report:
         written = {"recipe": dump_toml(settings), "cases": _source(request)}
-        write_report(request.report, page(title, summary, explanations, written, style_sheet()), found)
+        write_report(request.report, audit_page(title, summary, explanations, written), found)
     if request.as_json:
         print(json.dumps(found, indent=1))
         return

@@ -15,23 +15,18 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.checkpoints import Context, context_of, refuse_run
 from groupwise.cli.second import show_second
 from groupwise.errors import ConfigError
-from groupwise.evaluation.behaviour import Patterns, patterns_of
+from groupwise.evaluation.behaviour import patterns_of
 from groupwise.evaluation.compare import common, compare
-from groupwise.evaluation.metrics import METRICS, show
-from groupwise.evaluation.metrics import summary as measured
+from groupwise.evaluation.evaluate import Evaluation, evaluate
+from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
+from groupwise.evaluation.metrics import MEASURES, by_problem, figures, metric, show
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.evaluate import Evaluation, evaluate
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import Verifier, make_verifier, verifier_config
-
-TOLD = ("pass_at_1", "length", "truncated")
-"""Metrics that the evaluation states under other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +65,14 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
     result: dict[str, Any] = {
         "task": context.task.name, "split": split, "problems": len(problems),
         "samples": request.num_samples, "temperature": context.sampling.temperature, "seed": request.seed,
-        "checkpoints": {name: summary(found, request.num_samples, patterns) for name, found in evaluations.items()},
+        "checkpoints": {name: figures(found.rows, patterns) for name, found in evaluations.items()},
     }  # fmt: skip
     for name, check in checks.items():
         result["checkpoints"][name]["second"] = check.record()
     if request.against:
-        theirs, ours = evaluations[request.against], evaluations[request.checkpoint]
-        result["difference"] = _as_dict(compare(*common(theirs.share_by_problem(), ours.share_by_problem())))
+        sides = (evaluations[name].rows for name in (request.against, request.checkpoint))
+        shares = (by_problem(rows, MEASURES["pass_at_1"]) for rows in sides)
+        result["difference"] = compare(*common(*shares))._asdict()
     if as_json:
         print(json.dumps(_standard(result), indent=1, ensure_ascii=False, allow_nan=False))
     else:
@@ -111,29 +107,6 @@ def _second_looks(
     return {name: look(evaluation.scored, seed=request.seed) for name, evaluation in evaluations.items()}
 
 
-def summary(evaluation: Evaluation, num_samples: int, patterns: Patterns) -> dict[str, Any]:
-    """All figures of an evaluation, as JSON values; intervals are 95 %."""
-    lengths = [one.num_tokens for scored in evaluation.scored for one in scored.group.completions]
-    rows = [{**row, "num_tokens": n} for row, n in zip(rollout_rows(evaluation.scored), lengths, strict=True)]
-    found = measured(rows, patterns)
-    powers = [2**i for i in range(1, num_samples.bit_length()) if 2**i <= num_samples]
-    return {
-        "pass@1": _as_dict(evaluation.pass_at_1),
-        **{f"pass@{k}": _as_dict(evaluation.pass_at(k)) for k in powers},
-        f"maj@{num_samples}": _as_dict(evaluation.majority_correct),
-        "mean_length": evaluation.mean_length,
-        "truncated": evaluation.truncated,
-        "verdict_errors": evaluation.verdict_errors,
-        **({"no_verdict": evaluation.no_verdict} if evaluation.no_verdict else {}),
-        "behaviour": {key: _as_dict(each) for key, each in found.items() if key in METRICS and key not in TOLD},
-        "by_difficulty": {label: _as_dict(estimate) for label, estimate in evaluation.by_difficulty().items()},
-    }
-
-
-def _as_dict(estimate: Estimate) -> dict[str, float]:
-    return estimate._asdict()
-
-
 def _standard(value: Any) -> Any:
     """The value with null for what JSON has no number for: an interval over a single problem has no ends."""
     if isinstance(value, dict):
@@ -149,23 +122,19 @@ def _table(result: dict[str, Any]) -> Table:
     for name in result["checkpoints"]:
         table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
-    for key in summaries[0]:
-        if key == "by_difficulty":
-            for label in summaries[0][key]:
-                table.add_row(f"pass@1, {label}", *(_cell(one[key].get(label)) for one in summaries))
-        elif key == "behaviour":
-            for name in sorted({name for one in summaries for name in one[key]}, key=list(METRICS).index):
-                table.add_row(METRICS[name].name, *(_shown(name, one[key].get(name)) for one in summaries))
-        elif key != "second":  # it has a line of its own
-            table.add_row(key.replace("_", " "), *(_cell(one.get(key)) for one in summaries))
+    keys = dict.fromkeys(key for one in summaries for key in one)
+    # the second verifier has a line of its own
+    for key in [key for key in keys if key not in ("by_difficulty", "second")]:
+        name = key.replace("_", " ") if key in ("verdict_errors", "no_verdict") else metric(key).name
+        table.add_row(name, *(_cell(key, one.get(key)) for one in summaries))
+    for label in summaries[0]["by_difficulty"]:
+        cells = (_cell("pass_at_1", one["by_difficulty"].get(label)) for one in summaries)
+        table.add_row(f"pass@1, {label}", *cells)
     return table
 
 
-def _shown(name: str, value: dict[str, float] | None) -> str:
-    return show(Estimate(**value), METRICS[name]) if value else "-"
-
-
-def _cell(value: Any) -> str:
+def _cell(key: str, value: Any) -> str:
     if isinstance(value, dict):
-        return str(Estimate(**value))
-    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+        estimate = Estimate(**value)
+        return str(estimate) if key.startswith(("pass_at_", "majority_")) else show(estimate, metric(key))
+    return "-" if value is None else str(value)

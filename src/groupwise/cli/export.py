@@ -7,8 +7,8 @@ from typing import Any
 
 from groupwise.config import read_recorded
 from groupwise.errors import CheckpointError
-from groupwise.evaluation.card import card
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
+from groupwise.pages.card import card
 from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, refuse_to_replace, write_file
 from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
 

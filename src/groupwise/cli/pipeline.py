@@ -14,9 +14,9 @@ from rich.table import Table
 from groupwise.cli.seeds import run_at_once
 from groupwise.cli.train import train_with_display
 from groupwise.errors import ConfigError
-from groupwise.evaluation.pipeline_report import write_pipeline_report
-from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.models.loading import quiet_transformers
+from groupwise.pages.pipeline import write_pipeline_report
+from groupwise.pages.seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.atomic import write_file
@@ -25,7 +25,7 @@ from groupwise.training.session import Session
 
 STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
 SAYS = {
-    Action.RUN: "runs", Action.RESUME: "goes on", Action.MEASURE: "is measured", Action.SKIP: "skipped",
+    Action.RUN: "runs", Action.RESUME: "resumes", Action.MEASURE: "is measured", Action.SKIP: "skipped",
     Action.LEAVE: "left alone",
 }  # fmt: skip
 
@@ -103,7 +103,7 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
 
 def _say_stopped(request: PipelineRequest, console: Console) -> None:
     again = "the same command without --from" if request.start else "the same command"
-    console.print(f"Stopped; {again} goes on there.")
+    console.print(f"Stopped; {again} resumes there.")
 
 
 def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> None:

@@ -14,7 +14,7 @@ from groupwise.errors import GroupwiseError
 
 
 def share_of_threads(at_once: int) -> dict[str, str]:
-    """The environment in which each of so many processes computes with its share of the CPU threads."""
+    """The environment in which each of `at_once` processes computes with its share of the CPU threads."""
     return {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once))}
 
 

@@ -16,9 +16,10 @@ from rich.progress import (
 
 from groupwise.cli.second import show_second
 from groupwise.errors import GroupwiseError
-from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.loading import quiet_transformers
+from groupwise.pages.run import write_report
+from groupwise.pages.summary import text_summary
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.neighbours import Neighbours, announced
 from groupwise.trainers import Recipe, train, trainer_of
@@ -41,9 +42,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
         session = train_with_display(recipe, restart, console, progress, bar)
     directory = session.directory
     if session.stopping:
-        console.print(
-            f"Stopped after step {session.progress.step} with a checkpoint; the same command goes on from there."
-        )
+        console.print(f"Stopped after step {session.progress.step} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
         show_report(directory, console)
     else:
@@ -52,7 +51,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
 
 
 def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
-    """Run a recipe, or go on with an interrupted run, with a line for every report and a bar."""
+    """Run a recipe, or resume an interrupted run, with a line for every report and a bar."""
     shown: list[int] = []
     line = trainer_of(recipe).line
 

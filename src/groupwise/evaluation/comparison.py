@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Compared:
     """A variant over its seeds; 95 % intervals."""
 
     name: str
@@ -101,18 +101,18 @@ def _peak(run: RunData) -> float:
     return max(float(step["peak_memory_mb"]) for step in run.steps)
 
 
-def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
+def rows(runs: Mapping[str, Sequence[Run]]) -> list[Compared]:
     """Summarise each variant's runs (in the order of seeds) against the first variant's."""
     reference = next(iter(runs.values()))
     return [_row(name, found, None if found is reference else reference) for name, found in runs.items()]
 
 
-def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Row:
+def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Compared:
     difference = None
     if reference is not None:
         pairs = zip(reference, found, strict=True)
         difference = mean_over_seeds([after.pass_at_1 - before.pass_at_1 for before, after in pairs])
-    return Row(
+    return Compared(
         name=name,
         pass_at_1=mean_over_seeds([run.pass_at_1 for run in found]),
         difference=difference,
@@ -124,7 +124,7 @@ def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Ro
     )
 
 
-def as_markdown(table: Sequence[Row]) -> str:
+def as_markdown(table: Sequence[Compared]) -> str:
     """The comparison as a table."""
     lines = [
         "| Variant | pass@1 | difference | verdict | tokens | training, s | processor, s | peak memory, MiB |",
@@ -147,7 +147,7 @@ def _signed(estimate: Estimate) -> str:
     return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
 
 
-def as_dict(table: Sequence[Row]) -> list[dict[str, Any]]:
+def as_dict(table: Sequence[Compared]) -> list[dict[str, Any]]:
     """The comparison for machines."""
     return [
         {

@@ -14,6 +14,7 @@ from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.fingerprint import code_of, fingerprint
 from groupwise.pipeline.recipe import PipelineRecipe
+from groupwise.runs.directory import flattened
 
 
 class Action(StrEnum):
@@ -62,7 +63,7 @@ def plan(
     """What happens to every stage, in order.
 
     `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and what stands on it
-    are run anew, finished or not.
+    are run again, finished or not.
 
     Raises:
         ConfigError: there is no stage of that name, or `only` wants what has not been made.
@@ -78,9 +79,9 @@ def plan(
         inputs = {name: found[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
         mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
         if stage.name == start:
-            again[stage.name] = "asked for by --from"
-        elif anew := [name for name in stage.inputs if name in again]:
-            again[stage.name] = f"{anew[0]} is made anew"
+            again[stage.name] = "requested by --from"
+        elif remade := [name for name in stage.inputs if name in again]:
+            again[stage.name] = f"{remade[0]} is made again"
         place = directory.stage(stage.name)
         action, why = _action(stage, place, mark, inputs, measured)
         if action is not Action.RUN and (changed := other_input(place, stage, directory)):
@@ -99,7 +100,7 @@ def _only(found: Mapping[str, Planned], only: str) -> list[Planned]:
                 f"--only {only} reads what the stage {name} makes, and that is not there ({found[name].why}): run "
                 f"without --only, or --only {name} first"
             )
-    why = f"only {only} is asked for"
+    why = f"only {only} is requested"
     return [one if name == only else one._replace(action=Action.LEAVE, why=why) for name, one in found.items()]
 
 
@@ -139,23 +140,13 @@ def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
 
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
     """Why work that was begun cannot be used: the first difference in words."""
-    before, now = _flat(begun["settings"]), _flat(stage.settings)
+    before, now = flattened(begun["settings"]), flattened(stage.settings)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return f"{changed[0]} was {before.get(changed[0])!r} and is {now.get(changed[0])!r}{more}"
     others = [name for name, mark in inputs.items() if begun.get("inputs", {}).get(name) != mark]
     return f"{others[0]} changed" if others and begun["code"] == stage.code else "the code changed"
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {prefix: value}
-    return {
-        key: leaf
-        for name, one in value.items()
-        for key, leaf in _flat(one, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
 
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:

@@ -28,7 +28,7 @@ def trainer_of(recipe: Recipe) -> Trainer:
 
 
 def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Session:
-    """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
+    """Run a recipe, or resume an interrupted run; returns the session, whose policy is the trained one."""
     return trainer_of(recipe).run(recipe, restart, on_report)
 
 

@@ -10,13 +10,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from groupwise.audit.quick import quick_audit
 from groupwise.config import FOLDER, ReadIf, Section
 from groupwise.errors import ConfigError, InvariantError
+from groupwise.evaluation.evaluate import Evaluation, evaluate
+from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
+from groupwise.evaluation.metrics import estimate
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.models.reward_model import RewardModel
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import AnyEngine, EngineConfig
-from groupwise.rollout.evaluate import Evaluation, evaluate
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
@@ -33,13 +34,16 @@ from groupwise.trainers.report import (
     ledger_group,
     step_report,
 )
-from groupwise.trainers.reward_part import with_reward_model_parts
-from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems, check_reward_models
+from groupwise.trainers.reward_part import (
+    RewardModelPartConfig,
+    check_problems,
+    check_reward_models,
+    with_reward_model_parts,
+)
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.progress import Best
 from groupwise.training.ranks import RANKS
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Best, Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
@@ -190,6 +194,8 @@ class Learner(ABC):
     def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
         """The groups with the parts of the reward that reward models give."""
         recipe = self.recipe
+        if not self.reward_models:
+            return list(scored)
         return with_reward_model_parts(scored, self.reward_models, recipe.reward_models, recipe.task.template, step)
 
     def publish(self) -> None:
@@ -209,7 +215,7 @@ MakeLearner = Callable[[Any, Policy, Verifier], Learner]
 def train_rl(
     recipe: RlRecipe, make_learner: MakeLearner, restart: bool = False, observer: Observer = SILENT
 ) -> Session:
-    """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
+    """Run a recipe, or resume an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
     with (
         make_verifier(recipe.verifier) as verifier,
@@ -309,7 +315,7 @@ class _Run:
         self.observer.on_step(report)
 
     def evaluate_start(self) -> None:
-        """Evaluate the starting point, or take up the best result of an interrupted run."""
+        """Evaluate the starting point, or restore the best result of an interrupted run."""
         best = self.session.progress.best
         if best is None:
             self.evaluate_dev(0)
@@ -321,11 +327,11 @@ class _Run:
         config = self.recipe.evaluation
         name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
         evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
-        estimate = evaluation.pass_at_1
+        solved = estimate("pass_at_1", evaluation.rows)
         best = self.session.progress.best
-        is_best = best is None or estimate.value > best.pass_at_1
+        is_best = best is None or solved.value > best.pass_at_1
         if is_best:
-            self.session.progress.best = Best(done, estimate.value)
+            self.session.progress.best = Best(done, solved.value)
         second = self._look_again(evaluation)
         self._record_evaluation(
             "dev", done, evaluation, {"best": is_best} | ({"second": second.record()} if second else {})
@@ -333,7 +339,7 @@ class _Run:
         if is_best:
             self.session.checkpoint(done)
             self.session.directory.mark_best(done)
-        self.observer.on_dev(DevReport(done, estimate, is_best, second))
+        self.observer.on_dev(DevReport(done, solved, is_best, second))
 
     def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
         """What the second verifier says of a sample of what training pays."""
@@ -368,12 +374,13 @@ class _Run:
         return evaluation
 
     def _record_evaluation(self, kind: str, done: int, evaluation: Evaluation, more: dict[str, Any]) -> None:
+        rows = evaluation.rows
         facts = {
             "evaluation": kind,
             "step": done,
-            "pass_at_1": list(evaluation.pass_at_1),
-            "length": evaluation.mean_length,
-            "truncated": evaluation.truncated,
+            "pass_at_1": list(estimate("pass_at_1", rows)),
+            "length": estimate("length", rows).value,
+            "truncated": estimate("truncated", rows).value,
             "tokens": hash_tokens(evaluation.scored),
             **more,
         }
