@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from groupwise.config import read_recorded
 from groupwise.errors import DataError
 from groupwise.runs.directory import RunDirectory, find_run
+from groupwise.runs.run import lines_by_kind
 
 Row = Mapping[str, Any]
 """One completion of an evaluation: the columns below and `num_tokens`."""
@@ -82,7 +83,7 @@ def load_run(path: Path) -> RunData:
         DataError: one of its files cannot be read.
     """
     run = find_run(path)
-    lines = _lines_by_kind(run)
+    lines = lines_by_kind(run)
     dev = sorted(lines.get("dev", {}).values(), key=lambda line: int(line["step"]))
     return RunData(
         path=path,
@@ -115,17 +116,6 @@ def evaluation_rows(path: Path) -> tuple[Row, ...]:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
     missing = dict.fromkeys(NEW_COLUMNS)
     return tuple({**missing, **row} for row in rows)
-
-
-def _lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Mapping[str, Any]]]:
-    """Lines of metrics.jsonl by kind and step; the last line of a step counts."""
-    kinds: dict[str, dict[int, Mapping[str, Any]]] = {}
-    try:
-        for line in run.metrics.lines():
-            kinds.setdefault(line.get("kind", "step"), {})[line["step"]] = line
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{run.metrics.path} cannot be read: {error!r}") from None
-    return kinds
 
 
 def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> EvaluationData | None:

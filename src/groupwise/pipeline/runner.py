@@ -20,15 +20,15 @@ from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.trainers import Recipe
-from groupwise.training.session import Session
+from groupwise.runs.run import Run
+from groupwise.trainers import Recipe, train
 
 
 @dataclass(frozen=True, slots=True)
 class Display:
     """Who shows what happens."""
 
-    train: Callable[[Recipe], Session]
+    train: Callable[[Recipe], Run] = train
     """Runs a trainer's recipe with its own display."""
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
     """Told before every stage: (what happens to it, its number from 1, number of stages)."""

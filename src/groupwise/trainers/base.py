@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from groupwise.artifacts import Makes
-from groupwise.config import Section
+from groupwise.config import Changes, Section, parse
 from groupwise.training.session import RunConfig, Session
 
 OnReport = Callable[[Any], None]
@@ -19,6 +19,17 @@ class Recipe(Section):
     """Which trainer runs this recipe: a built-in name, or `file.py:NAME` of one of your own."""
     run: RunConfig
     """Where, how long, which seed."""
+
+    def with_changes(self, changes: Changes) -> Self:
+        """A copy with other values, checked as a whole; the recipe itself stays as it is.
+
+        Args:
+            changes: values by dotted key, for example `{"grpo.group_size": 8}`, or `a.b=c` texts.
+
+        Raises:
+            ConfigError: a key is unknown, or a value is not allowed beside the others.
+        """
+        return parse(type(self), self.model_dump(mode="json", exclude_none=True), changes)
 
 
 def data_line(report: Any) -> str:
