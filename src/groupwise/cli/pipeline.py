@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from groupwise.cli.seeds import run_at_once
-from groupwise.cli.train import train_with_display
+from groupwise.cli.train import show_reports
 from groupwise.errors import ConfigError
 from groupwise.evaluation.pipeline_report import write_pipeline_report
 from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
@@ -20,8 +20,8 @@ from groupwise.models.loading import quiet_transformers
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.atomic import write_file
-from groupwise.trainers import Recipe
-from groupwise.training.session import Session
+from groupwise.runs.run import Run
+from groupwise.trainers import Recipe, train
 
 STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
 SAYS = {
@@ -153,11 +153,11 @@ class _Display:
         line = f"[{number}/{total}] {stage.name} ({what}) {says}: {planned.why}"
         self.console.print(line, style=STYLES[planned.action], highlight=False, markup=False, soft_wrap=True)
 
-    def train(self, recipe: Recipe) -> Session:
+    def train(self, recipe: Recipe) -> Run:
         """Run a trainer's recipe."""
         bar = self.bars.add_task(recipe.algorithm, total=recipe.run.num_steps)
         try:
-            return train_with_display(recipe, False, self.console, self.bars, bar)
+            return train(recipe, on_report=show_reports(recipe, self.console, self.bars, bar))
         finally:
             self.bars.remove_task(bar)
 

@@ -38,14 +38,25 @@ class Display:
     """Told after every stage that did something."""
 
 
+SILENT = Display()
+"""Shows nothing."""
+
+
 def run_pipeline(
     recipe: PipelineRecipe,
     stages: Sequence[Stage[Any]],
-    display: Display,
+    display: Display = SILENT,
     only: str | None = None,
     start: str | None = None,
 ) -> bool:
     """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call goes on there.
+
+    Args:
+        recipe: with `stages`, what `load_pipeline` gives.
+        stages: in the order in which they run.
+        display: who is told what happens; by default nobody.
+        only: run nothing but the stage of this name.
+        start: run the stage of this name, and what stands on it, anew, finished or not.
 
     Raises:
         CheckpointError: the directory holds something else than a pipeline, or another process works in it.

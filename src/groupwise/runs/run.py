@@ -29,6 +29,8 @@ SHOWN_ROWS = 20
 """Rows of a table that a notebook shows."""
 Line = Mapping[str, Any]
 """One line of metrics.jsonl."""
+_OF_A_GROUP = ("step", "problem", "difficulty", "question", "reference")
+"""Columns that are the same for all completions of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,11 @@ class Table:
             ConfigError: pandas is not installed.
         """
         try:
-            import pandas  # noqa: F401, ICN001
+            return self.arrow.to_pandas()
         except ModuleNotFoundError:
             raise ConfigError(
                 "to_pandas() needs pandas, which is not installed: `pip install pandas`, or use to_arrow()"
             ) from None
-        return self.arrow.to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.arrow.__arrow_c_stream__(requested_schema)
@@ -137,7 +138,7 @@ class Run:
     @property
     def num_steps(self) -> int:
         """Steps done so far."""
-        return max((int(line["step"]) + 1 for line in self.directory.metrics.lines() if _kind(line) == "step"), default=0)
+        return 1 + max((int(line["step"]) for line in _lines(self.directory) if _kind(line) == "step"), default=-1)
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -222,20 +223,20 @@ class Run:
             ConfigError: nothing was recorded there; says what is.
             DataError: a file cannot be read.
         """
-        columns = ["step", "problem", "difficulty", "question", "reference", "outcome", "reward", "token_ids", "sampled"]
+        columns = [*_OF_A_GROUP, "outcome", "reward", "token_ids", "sampled"]
         rows = self.completions(at).arrow.select(columns).to_pylist()
         return Table.of([_group(list(group)) for _, group in groupby(rows, lambda row: (row["step"], row["problem"]))])
 
     def _files(self, at: int | str | None) -> list[Path]:
         recorded = {path.stem: path for path in sorted((self.path / "rollouts").glob("*.parquet"))}
+        steps = [name for name in recorded if re.fullmatch(r"step-\d+", name)]
         if at is None:
-            return [path for name, path in recorded.items() if re.fullmatch(r"step-\d+", name)]
+            return [recorded[name] for name in steps]
         name = f"step-{at:06d}" if isinstance(at, int) else at
         if name not in recorded:
-            raise ConfigError(
-                f"{self.path} has no completions of {f'step {at}' if isinstance(at, int) else repr(at)}; recorded are "
-                f"{', '.join(recorded) or 'none'}"
-            )
+            some = [f"{steps[0]} to {steps[-1]}"] if steps else []
+            there = ", ".join([*some, *(name for name in recorded if name not in steps)])
+            raise ConfigError(f"{self.path} has no completions of {name}; recorded are {there or 'none'}")
         return [recorded[name]]
 
     def __repr__(self) -> str:
@@ -251,7 +252,8 @@ class Run:
         shown = ("name", "step", "pass_at_1", "pass_at_1_low", "pass_at_1_high", "length", "truncated")
         table = self.evaluations().arrow
         kept = Table(table.select([name for name in shown if name in table.column_names]))
-        return f"<p><b>{escape(str(self.path))}</b>: {escape(self._state())}</p>{kept._repr_html_() if len(kept) else ''}"
+        heading = f"<p><b>{escape(str(self.path))}</b>: {escape(self._state())}</p>"
+        return heading + (kept._repr_html_() if len(kept) else "")
 
 
 def lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Line]]:
@@ -308,7 +310,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     mean = sum(rewards) / len(rewards) if rewards else None
     lengths = [len(row["token_ids"]) if row["sampled"] is None else sum(row["sampled"]) for row in rows]
     return {
-        **{name: rows[0][name] for name in ("step", "problem", "difficulty", "question", "reference")},
+        **{name: rows[0][name] for name in _OF_A_GROUP},
         "num_completions": len(rows),
         "num_judged": len(judged),
         "correct": sum(row["outcome"] == Outcome.CORRECT for row in judged) / len(judged) if judged else None,
