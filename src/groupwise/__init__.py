@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from groupwise.trainers import load_recipe as load_recipe
     from groupwise.trainers import train as train
     from groupwise.trainers.base import Recipe as Recipe
+    from groupwise.trainers.curriculum import problem_order as problem_order
     from groupwise.trainers.grpo import GrpoRecipe as GrpoRecipe
     from groupwise.trainers.grpo import advantaged
     from groupwise.trainers.replay import Replay as Replay
@@ -97,6 +98,7 @@ _PLACES = {
     "load_policy": "groupwise.models.policy:load_policy",
     "Policy": "groupwise.models.policy:Policy",
     "Actors": "groupwise.rollout.sample_and_score:Actors",
+    "problem_order": "groupwise.trainers.curriculum:problem_order",
     "Draws": "groupwise.randomness:Draws",
     "Purpose": "groupwise.randomness:Purpose",
     "sample_and_score": "groupwise.rollout.sample_and_score:sample_and_score",
