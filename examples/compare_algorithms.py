@@ -14,7 +14,7 @@ from pathlib import Path
 import groupwise as gw
 
 STEPS = int(os.environ.get("EXAMPLE_STEPS", "5"))  # the tests make do with 1
-SEEDS = 2
+SEEDS = min(2, STEPS)
 
 RECIPE = """
 algorithm = "grpo"

@@ -46,7 +46,7 @@ except gw.ConfigError as error:
     print(error)
 
 run = gw.train(recipe, restart=True)
-run
+run  # as the last line of a cell: its state and its evaluations
 
 # %% [markdown]
 # ## The run as tables
@@ -56,9 +56,7 @@ run
 # %%
 steps = run.steps()
 for line in steps:
-    print(
-        f"step {line['step']:2d}  reward {line['reward']:.3f}  entropy {line['entropy']:.3f}  length {line['length']:.1f}"
-    )
+    print(f"step {line['step']:2d}  reward {line['reward']:.3f}  entropy {line['entropy']:.3f}")
 
 # %% [markdown]
 # ## One group, the heart of GRPO

@@ -36,12 +36,11 @@ def main() -> None:
             "evaluation": {"every": STEPS, "num_problems": 32, "num_samples": 2, "test_problems": 0},
         }
     )
-    run = gw.train(recipe, restart=True, on_report=print)
+    run = gw.train(recipe, restart=True)
 
     for line in run.steps():
-        print(
-            f"step {line['step']}: {line['part/right/mean']:.2f} for being right, {line['part/short/mean']:.3f} for being short"
-        )
+        right, short = line["part/right/mean"], line["part/short/mean"]
+        print(f"step {line['step']}: {right:.2f} for being right, {short:.3f} for being short")
     best = max(run.completions(STEPS - 1), key=lambda row: row["reward"])
     print(f"\n{best['question']} earned {best['reward']:.3f} with\n{best['text']}")
 

@@ -22,9 +22,9 @@ Run = Callable[[str], dict[str, Any]]
 def command(*words: object) -> str:
     """What `groupwise` prints with these arguments."""
     out = io.StringIO()
-    with patch.object(sys, "argv", ["groupwise", *map(str, words)]), contextlib.redirect_stdout(out):
-        with contextlib.suppress(SystemExit):
-            main()
+    arguments = patch.object(sys, "argv", ["groupwise", *map(str, words)])
+    with arguments, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main()
     return out.getvalue()
 
 
@@ -59,13 +59,10 @@ def test_own_reward(example: Run, capsys: pytest.CaptureFixture[str]) -> None:
 def test_own_task(example: Run) -> None:
     example("own_task")
     run = gw.Run.open("runs/own-task")
-    assert all(
-        group["reference"] == str(int(n := group["problem"].split("/")[1]) * (int(n) + 1)) for group in run.groups(0)
-    )
-    trained = {int(group["problem"].split("/")[1]) % 10 for group in run.groups(0)}
-    held_out = {int(group["problem"].split("/")[1]) % 10 for group in run.groups("dev-step-000000")}
-    assert held_out == {3}
-    assert not trained & {3, 7}
+    trained, held_out = ({int(id.split("/")[1]) for id in run.groups(at)["problem"]} for at in (0, "dev-step-000000"))
+    assert {n % 10 for n in held_out} == {3}
+    assert not {n % 10 for n in trained} & {3, 7}
+    assert {int(reference) for reference in run.groups(0)["reference"]} == {n * (n + 1) for n in trained}
 
 
 def test_own_loop_leaves_the_weights_that_training_leaves(example: Run, tmp_path: Path) -> None:
@@ -83,9 +80,9 @@ def test_own_loop_leaves_the_weights_that_training_leaves(example: Run, tmp_path
 def test_compare_algorithms(example: Run, capsys: pytest.CaptureFixture[str]) -> None:
     example("compare_algorithms")
     said = capsys.readouterr().out
-    assert "4 of 4 runs are done" in said
+    assert "2 of 2 runs are done" in said
     written = json.loads(Path("runs/compare-algorithms/1-steps/comparison.json").read_text())
-    assert [(row["variant"], row["seeds"]) for row in written] == [("dr_grpo", 2), ("grpo", 2)]
+    assert [(row["variant"], row["seeds"]) for row in written] == [("dr_grpo", 1), ("grpo", 1)]
     assert f"grpo against dr_grpo: {written[1]['verdict']}" in said
 
 
