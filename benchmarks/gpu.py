@@ -5,7 +5,7 @@
     python benchmarks/gpu.py --device cpu --tiny          only tries the script out; its figures mean nothing
 
 The model has the shape of Qwen2.5-0.5B and random weights, kept in fp32; products are computed in bf16. Completions
-have no end token, so all have the length asked for. Nothing here is measured where there is no GPU: without one the
+have no end token, so all have the requested length. Nothing here is measured where there is no GPU: without one the
 script ends with a sentence and exit status 2.
 
 Decoding: completions live at one time; tokens per second with CUDA graphs and without, from the time of a whole
@@ -41,9 +41,9 @@ from workload import Parameters, count_parameters
 
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
+from groupwise.models.new_model import byte_tokenizer
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.randomness import key
 from groupwise.rollout.cuda_graphs import release
 from groupwise.rollout.engine import Request
@@ -155,7 +155,7 @@ def _wait(device: torch.device) -> None:
 
 
 def bandwidth(device: torch.device, size: int) -> float:
-    """Bytes per second that a copy of so many bytes reads and writes; the fastest of ten."""
+    """Bytes per second that a copy of this many bytes reads and writes; the fastest of ten."""
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / min(timed(lambda: target.copy_(source), device) for _ in range(10))

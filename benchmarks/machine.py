@@ -49,7 +49,7 @@ def resident_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """Let the peak start anew from what is resident now (Linux; elsewhere the peak is that of the whole process)."""
+    """Let the peak start from what is resident now (Linux; elsewhere the peak is that of the whole process)."""
     with contextlib.suppress(OSError):
         _CLEAR.write_text("5")
 

@@ -18,9 +18,8 @@ from groupwise.config import parse
 from groupwise.health.memory import MIB, plan
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.loading import quiet_transformers
-from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.models.policy import load_policy
-from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.tasks import make_task
 from groupwise.trainers import TRAINERS
 from groupwise.verifiers import make_verifier

@@ -44,7 +44,7 @@ def same(before: Any, after: Any) -> bool:
 
 
 def hashed(value: float, count: int) -> str:
-    """As ledgers hash the advantages of so many tokens."""
+    """As ledgers hash the advantages of this many tokens."""
     return hashlib.sha256(np.full(count, value, "<f4").tobytes()).hexdigest()[:16]
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.models.new_model import byte_tokenizer
 
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
@@ -37,7 +37,7 @@ class Shape:
     """0: that of the byte tokenizer."""
     group_size: int = 16
     silent_every: int = 0
-    """Every so many-th group earns equal rewards: it has no signal. 0: none."""
+    """Every how many groups one earns equal rewards and so has no signal. 0: none."""
     repeats: int = 5
     """Measured steps."""
     tuning_prompts: int = 16
@@ -82,7 +82,7 @@ class Workload:
     seed: int = 0
 
     def with_prompts(self, num_prompts: int) -> "Workload":
-        """The same with at most so many prompts per step."""
+        """The same with at most this many prompts per step."""
         return Workload(replace(self.shape, num_prompts=min(self.shape.num_prompts, num_prompts)), self.seed)
 
     @cached_property

@@ -15,8 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
+from groupwise.models.new_model import byte_tokenizer
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.tokenizers import byte_tokenizer
 
 os.environ["COLUMNS"] = "250"  # paths of temporary folders are long, and tables of the command line must not cut them
 if settings.get_current_profile_name() == "default":  # one that was chosen stays

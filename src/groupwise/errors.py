@@ -8,7 +8,7 @@
     ├── CheckpointError   a checkpoint that is damaged, unfinished or of another run
     ├── SandboxError      no sandbox can be had, or one does not hold: says what to install or set
     ├── VerifierError     the verifier itself fails too often to train on
-    └── InvariantError    two computations that must agree do not; training stops rather than go on wrong
+    └── InvariantError    two computations that must agree do not; training stops rather than continue wrong
 
 The command line prints these as one sentence. Anything else is a bug of ours and keeps its traceback.
 """

@@ -57,6 +57,17 @@ def permutation(length: int, *parts: int | str) -> NDArray[np.int64]:
     return np.argsort(bits(key(*parts), np.arange(length)), kind="stable")
 
 
+def shuffled_epochs(length: int, size: int, step: int, *parts: int | str) -> list[int]:
+    """Indices of a step of `size` from shuffled epochs that follow one another; a pure function of its arguments.
+
+    Every index occurs once in an epoch; a step may end one and begin the next.
+    """
+    positions = range(step * size, (step + 1) * size)
+    epochs = {position // length for position in positions}
+    order = {epoch: permutation(length, *parts, epoch) for epoch in epochs}
+    return [int(order[position // length][position % length]) for position in positions]
+
+
 class Purpose(StrEnum):
     """What completions are sampled for; it keeps the draws of different uses apart."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from groupwise.algorithms.advantages import ADVANTAGES
-from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.kl import KL_ESTIMATORS
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.config import merged, read_toml
 from groupwise.oracle.document import document, formula_and_source, groups

@@ -197,7 +197,7 @@ def test_ctrl_c_stops_after_the_step_and_the_same_command_goes_on(trained: Train
 
     with patch.object(cli_train, "step_line", interrupt):
         said = succeed("train", recipe)
-    assert "Stopped after step 1 with a checkpoint; the same command goes on from there." in said
+    assert "Stopped after step 1 with a checkpoint; the same command resumes there." in said
     assert not (tmp_path / "run" / "finished.json").exists()
     assert "1/3" in succeed("runs", tmp_path)
     again = succeed("train", recipe)

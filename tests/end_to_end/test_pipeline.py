@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from groupwise.cli.main import app
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
-from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
 
 sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the modules there
@@ -120,8 +119,8 @@ def hashes(directory: Path) -> dict[str, str]:
 
 def test_only_and_from(copied: Path) -> None:
     plan = groupwise(*settings(copied), "--dry-run", "--from", "sft")
-    assert "asked for by --from" in plan
-    assert "sft is made anew" in plan
+    assert "requested by --from" in plan
+    assert "sft is made again" in plan
     before = hashes(copied)
     shutil.rmtree(copied / "stages" / "helpful")
     said = groupwise(*settings(copied), "--only", "helpful")

@@ -22,8 +22,7 @@ from groupwise.config import parse
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
-from groupwise.models.tokenizers import character_tokenizer
+from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe

@@ -65,7 +65,7 @@ FAULTS = (
     ),
     Fault(
         21,
-        "Random numbers come from a generator that every start seeds anew",
+        "Random numbers come from a generator that every start seeds again",
         LEDGER,
         (
             Edit(

@@ -121,7 +121,7 @@ FAULTS = (
     ),
     Fault(
         13,
-        "The sampler goes on after a second end token",
+        "The sampler continues after a second end token",
         STOP_TOKENS,
         (Edit("rollout", "list(policy.stop_ids)", "[policy.tokenizer.eos_token_id]"),),
     ),

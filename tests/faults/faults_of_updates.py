@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         20,
-        "k1 stands in the loss, where the expectation of its gradient is 0",
+        "k1 is in the loss, where the expectation of its gradient is 0",
         stops("training", "has a gradient whose expectation is 0", ConfigError),
         settings=("loss.kl_coef=0.1", "loss.kl_estimator=k1"),
     ),

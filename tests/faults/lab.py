@@ -20,8 +20,7 @@ from groupwise.config import parse
 from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
-from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.report import StepReport

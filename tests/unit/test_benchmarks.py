@@ -41,3 +41,16 @@ def test_half_of_the_groups_of_shape_c_are_silent(grpo_step: ModuleType) -> None
     workload = importlib.import_module("workload")
     rewards = workload.Workload(workload.SHAPES["c"]).plan(0).rewards
     assert (rewards.min(1) < rewards.max(1)).sum() == 8
+
+
+def test_two_checkouts_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    root = str(BENCHMARKS.parent)
+    importlib.import_module("before_after").main([root, root, "--shape", "tiny", "--repeats", "2"])
+    out, progress = capsys.readouterr()
+    assert out.startswith("shape tiny, 2 pairs")
+    assert progress.count(" s before, ") == 3
+    total = next(line for line in out.splitlines() if line.strip().startswith("total"))
+    ratio, _, interval = total.partition("after / before ")[2].partition(" ")
+    low, high = json.loads(interval)
+    assert low <= float(ratio) <= high

@@ -1,7 +1,7 @@
 """Estimators of KL(π ‖ π_ref) from samples of π, token by token. Inputs and outputs are (N,) over completion tokens.
 
 Schulman 2020, "Approximating KL divergence". With r = π_ref / π at the sampled token, each docstring says what is
-unbiased when the tokens were drawn from π: the value, the gradient (when the term stands in the loss), or neither.
+unbiased when the tokens were drawn from π: the value, the gradient (when the term is in the loss), or neither.
 "Of the token" means given the text before it: no term in a loss accounts for how a token changes the divergence of
 later ones; a penalty in the reward does. The oracle (`groupwise oracle`) shows all of this in numbers.
 """

@@ -15,7 +15,7 @@ class TokenLogprobs(NamedTuple):
     logprobs: Tensor
     """(M,) log pi(token)."""
     entropy: Tensor
-    """(M,) entropy of the distribution the token stands in."""
+    """(M,) entropy of the distribution that the token is from."""
 
 
 def token_logprobs(

@@ -104,7 +104,7 @@ class SequenceRatio(ClippedRatio):
 class ClippedWeight(PolicyLoss):
     """Lₜ = -sg(clip(ρₜ, 1-ε_low, 1+ε_high)) Âₜ log πₜ: CISPO (MiniMax-M1, arXiv:2506.13585, eq. 4).
 
-    The weight is clipped, never the gradient: every token goes on teaching. The paper sets no lower bound
+    The weight is clipped, never the gradient: every token still teaches. The paper sets no lower bound
     (clip_low = 1).
     """
 

@@ -28,7 +28,7 @@ section of it, `groupwise keys data --kind jsonl` one kind of a section.
 
 A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, which stand relative to it.
 `--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
-without effect. Wherever a `kind` or an `algorithm` is asked for, `"my_file.py:name"` is one of your own.
+without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` is one of your own.
 """
 PLAIN: dict[Any, str] = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Any: "anything"}
 CONTAINERS = (list, tuple)
@@ -77,11 +77,11 @@ class Reference:
     choices: dict[str, Choice] = field(default_factory=dict)
     """What may stand at each place."""
     below: dict[Heading | None, list[Heading]] = field(default_factory=dict)
-    """What stands in a section, and at the top."""
+    """What a section holds, and the top."""
 
     @property
     def headings(self) -> list[Heading]:
-        """All sections, each with what stands in it behind it."""
+        """All sections, each followed by what it holds."""
         return list(self._with_below(None))
 
     def _with_below(self, heading: Heading | None) -> Iterator[Heading]:
@@ -90,7 +90,7 @@ class Reference:
             yield from self._with_below(one)
 
     def add(self, path: str, root: str, model: type[BaseModel]) -> None:
-        """Document a class and what stands in it; `root` chooses it, or the recipe it stands in."""
+        """Document a class and what it holds; `root` chooses it, or the recipe it is in."""
         queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(None, path, root, model)]
         for parent, place, chosen, one in queue:  # it grows
             if one in self.places:

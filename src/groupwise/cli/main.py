@@ -56,7 +56,7 @@ def train(
             "`--extend algorithms/dapo.toml`. Repeatable.",
         ),
     ] = None,
-    restart: Annotated[bool, typer.Option(help="Delete the run directory first and begin anew.")] = False,
+    restart: Annotated[bool, typer.Option(help="Delete the run directory first and start over.")] = False,
 ) -> None:
     """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the step in hand.
 
@@ -87,7 +87,7 @@ def pipeline(
     only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="STAGE", help="Run this stage, and what stands on it, anew, finished or not."),
+        typer.Option("--from", metavar="STAGE", help="Run this stage, and what depends on it, again, finished or not."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
     seeds: Annotated[
@@ -99,8 +99,8 @@ def pipeline(
 ) -> None:
     """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
 
-    A finished stage with the same settings, inputs and code is skipped; a changed one runs anew, and so does what
-    stands on it. Killed at any moment, the same command goes on inside the stage it was in.
+    A finished stage with the same settings, inputs and code is skipped; a changed one runs again, and so does what
+    depends on it. Killed at any moment, the same command resumes inside the stage it was in.
 
     Examples:
         groupwise pipeline recipes/r1.toml
@@ -353,7 +353,7 @@ def compare(
 ) -> None:
     """Run variants of a recipe with the same seeds and set them side by side, with intervals over seeds.
 
-    Finished runs are kept, so an interrupted comparison goes on. No variant is called better unless the interval of its
+    Finished runs are kept, so an interrupted comparison resumes. No variant is called better unless the interval of its
     difference, paired by seed, excludes zero.
 
     Examples:
@@ -456,8 +456,7 @@ def new_model(
     from groupwise.config import parse
     from groupwise.models.checkpoint import save_checkpoint
     from groupwise.models.loading import quiet_transformers
-    from groupwise.models.new_model import NewModel, new_policy
-    from groupwise.models.tokenizers import byte_tokenizer
+    from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
     from groupwise.runs.atomic import refuse_to_replace
 
     quiet_transformers()

@@ -25,7 +25,7 @@ from groupwise.trainers import Recipe, train
 
 STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
 SAYS = {
-    Action.RUN: "runs", Action.RESUME: "goes on", Action.MEASURE: "is measured", Action.SKIP: "skipped",
+    Action.RUN: "runs", Action.RESUME: "resumes", Action.MEASURE: "is measured", Action.SKIP: "skipped",
     Action.LEAVE: "left alone",
 }  # fmt: skip
 
@@ -103,7 +103,7 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
 
 def _say_stopped(request: PipelineRequest, console: Console) -> None:
     again = "the same command without --from" if request.start else "the same command"
-    console.print(f"Stopped; {again} goes on there.")
+    console.print(f"Stopped; {again} resumes there.")
 
 
 def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> None:

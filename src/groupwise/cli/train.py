@@ -37,7 +37,7 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
         bar = progress.add_task("training", total=recipe.run.num_steps)
         run = train(recipe, restart, show_reports(recipe, console, progress, bar))
     if not run.finished:
-        console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command goes on from there.")
+        console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
         show_report(run.directory, console)
     else:

@@ -46,13 +46,13 @@ Span = tuple[int, int]
 """Where a behaviour shows: first character, and the one after the last."""
 
 MIN_EQUATIONS = 2
-"""From so many equations on a completion works its problem out; a single one only states the answer."""
+"""With at least this many equations a completion works its problem out; a single one only states the answer."""
 
 _EQUATION = re.compile(r"(?<![<>=!:])=(?![=>])")
 
 
 def patterns_of(config: BehaviourConfig) -> Patterns:
-    """The phrases of each move that is told by phrases."""
+    """The phrases of each move that phrases reveal."""
     return {Behaviour[name.upper()]: languages for name, languages in config.phrases().items()}
 
 
@@ -162,7 +162,7 @@ def _span(match: re.Match[str] | None, text: str) -> Span:
 def _broken_tag(row: Row) -> Span | None:
     begun = prefill(row)
     span = broken_tag(begun + row["text"])
-    # of a tag that the prompt opened nothing stands in the completion
+    # of a tag that the prompt opened nothing is in the completion
     return None if span is None else (max(0, span[0] - len(begun)), max(0, span[1] - len(begun)))
 
 

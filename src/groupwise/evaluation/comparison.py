@@ -122,7 +122,7 @@ def compare_variants(
 ) -> ComparisonTable:
     """Run every variant with every seed, each in a process of its own, and set them side by side.
 
-    Finished runs are kept, so an interrupted comparison goes on. It writes comparison.md and comparison.json.
+    Finished runs are kept, so an interrupted comparison resumes. It writes comparison.md and comparison.json.
 
     Args:
         source: a TOML file of a `Comparison`, or its tables. Recipes in it stand relative to the file, else to the
@@ -189,7 +189,7 @@ def _train(job: _Job, at_once: int) -> None:
 
 
 def share_of_threads(at_once: int) -> dict[str, str]:
-    """The environment in which each of so many processes computes with its share of the CPU threads."""
+    """The environment in which each of `at_once` processes computes with its share of the CPU threads."""
     return {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once))}
 
 

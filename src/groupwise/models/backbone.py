@@ -42,7 +42,7 @@ def precision(device: torch.device, dtype: torch.dtype, keep: bool = True) -> Ab
 
 
 def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
-    """(M, d) final hidden states at positions (M,) of a pack; a position may be asked for more than once.
+    """(M, d) final hidden states at positions (M,) of a pack; a position may occur more than once.
 
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
@@ -147,7 +147,7 @@ class Backbone:
         return [(name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights, one that stands in two places once."""
+        """Names and weights, one that is in two places once."""
         yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
 
     def fingerprint(self) -> str:

@@ -23,7 +23,7 @@ OPTIMIZER_STATE = "optimizer.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
-    """What a trainer needs beside the weights to go on as if it had never stopped."""
+    """What a trainer needs beside the weights to resume as if it had never stopped."""
 
     facts: dict[str, Any]
     """Counters and file sizes, JSON."""

@@ -59,7 +59,7 @@ class Critic(nn.Module):
         yield from ((name, parameter.detach()) for name, parameter in self.named_parameters())
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take up the weights where `state` left them."""
+        """Restore the weights that `state` gave."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 parameter.copy_(tensors[name])

@@ -14,9 +14,8 @@ from groupwise.algorithms.distillation import Compared, Comparison, Outputs, tot
 from groupwise.algorithms.logprobs import token_logprobs
 from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone, Root
-from groupwise.models.checks import compare_with_eager
 from groupwise.models.config import ModelConfig
-from groupwise.models.loading import damaged, place, read_pretrained
+from groupwise.models.loading import compare_with_eager, damaged, place, read_pretrained
 from groupwise.models.packed import Pack, Sequences, pack
 
 T = TypeVar("T")
@@ -28,7 +27,7 @@ class Prediction(NamedTuple):
     logprobs: Tensor
     """(M,) log pi(token), fp32, in nats."""
     entropy: Tensor
-    """(M,) entropy of the distribution the token stands in, fp32, in nats."""
+    """(M,) entropy of the distribution that the token is from, fp32, in nats."""
     states: Tensor
     """(M, d) final hidden states that predict the tokens."""
 

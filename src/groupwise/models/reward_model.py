@@ -14,9 +14,8 @@ from transformers import AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone, Root
-from groupwise.models.checks import compare_with_eager
 from groupwise.models.config import ModelConfig
-from groupwise.models.loading import damaged, place, read_pretrained
+from groupwise.models.loading import compare_with_eager, damaged, place, read_pretrained
 from groupwise.models.packed import Pack, Sequences, pack
 
 HEAD = "score.weight"

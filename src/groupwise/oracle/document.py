@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from groupwise.algorithms.advantages import ADVANTAGES, gae
-from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.importance import importance_weights
 from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.algorithms.values import clipped_value_loss
 from groupwise.oracle.kl import Place

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.advantages import AdvantageEstimator, step_advantages
-from groupwise.algorithms.aggregation import BatchSize, token_weights
 from groupwise.algorithms.importance import importance_weights
-from groupwise.algorithms.objective import Objective, Tokens, token_loss
+from groupwise.algorithms.objective import BatchSize, Objective, Tokens, token_loss, token_weights
 from groupwise.oracle.batches import Batches, all_batches
 from groupwise.oracle.setting import Policies, Setting, TokenAdvantages
 from groupwise.oracle.world import World

@@ -3,7 +3,7 @@
 from itertools import product
 
 from groupwise.algorithms.advantages import ADVANTAGES, LeaveOneOut, advantage
-from groupwise.algorithms.aggregation import AGGREGATIONS
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, policy_loss
 from groupwise.oracle.estimate import estimate
 from groupwise.oracle.published import as_setting, published_algorithms

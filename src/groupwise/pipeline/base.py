@@ -39,7 +39,7 @@ class Made(NamedTuple):
 
 
 class Interrupted(Exception):  # noqa: N818
-    """Ctrl-C: the stage stopped between two steps and goes on there next time."""
+    """Ctrl-C: the stage stopped between two steps and resumes there next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Workplace:
     outputs: Mapping[str, str]
     """Paths of what the stages before it made, by name."""
     train: Callable[[Recipe], Run]
-    """Runs a trainer's recipe, or goes on with an interrupted run, and shows it."""
+    """Runs a trainer's recipe, or resumes an interrupted run, and shows it."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
-    """Told how far a long piece of work is: (what, done, total)."""
+    """Called with how far a long piece of work is: (what, done, total)."""
 
 
 class ComputeConfig(ModelConfig):
@@ -64,7 +64,7 @@ class ComputeConfig(ModelConfig):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a stage stands in its pipeline."""
+    """A stage's place in its pipeline."""
 
     name: str
     table: Mapping[str, Any]
@@ -109,7 +109,7 @@ class Stage(ABC, Generic[ConfigT]):
     name: str
     kind: str
     config: ConfigT
-    """Everything that decides what the stage makes; what other stages make stands in it as `{name}`."""
+    """Everything that decides what the stage makes; what other stages make is in it as `{name}`."""
 
     @property
     @abstractmethod
@@ -123,7 +123,7 @@ class Stage(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def run(self, config: ConfigT, work: Workplace) -> Made:
-        """Do the work, or go on with it where it was interrupted.
+        """Do the work, or resume it where it was interrupted.
 
         `config`: the settings, with the path of what a stage made in place of every `{name}`.
 

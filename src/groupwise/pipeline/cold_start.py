@@ -39,7 +39,7 @@ class Example(Section):
     question: str = Field(min_length=1)
     """The question, without the task's template."""
     completion: str = Field(min_length=1)
-    """How to go on after the prompt."""
+    """How to continue after the prompt."""
     language: str = "en"
     """Language of both (ISO 639-1)."""
 

@@ -111,7 +111,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise CheckpointError(
-            f"{path} is not readable ({error}); delete its stage's directory to run it anew"
+            f"{path} is not readable ({error}); delete its stage's directory to run it again"
         ) from None
     return found
 

@@ -85,7 +85,7 @@ Progress = Callable[[str, int, int], None]
 def general_rows(
     data: GeneralData, most: int, seed: int, model: ModelConfig, progress: Progress
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """At most so many rows of general data, in a drawn order, and what there is to say about them."""
+    """At most `most` rows of general data, in random order, and their statistics."""
     problems = {problem.id: problem for problem in split_problems(make_task(data.task), "train", None)}
     candidates = _from_file(data.file) if data.file else _generated(data, list(problems.values()), seed)
     dropped = Counter[str]()

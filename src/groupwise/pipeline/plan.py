@@ -62,7 +62,7 @@ def plan(
     """What happens to every stage, in order.
 
     `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and what stands on it
-    are run anew, finished or not.
+    are run again, finished or not.
 
     Raises:
         ConfigError: there is no stage of that name, or `only` wants what has not been made.
@@ -78,9 +78,9 @@ def plan(
         inputs = {name: found[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
         mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
         if stage.name == start:
-            again[stage.name] = "asked for by --from"
-        elif anew := [name for name in stage.inputs if name in again]:
-            again[stage.name] = f"{anew[0]} is made anew"
+            again[stage.name] = "requested by --from"
+        elif remade := [name for name in stage.inputs if name in again]:
+            again[stage.name] = f"{remade[0]} is made again"
         place = directory.stage(stage.name)
         action, why = _action(stage, place, mark, inputs, measured)
         if action is not Action.RUN and (changed := other_input(place, stage, directory)):
@@ -99,7 +99,7 @@ def _only(found: Mapping[str, Planned], only: str) -> list[Planned]:
                 f"--only {only} reads what the stage {name} makes, and that is not there ({found[name].why}): run "
                 f"without --only, or --only {name} first"
             )
-    why = f"only {only} is asked for"
+    why = f"only {only} is requested"
     return [one if name == only else one._replace(action=Action.LEAVE, why=why) for name, one in found.items()]
 
 

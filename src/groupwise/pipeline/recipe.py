@@ -27,7 +27,7 @@ class PipelineConfig(Section):
     """Where a pipeline is kept and what makes it repeatable."""
 
     directory: str
-    """Pipeline directory; the same command goes on with an interrupted pipeline in it."""
+    """Pipeline directory; the same command resumes an interrupted pipeline in it."""
     seed: int = 0
     """Seed of every stage."""
 

@@ -1,6 +1,8 @@
-"""Runs a pipeline's stages in order; killed at any moment, the same call goes on inside the stage it was in."""
+"""Runs a pipeline's stages in order; killed at any moment, the same call resumes inside the stage it was in."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +14,6 @@ from groupwise.config import dump_toml
 from groupwise.errors import CheckpointError, GroupwiseError
 from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
-from groupwise.pipeline.cost import timed
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
@@ -23,6 +24,36 @@ from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, train
 
+PERIOD_S = 5.0
+"""So much of an attempt that is killed may be missing."""
+
+
+@contextmanager
+def timed(place: StageDirectory, name: str) -> Iterator[None]:
+    """Add the seconds of what is done inside to `name` and `processor_name` in the stage's cost, again and again."""
+    clocks = {name: time.perf_counter, f"processor_{name}": time.process_time}
+    starts = {part: clock() - place.cost.get(part, 0.0) for part, clock in clocks.items()}
+    done = threading.Event()
+
+    def save() -> None:
+        place.write("cost", {**place.cost, **{part: clock() - starts[part] for part, clock in clocks.items()}})
+
+    def save_often() -> None:
+        while not done.wait(PERIOD_S):
+            try:
+                save()
+            except CheckpointError:  # a full disk stops the work itself, which says so
+                return
+
+    thread = threading.Thread(target=save_often, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        save()
+
 
 @dataclass(frozen=True, slots=True)
 class Display:
@@ -31,11 +62,11 @@ class Display:
     train: Callable[[Recipe], Run] = train
     """Runs a trainer's recipe with its own display."""
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
-    """Told before every stage: (what happens to it, its number from 1, number of stages)."""
+    """Called before every stage: (what happens to it, its number from 1, number of stages)."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
-    """Told how far a long piece of work is."""
+    """Called with how far a long piece of work is."""
     finished: Callable[[str, StageDirectory], None] = field(default=lambda name, place: None)
-    """Told after every stage that did something."""
+    """Called after every stage that did something."""
 
 
 SILENT = Display()
@@ -49,7 +80,7 @@ def run_pipeline(
     only: str | None = None,
     start: str | None = None,
 ) -> bool:
-    """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call goes on there.
+    """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call resumes there.
 
     Args:
         recipe: with `stages`, what `load_pipeline` gives.
@@ -114,7 +145,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _reconsidered(one: Planned, directory: PipelineDirectory) -> Planned:
-    """Run anew what stands on other outputs than its inputs have now: a stage that was made again may differ."""
+    """Run again what was made from other outputs than its inputs have now: a stage that was made again may differ."""
     place = directory.stage(one.stage.name)
     if one.action in (Action.RUN, Action.LEAVE) or (changed := other_input(place, one.stage, directory)) is None:
         return one

@@ -9,7 +9,7 @@ A CUDA graph runs the kernels that were recorded, on the addresses that were rec
 - weights are read where they are, and the optimizer updates them in place. Under autocast, matrices that would be
   converted in every step are converted once per `generate` into copies that keep their addresses.
 
-Cache, copies and graphs stay allocated between calls. They are made anew, graphs included, when a call needs a larger
+Cache, copies and graphs stay allocated between calls. They are made again, graphs included, when a call needs a larger
 cache, when a weight has another address, or when the computation has another dtype. Where that memory is wanted for
 training, `sampling.cuda_graphs = false` does without it; `release` frees it once.
 """

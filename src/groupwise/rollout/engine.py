@@ -37,7 +37,7 @@ class Sampled:
 
 
 OnFinished = Callable[[int, list[Sampled]], None]
-"""Told the index of a request and its completions."""
+"""Called with the index of a request and its completions."""
 
 
 class Engine(Protocol):

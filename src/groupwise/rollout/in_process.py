@@ -46,7 +46,7 @@ class InProcessEngine:
 def generate(
     policy: Policy, requests: Sequence[Request], config: SamplingConfig, on_finished: OnFinished | None = None
 ) -> list[list[Sampled]]:
-    """Sample every completion of every request; results stand in the order asked for.
+    """Sample every completion of every request; results are in the order of the requests.
 
     Args:
         policy: the model that is sampled from.
@@ -91,7 +91,7 @@ def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> Abstract
 class _LiveBatch:
     """The state of one `generate` call. Rows are live completions, slots are live prompts; both without gaps.
 
-    An output is the place of a completion among all that are asked for. They are admitted in this order.
+    An output is the index of a completion among all requested. They are admitted in this order.
     """
 
     def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, decoder: Decoder) -> None:

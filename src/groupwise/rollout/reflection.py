@@ -1,4 +1,4 @@
-"""Reasoning that is opened again: a phrase is put into a completion, and the policy goes on after it.
+"""Reasoning that is opened again: a phrase is put into a completion, and the policy continues after it.
 
 For models that do not follow examples: `<think>12+5=17.</think>...` becomes `<think>12+5=17. Wait, let me check.` and
 what the model says then. What was put in is masked (`Completion.sampled`): it is read, never trained or counted.

@@ -59,10 +59,10 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Pro
         ModelError: the tokenizer cannot write a character, has no chat template, or doubles its BOS.
     """
     tokenizer = policy.tokenizer
-    text = template.render(problem)
     if template.chat:
-        text, ids = _chat(tokenizer, template, text)
+        text, ids = _chat(tokenizer, template.messages(problem))
     else:
+        text = template.render(problem)
         ids = list(tokenizer(text)["input_ids"])
     if template.prefill:
         text += template.prefill
@@ -82,13 +82,11 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Pro
     return Prompt(problem, text, tuple(ids), template.prefill)
 
 
-def _chat(tokenizer: Any, template: Template, question: str) -> tuple[str, list[int]]:
+def _chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> tuple[str, list[int]]:
     if not tokenizer.chat_template:
         raise ModelError(
             "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
         )
-    messages = [{"role": "system", "content": template.system}] if template.system else []
-    messages.append({"role": "user", "content": question})
     text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     # the template writes its own special tokens; adding them again is the classic double BOS
     return text, list(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -29,7 +29,7 @@ class ScriptedConfig(EngineConfig):
 
     path: str
     """JSON lines, each `{"prompt": text, "completions": [text, ...]}`: a prompt as the model reads it, and at least as
-    many completions as are asked for. The end token is added; what passes `sampling.max_tokens` is cut off."""
+    many completions as are requested. The end token is added; what passes `sampling.max_tokens` is cut off."""
 
 
 class ScriptedEngine:

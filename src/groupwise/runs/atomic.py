@@ -24,7 +24,7 @@ def translated_disk_errors(what: Path) -> Iterator[None]:
             raise
         raise CheckpointError(
             f"{what} cannot be written: {error.strerror}. What was finished before is intact; "
-            "make room and run the same command again to go on from the last checkpoint"
+            "make room and run the same command again to resume from the last checkpoint"
         ) from None
 
 

@@ -10,6 +10,7 @@ checkpoints/step-N  Hugging Face directories with trainer state; `best` points a
 lock                held by the process that works in the directory
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -28,7 +30,32 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.runs.sources import keep_sources
+
+
+def keep_sources(folder: Path, files: Sequence[Path]) -> None:
+    """Copy files as they are now; a warning names one that differs from what the run had of it before."""
+    if not files:
+        return
+    index = folder / "index.json"
+    kept: list[dict[str, str]] = json.loads(index.read_text()) if index.exists() else []
+    latest = {one["file"]: one["sha256"] for one in kept}
+    with translated_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            content = file.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            if latest.get(str(file)) == digest:
+                continue
+            if str(file) in latest:
+                warnings.warn(
+                    f"{file} was changed since the run began: its next steps are not those of one uninterrupted run; "
+                    f"both versions are in {folder}",
+                    stacklevel=2,
+                )
+            copy = f"{file.stem}-{digest[:8]}{file.suffix}"
+            write_file(folder / copy, content)
+            kept.append({"file": str(file), "sha256": digest, "copy": copy})
+        write_file(index, json.dumps(kept, indent=1).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +178,7 @@ Tables = Mapping[str, Any]
 def open_run(
     path: Path, config_toml: str, sources: Sequence[Path] = (), resolved: Callable[[Tables], Tables] = lambda it: it
 ) -> tuple[RunDirectory, Path | None]:
-    """Create a run directory, or find where an interrupted run goes on; a warning names a source that was changed.
+    """Create a run directory, or find where an interrupted run resumes; a warning names a source that was changed.
 
     `resolved` completes the recipe that the run recorded, which an earlier version may have written. Returns the
     directory and the checkpoint to resume from (None: from the start).
@@ -172,7 +199,7 @@ def open_run(
         check_directory(newest)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}; delete {newest} to go on from the checkpoint before it, or use --restart"
+            f"{error}; delete {newest} to resume from the checkpoint before it, or use --restart"
         ) from None
     return run, newest
 

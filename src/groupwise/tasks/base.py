@@ -24,7 +24,8 @@ Verify = Callable[[Problem, str], Verdict]
 class Template(KindSection):
     """How a problem becomes a prompt, and what an ideal answer looks like.
 
-    One of your own is a subclass with another `render` or `gold_answer`: `task.template = "my_file.py:MyTemplate"`.
+    One of your own is a subclass with another `render`, `messages` or `gold_answer`:
+    `task.template = "my_file.py:MyTemplate"`.
     """
 
     kind: str = "text"
@@ -61,6 +62,11 @@ class Template(KindSection):
     def render(self, problem: Problem) -> str:
         """The prompt's text without prefill."""
         return self.prompt.replace("{question}", problem.question)
+
+    def messages(self, problem: Problem) -> list[dict[str, str]]:
+        """The conversation that the model answers; used only with `chat`."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.render(problem)}]
 
     def gold_answer(self, problem: Problem) -> str:
         """A completion that must be judged correct (prefill included)."""

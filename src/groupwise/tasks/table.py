@@ -37,6 +37,7 @@ TASKS = Kinds(
         "minif2f": f"{_HERE}.proofs.statements:Minif2f",
         "coq_statements": f"{_HERE}.proofs.statements:CoqStatements",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGym",
+        "verifiers": f"{_HERE}.environment:Environment",
         "mixture": f"{_HERE}.mixture:Mixture",
     },
 )

@@ -28,19 +28,19 @@ def trainer_of(recipe: Recipe) -> Trainer:
 
 
 def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Run:
-    """Run a recipe, or go on with an interrupted run. `groupwise train` is this function with a display.
+    """Run a recipe, or resume an interrupted run. `groupwise train` is this function with a display.
 
     >>> train(load_recipe("recipes/arithmetic.toml", {"run.num_steps": 3}))  # doctest: +SKIP
     Run(runs/arithmetic: grpo, 3 of 3 steps, finished)
 
     Args:
         recipe: what `load_recipe` gives.
-        restart: delete an earlier run in `run.directory` first; else the run that is there goes on.
+        restart: delete an earlier run in `run.directory` first; else the run that is there resumes.
         on_report: called with every report as it is made: a `StepReport` for each step, a `DevReport` for each dev
             evaluation, and what else the trainer of the algorithm reports.
 
     Returns:
-        The run. It is not `finished` where Ctrl-C stopped it after a step; the same call then goes on from there.
+        The run. It is not `finished` where Ctrl-C stopped it after a step; the same call then resumes there.
 
     Raises:
         ConfigError: what the recipe names cannot be used, for example a verifier that rejects reference answers.

@@ -52,7 +52,7 @@ class Trainer:
     recipe: type[Recipe]
     """The class of its recipes."""
     run: Callable[[Any, bool, OnReport], Session]
-    """(recipe, restart, called with every report): runs it, or goes on with an interrupted run."""
+    """(recipe, restart, called with every report): runs it, or resumes an interrupted run."""
     makes: Makes = "model"
     """What a run leaves: a policy, or a reward model."""
     line: Callable[[Any], str] = data_line

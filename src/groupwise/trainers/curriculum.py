@@ -39,7 +39,7 @@ class PassRates:
         return {"problem": dict(self._by_problem), "difficulty": dict(self._by_difficulty)}
 
     def learn(self, scored: Sequence[ScoredGroup]) -> None:
-        """Take up what a step found."""
+        """Learn from what a step found."""
         shares: dict[str, list[float]] = {}
         for group in scored:
             judged = [verdict.outcome is Outcome.CORRECT for verdict in group.verdicts if verdict.outcome.judged]

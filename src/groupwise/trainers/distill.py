@@ -27,7 +27,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.curriculum import problem_order
-from groupwise.trainers.preferences import drawn
+from groupwise.trainers.preferences import pairs_of_step
 from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
 from groupwise.training.forward import sequences_of
@@ -39,7 +39,7 @@ from groupwise.verifiers.unjudged import Unjudged
 
 
 class SampledData(Section):
-    """Completions sampled anew in every step, on a task's training problems."""
+    """Completions sampled in every step, on a task's training problems."""
 
     task: TaskOptions
     """Where problems come from; nothing is verified."""
@@ -178,7 +178,7 @@ DrawBatch = Callable[[int, Policy, Policy], Batch]
 def train_distill(
     recipe: DistillRecipe, restart: bool = False, on_step: Callable[[DistillStep], None] = lambda step: None
 ) -> Session:
-    """Run a distillation recipe, or go on with an interrupted run; returns the session with the trained student."""
+    """Run a distillation recipe, or resume an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
     start = Start(recipe, recipe.run, restart)
     teacher = load_policy(recipe.teacher).freeze()
@@ -269,7 +269,8 @@ def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
     pairs = read_pairs(data)
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        examples = encode(student, [pairs[i] for i in RANKS.share(drawn(len(pairs), size, seed, step))], "completion")
+        chosen = RANKS.share(pairs_of_step(len(pairs), size, seed, step))
+        examples = encode(student, [pairs[i] for i in chosen], "completion")
         return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
 
     return draw_batch

@@ -28,8 +28,8 @@ from groupwise.trainers.preferences import (
     PairsConfig,
     PairsRecipe,
     chunks,
-    drawn,
     encode,
+    pairs_of_step,
     train_on_pairs,
 )
 from groupwise.training.optimizer import Optimizer
@@ -113,7 +113,7 @@ class DpoStep(NamedTuple):
 def train_dpo(
     recipe: DpoRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
 ) -> Session:
-    """Run a recipe, or go on with an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
+    """Run a recipe, or resume an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     policy = load_policy(start.model_to_load(recipe.model))
@@ -142,7 +142,7 @@ def _with_reference(
     """
     reference = load_policy(recipe.model).freeze()
     steps = range(recipe.run.num_steps)
-    places = {i for step in steps for i in drawn(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
+    places = {i for step in steps for i in pairs_of_step(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
     known = dict(zip(sorted(places), referred(reference, [train[i] for i in sorted(places)], recipe.dpo), strict=True))
     measured = held_out[: recipe.dpo.evaluate_pairs]
     return [known.get(i, pair) for i, pair in enumerate(train)], referred(reference, measured, recipe.dpo)

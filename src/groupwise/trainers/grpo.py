@@ -18,7 +18,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.rollout.steps import step_ends
-from groupwise.trainers.report import StepResult, drawn
+from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.forward import with_kl_part
@@ -100,14 +100,14 @@ def grpo_step(
         groups = advantaged(scored, recipe.advantage, learner.policy)
         update = update_policy(learner.updater, groups, step)
         learner.publish()
-    return StepResult(groups, update, clock.seconds(), rounds.problems, drawn(rounds.drawn))
+    return StepResult(groups, update, clock.seconds(), rounds.problems, rounds.sampled)
 
 
 class Rounds:
     """The rounds of sampling of one step: its problems, then others in place of groups without signal.
 
     Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, §3.2). What it costs and bends is logged with every step:
-    how many groups were drawn, and the pass rate of all of them beside that of those kept. The kept ones are no fair
+    how many groups were sampled, and the pass rate of all of them beside that of those kept. The kept ones are no fair
     sample of the task: problems near pass rates 0 and 1 are under-weighted.
 
     rounds = Rounds(problems, spare, max_refills)
@@ -118,7 +118,7 @@ class Rounds:
 
     def __init__(self, problems: Sequence[Problem], spare: Sequence[Problem], max_refills: int) -> None:
         self._wanted, self._left, self._max_refills = list(problems), list(spare), max_refills
-        self.drawn: list[ScoredGroup] = []
+        self.sampled: list[ScoredGroup] = []
         """Everything sampled, in order."""
         self.problems: list[list[str]] = []
         """Problem ids of each round."""
@@ -128,20 +128,20 @@ class Rounds:
         while chosen:
             self.problems.append([problem.id for problem in chosen])
             yield chosen
-            missing = len(self._wanted) - sum(group.has_signal for group in self.drawn)
+            missing = len(self._wanted) - sum(group.has_signal for group in self.sampled)
             may_refill = len(self.problems) <= self._max_refills
             chosen = self._left[: max(missing, 0)] if may_refill else []
             self._left = self._left[len(chosen) :]
 
     def add(self, scored: Sequence[ScoredGroup]) -> None:
-        """Take up what a round sampled."""
-        self.drawn += scored
+        """Add what a round sampled."""
+        self.sampled += scored
 
     @property
     def kept(self) -> list[ScoredGroup]:
         """The step's groups; without signal only where the bound was reached."""
-        by_signal = sorted(self.drawn, key=lambda group: not group.has_signal)  # stable: else in the order of sampling
-        return (by_signal if len(self.problems) > 1 else self.drawn)[: len(self._wanted)]
+        by_signal = sorted(self.sampled, key=lambda group: not group.has_signal)  # stable: keeps the order of sampling
+        return (by_signal if len(self.problems) > 1 else self.sampled)[: len(self._wanted)]
 
 
 def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, policy: Policy) -> list[AdvantagedGroup]:
@@ -151,7 +151,7 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
     rewards = [group.rewards for group in scored]
     found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
     groups = [_broadcast(group, advantages) for group, advantages in zip(scored, found, strict=True)]
-    if estimator.reads == "reward":  # parts are weighed anew, so their order is the estimator's own
+    if estimator.reads == "reward":  # parts get new weights, so their order is the estimator's own
         for group in groups:
             _check_order(group)
     return groups

@@ -20,7 +20,7 @@ from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
-from groupwise.trainers.report import StepResult, drawn
+from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.forward import Arrays, per_token, token_penalties
@@ -83,7 +83,7 @@ class PpoRecipe(RlRecipe):
     critic: CriticConfig = CriticConfig()
     """The value function."""
     loss: PpoLossConfig = PpoLossConfig()
-    """The policy loss; the KL penalty, if any, stands in each token's reward."""
+    """The policy loss; the KL penalty, if any, is part of each token's reward."""
 
     @property
     def batch(self) -> BatchConfig:
@@ -122,7 +122,7 @@ def ppo_step(learner: PpoLearner, step: int, problems: Sequence[Problem]) -> Ste
         update = update_policy(learner.updater, judged.groups, step)
         learner.publish()
     ids = [[problem.id for problem in problems]]
-    return StepResult(judged.groups, update, clock.seconds(), ids, drawn(scored), judged.explained_variance)
+    return StepResult(judged.groups, update, clock.seconds(), ids, scored, judged.explained_variance)
 
 
 class Judged(NamedTuple):

@@ -15,7 +15,7 @@ from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, micro_batches
-from groupwise.randomness import permutation
+from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.preferences import Message, Pair, PairsData
 from groupwise.trainers.base import Recipe
 from groupwise.training.optimizer import OptimizerConfig
@@ -160,12 +160,9 @@ def _completion(tokenizer: Any, prompt: str, conversation: list[Message]) -> str
     return text if end and not rest.strip() else whole[len(prompt) :]
 
 
-def drawn(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
-    """Which pairs a step learns from: shuffled epochs, one after another; a pure function of seed and step."""
-    places = range(step * size, (step + 1) * size)
-    epochs = {place // num_pairs for place in places}
-    order = {epoch: permutation(num_pairs, seed, "pair order", epoch) for epoch in epochs}
-    return [int(order[place // num_pairs][place % num_pairs]) for place in places]
+def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
+    """Which pairs a step learns from."""
+    return shuffled_epochs(num_pairs, size, step, seed, "pair order")
 
 
 def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPair]]:
@@ -193,7 +190,7 @@ def train_on_pairs(
     """The loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run = recipe.pairs, recipe.run
     for number in session.steps():
-        places = RANKS.share(drawn(len(train), config.pairs_per_step, run.seed, number))
+        places = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
         report = step(number, [train[i] for i in places])
         _record(session, report)
         on_report(report)

@@ -16,15 +16,6 @@ from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, 
 from groupwise.verifiers.score import part_statistics
 
 
-class Drawn(NamedTuple):
-    """What a step drew, before groups without signal were replaced; without refills, the same as what it kept."""
-
-    num_tokens: int
-    num_groups: int
-    correct: float
-    """Share of judged completions that are correct: the unbiased pass rate."""
-
-
 class StepResult(NamedTuple):
     """What one step did."""
 
@@ -33,17 +24,10 @@ class StepResult(NamedTuple):
     seconds: Seconds
     problems: list[list[str]]
     """Ids of the problems in each round of sampling: the first, then the refills."""
-    drawn: Drawn
+    sampled: list[ScoredGroup]
+    """All groups sampled, those that dynamic sampling replaced included."""
     explained_variance: float | None = None
     """Of the critic's values, before the update."""
-
-
-def drawn(scored: Sequence[ScoredGroup]) -> Drawn:
-    """Count everything that was sampled."""
-    judged = [verdict for group in scored for verdict in group.verdicts if verdict.outcome.judged]
-    right = sum(verdict.outcome is Outcome.CORRECT for verdict in judged)
-    tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
-    return Drawn(tokens, len(scored), right / len(judged) if judged else 0.0)
 
 
 class StepReport(NamedTuple):
@@ -82,13 +66,13 @@ class StepReport(NamedTuple):
     parts: dict[str, float]
     """Mean and standard deviation of each reward part, means of what they measured, disagreements of verifiers."""
     sampled_tokens: int
-    """Completion tokens drawn in this step, refills included."""
+    """Completion tokens sampled in this step, refills included."""
     sampled_groups: int
-    """Groups drawn, refills included."""
+    """Groups sampled, refills included."""
     refilled_groups: int
-    """Groups drawn in place of others without signal."""
+    """Groups sampled in place of others without signal."""
     sampled_correct: float
-    """Share correct among all that was drawn; dynamic sampling makes `correct` differ from it."""
+    """Share correct among all that was sampled, the unbiased pass rate; dynamic sampling makes `correct` differ."""
     value_loss: float
     explained_variance: float | None
     """1 is a perfect critic; None without one."""
@@ -142,6 +126,9 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
     wrong = [completion.num_tokens for completion, verdict in judged if verdict.outcome is not Outcome.CORRECT]
     lengths = [completion.num_tokens for completion, _ in rows]
     seconds = result.seconds
+    sampled_tokens = sum(completion.num_tokens for group in result.sampled for completion in group.group.completions)
+    all_judged = [verdict for group in result.sampled for verdict in group.verdicts if verdict.outcome.judged]
+    num_correct = sum(verdict.outcome is Outcome.CORRECT for verdict in all_judged)
     return StepReport(
         step=step,
         num_steps=num_steps,
@@ -162,15 +149,15 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         logprob_difference=result.update.logprob_difference,
         logprob_bias=result.update.logprob_bias,
         parts=part_statistics([group.scored for group in result.groups]),
-        sampled_tokens=result.drawn.num_tokens,
-        sampled_groups=result.drawn.num_groups,
-        refilled_groups=result.drawn.num_groups - len(result.groups),
-        sampled_correct=result.drawn.correct,
+        sampled_tokens=sampled_tokens,
+        sampled_groups=len(result.sampled),
+        refilled_groups=len(result.sampled) - len(result.groups),
+        sampled_correct=num_correct / len(all_judged) if all_judged else 0.0,
         value_loss=result.update.value_loss,
         explained_variance=result.explained_variance,
         weights_bounded=result.update.weights_bounded,
         effective_samples=result.update.effective_samples,
-        tokens_per_second=result.drawn.num_tokens / (seconds.generate + seconds.verify + seconds.train),
+        tokens_per_second=sampled_tokens / (seconds.generate + seconds.verify + seconds.train),
         generate_s=seconds.generate,
         verify_s=seconds.verify,
         train_s=seconds.train,

@@ -61,7 +61,7 @@ class RewardModelStep(NamedTuple):
 def train_reward_model(
     recipe: RewardModelRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
 ) -> Session:
-    """Run a recipe, or go on with an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
+    """Run a recipe, or resume an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     model = start_reward_model(start.model_to_load(recipe.model))

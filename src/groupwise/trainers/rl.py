@@ -33,13 +33,16 @@ from groupwise.trainers.report import (
     ledger_group,
     step_report,
 )
-from groupwise.trainers.reward_part import with_reward_model_parts
-from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems, check_reward_models
+from groupwise.trainers.reward_part import (
+    RewardModelPartConfig,
+    check_problems,
+    check_reward_models,
+    with_reward_model_parts,
+)
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.progress import Best
 from groupwise.training.ranks import RANKS
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Best, Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
@@ -190,6 +193,8 @@ class Learner(ABC):
     def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
         """The groups with the parts of the reward that reward models give."""
         recipe = self.recipe
+        if not self.reward_models:
+            return list(scored)
         return with_reward_model_parts(scored, self.reward_models, recipe.reward_models, recipe.task.template, step)
 
     def publish(self) -> None:
@@ -209,7 +214,7 @@ MakeLearner = Callable[[Any, Policy, Verifier], Learner]
 def train_rl(
     recipe: RlRecipe, make_learner: MakeLearner, restart: bool = False, observer: Observer = SILENT
 ) -> Session:
-    """Run a recipe, or go on with an interrupted run; returns the session, whose policy is the trained one."""
+    """Run a recipe, or resume an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
     with (
         make_verifier(recipe.verifier) as verifier,
@@ -309,7 +314,7 @@ class _Run:
         self.observer.on_step(report)
 
     def evaluate_start(self) -> None:
-        """Evaluate the starting point, or take up the best result of an interrupted run."""
+        """Evaluate the starting point, or restore the best result of an interrupted run."""
         best = self.session.progress.best
         if best is None:
             self.evaluate_dev(0)

@@ -16,11 +16,10 @@ from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
-from groupwise.models.tokenizers import character_tokenizer
-from groupwise.randomness import permutation
+from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
@@ -105,7 +104,7 @@ class SftStep(NamedTuple):
 def train_sft(
     recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None
 ) -> Session:
-    """Run an SFT recipe, or go on with an interrupted run; returns the session with the trained policy."""
+    """Run an SFT recipe, or resume an interrupted run; returns the session with the trained policy."""
     texts = _texts(recipe)
     start = Start(recipe, recipe.run, restart)
     policy = _start_policy(recipe, start)
@@ -181,13 +180,7 @@ def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
         return generated
     pairs = read_pairs(data)
 
-    def drawn(step: int) -> list[tuple[str, str]]:
-        places = range(step * size, (step + 1) * size)
-        epochs = {place // len(pairs) for place in places}
-        order = {epoch: permutation(len(pairs), seed, "sft order", epoch) for epoch in epochs}
-        return [pairs[order[place // len(pairs)][place % len(pairs)]] for place in places]
-
-    return drawn
+    return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
 
 
 def read_pairs(data: PairsData) -> list[tuple[str, str]]:

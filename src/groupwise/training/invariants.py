@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.aggregation import BatchSize, token_weights
+from groupwise.algorithms.objective import BatchSize, token_weights
 from groupwise.errors import InvariantError
 
 
@@ -34,7 +34,7 @@ those of bf16 are set by hand."""
 
 
 def agreement_bounds(num_tokens: int, temperature: float, dtype: torch.dtype, stated: float | None) -> Agreement:
-    """The bounds for so many tokens. A stated one holds for every token and stands in place of all others.
+    """The bounds for this many tokens. A stated one holds for every token and replaces all others.
 
     Below temperature 1 dividing by it makes rounding errors of the logits larger, so the bounds grow alike. One token
     as far as is allowed must not move the mean beyond its bound, however few tokens there are.

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from groupwise.algorithms.aggregation import AGGREGATIONS
 from groupwise.algorithms.kl import KL_ESTIMATORS
-from groupwise.algorithms.objective import Objective
+from groupwise.algorithms.objective import AGGREGATIONS, Objective
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, PolicyLoss
 from groupwise.config import ReadIf, Section
 

@@ -100,7 +100,7 @@ class Optimizer:
         }
 
     def load_state(self, tensors: dict[str, Tensor], updates_done: int) -> None:
-        """Take up the moments where `state` left them."""
+        """Restore the moments that `state` gave."""
         states: dict[int, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             index, name = key.split(".", 1)

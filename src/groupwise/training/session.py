@@ -7,11 +7,11 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import Field
@@ -27,8 +27,60 @@ from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.lock import Hold
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.progress import Progress
 from groupwise.training.ranks import RANKS
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best dev evaluation so far."""
+
+    step: int
+    """Steps finished before it."""
+    pass_at_1: float
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is. The fields' names are the keys of `trainer_state.json`; a missing one is 0 or empty."""
+
+    step: int = 0
+    """Finished steps."""
+    updates_done: int = 0
+    """Optimizer updates."""
+    ledger: int = 0
+    """Bytes of the ledger at the checkpoint; what came after is done again."""
+    metrics: int = 0
+    """Bytes of the metrics, likewise."""
+    tokens: int = 0
+    """Tokens trained on."""
+    sampled_tokens: int = 0
+    """Completion tokens sampled for training."""
+    best: Best | None = None
+    pass_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the curriculum remembers (`trainers.curriculum.PassRates.state`)."""
+    ending: bool = False
+    """Whether the run was told to end before its last step."""
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Self:
+        """From a checkpoint's JSON.
+
+        Raises:
+            CheckpointError: it has keys that this version does not know.
+        """
+        known = [one.name for one in fields(cls)]
+        if unknown := sorted(facts.keys() - set(known)):
+            raise CheckpointError(
+                f"the checkpoint's trainer state has {', '.join(unknown)}, which this version does not know; known are "
+                f"{', '.join(known)}"
+            )
+        best = facts.get("best")
+        return cls(**{**facts, "best": best and Best(**best)})
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
 
 CRITIC = "critic:"
 """Prefix of the critic's weights among a checkpoint's tensors."""
@@ -90,7 +142,7 @@ class Start:
         if self._directory.finished.exists():
             raise CheckpointError(
                 f"{self._directory.path} is finished ({self._config.num_steps} steps): there is nothing left to do. "
-                "Evaluate it with `groupwise eval`, or use --restart to delete it and run anew"
+                "Evaluate it with `groupwise eval`, or use --restart to delete it and start over"
             )
 
     @property
@@ -125,7 +177,7 @@ class Start:
         found = policy.fingerprint()
         if recorded and found != recorded[-1]:
             raise CheckpointError(
-                f"the policy loaded to go on from {self._checkpoint} has the weights {found}, but the ledger's last "
+                f"the policy loaded to resume from {self._checkpoint} has the weights {found}, but the ledger's last "
                 f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
             )
 

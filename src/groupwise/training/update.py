@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.algorithms.aggregation import BatchSize, token_weights
 from groupwise.algorithms.importance import ImportanceWeights, importance_weights
-from groupwise.algorithms.objective import Tokens, token_loss
+from groupwise.algorithms.objective import BatchSize, Tokens, token_loss, token_weights
 from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic

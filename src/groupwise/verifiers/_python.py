@@ -21,7 +21,8 @@ from groupwise.types import Outcome, StepReward, Verdict
 
 MAX_PARTS = 32
 ALLOWED = "; allowed is a finite number, a dict of them by name, a Verdict, or None for no verdict"
-_ADDED_LATER = ("cap", "kl")
+ADDED_LATER = ("cap", "kl")
+"""Names of parts that training adds itself."""
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
@@ -65,9 +66,7 @@ def _signature(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int | None, file: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError):  # what earlier calls printed is not kept
-        os.ftruncate(1, 0)
-        os.lseek(1, 0, os.SEEK_SET)
+    drop_output()
     try:
         value = function(**arguments)
     except SystemExit as end:
@@ -84,6 +83,13 @@ def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int
         return {"found": [_found(one) for one in values]}
     except ValueError as error:
         return {"fault": f"returned {error}", "allowed": ALLOWED}
+
+
+def drop_output() -> None:
+    """What earlier calls printed is not kept."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(1, 0)
+        os.lseek(1, 0, os.SEEK_SET)
 
 
 def _line(error: BaseException, file: Path) -> str:
@@ -113,7 +119,7 @@ def _found(value: Any) -> dict[str, Any]:
 
 def _parts(values: Mapping[Any, Any]) -> dict[str, float]:
     for name in values:
-        if not (isinstance(name, str) and name.isidentifier()) or name in _ADDED_LATER:
+        if not (isinstance(name, str) and name.isidentifier()) or name in ADDED_LATER:
             raise ValueError(f"a part named {name!r:.100} (a name has letters, digits and _, and is not cap or kl)")
     return {name: _number(value, values) for name, value in values.items()}
 

@@ -37,6 +37,7 @@ VERIFIERS = Kinds(
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGymVerifier",
+        "verifiers": f"{_HERE}.environment:EnvironmentVerifier",
         "answered": f"{_HERE}.answered:AnsweredVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },

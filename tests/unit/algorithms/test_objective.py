@@ -1,14 +1,17 @@
-"""One token's whole loss: by hand, as a loop for every combination of terms, and its gradient."""
+"""One token's whole loss, and the weights of tokens: by hand, as loops from the papers, and the gradient."""
 
 import math
-from itertools import product
+from collections.abc import Callable
+from itertools import chain, product
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
-from groupwise.algorithms.objective import Objective, Tokens, token_loss
+from groupwise.algorithms.objective import AGGREGATIONS, BatchSize, Objective, Tokens, token_loss, token_weights
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, policy_loss
 
 LENGTHS = torch.tensor([2, 1, 3])
@@ -158,3 +161,67 @@ def test_the_default_is_the_clipped_ratio_alone() -> None:
     assert Objective() == (policy_loss("clipped_ratio"), 0.0, "k3", False, 0.0)
     assert Tokens(*known[:5]) == known
     assert token_loss(known, Objective()).loss.tolist() == pytest.approx(slow(known, Objective()))
+
+
+COUNTS = [1, 3, 4]
+BATCH = BatchSize(num_completions=3, num_tokens=8, max_tokens=10)
+
+
+def weights(aggregation: str, lengths: list[int] = COUNTS, batch: BatchSize = BATCH) -> list[float]:
+    return token_weights(torch.tensor(lengths), batch, aggregation).tolist()
+
+
+BY_HAND = {
+    "constant": [1 / 30] * 8,
+    "token": [1 / 8] * 8,
+    "sequence": [1 / 3, *[1 / 9] * 3, *[1 / 12] * 4],
+}
+
+# --- the papers' losses as nested loops over completions and tokens
+SLOW: dict[str, Callable[[list[list[float]]], float]] = {
+    "constant": lambda rows: sum(sum(row) / BATCH.max_tokens for row in rows) / len(rows),  # arXiv:2503.20783, §3.2
+    "token": lambda rows: sum(sum(row) for row in rows) / sum(len(row) for row in rows),  # arXiv:2503.14476, eq. 8
+    "sequence": lambda rows: sum(sum(row) / len(row) for row in rows) / len(rows),  # arXiv:2402.03300, eq. 3
+}
+
+
+@pytest.mark.parametrize("proofs", [SLOW, BY_HAND])
+def test_every_aggregation_has_its_proofs(proofs: dict[str, object]) -> None:
+    assert list(proofs) == list(AGGREGATIONS)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_weights_by_hand(aggregation: str) -> None:
+    assert weights(aggregation) == pytest.approx(BY_HAND[aggregation])
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@given(rows=st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=10), min_size=1, max_size=5))
+def test_the_loss_equals_the_papers_loops(aggregation: str, rows: list[list[float]]) -> None:
+    lengths = [len(row) for row in rows]
+    found = weights(aggregation, lengths, BatchSize(len(rows), sum(lengths), BATCH.max_tokens))
+    total = sum(weight * loss for weight, loss in zip(found, chain(*rows), strict=True))
+    assert total == pytest.approx(SLOW[aggregation](rows), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("aggregation", "total"), [("constant", 8 / 30), ("token", 1.0), ("sequence", 1.0)])
+def test_sums_over_the_batch(aggregation: str, total: float) -> None:
+    assert sum(weights(aggregation)) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
+def test_a_micro_batch_gets_the_weights_of_the_whole_batch(aggregation: str) -> None:
+    parts = weights(aggregation, COUNTS[:1]) + weights(aggregation, COUNTS[1:])
+    assert parts == pytest.approx(weights(aggregation))
+
+
+@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
+def test_skipped_completions_stay_in_the_denominator(aggregation: str) -> None:
+    # the same eight tokens in a batch of twice the size weigh half
+    doubled = BatchSize(num_completions=6, num_tokens=16, max_tokens=10)
+    assert weights(aggregation, batch=doubled) == pytest.approx([w / 2 for w in weights(aggregation)])
+
+
+@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
+def test_weights_are_fp32(aggregation: str) -> None:
+    assert token_weights(torch.tensor(COUNTS), BATCH, aggregation).dtype is torch.float32

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.aggregation import AGGREGATIONS
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.oracle.toys import Dials, Toy, toy
 

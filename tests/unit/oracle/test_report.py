@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from groupwise.algorithms.aggregation import AGGREGATIONS
+from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError

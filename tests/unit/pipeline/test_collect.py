@@ -9,9 +9,8 @@ import pytest
 
 from groupwise.errors import ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.new_model import NewModel, byte_tokenizer, character_tokenizer, new_policy
 from groupwise.models.policy import Policy, load_policy
-from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.pipeline.collect import collect_rows
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled, make_engine

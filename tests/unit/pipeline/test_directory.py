@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from groupwise.errors import DataError
 from groupwise.models.checkpoint import TrainerState, save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
-from groupwise.models.tokenizers import byte_tokenizer
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.pipeline.directory import content_hash, read_rows, write_rows
 from groupwise.trainers.sft import PairsData, read_pairs
 

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from groupwise.errors import VerifierError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, new_policy
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
-from groupwise.models.tokenizers import byte_tokenizer
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.general import GeneralData, ModelJudge, general_rows
 from groupwise.tasks.hidden_rule import answer_of

@@ -127,8 +127,8 @@ def test_only_touches_neither_the_base_model_nor_other_stages(fake: Any, measure
 def test_from_runs_a_stage_and_what_stands_on_it(fake: Any) -> None:
     fake.run()
     assert fake.actions(start="second") == {"first": "skip", "second": "run", "other": "skip", "third": "run"}
-    assert fake.plan(start="first")["third"].why == "second is made anew"
-    assert fake.plan(start="first")["first"].why == "asked for by --from"
+    assert fake.plan(start="first")["third"].why == "second is made again"
+    assert fake.plan(start="first")["first"].why == "requested by --from"
     assert fake.run(start="second") == ["second", "third"]
     assert fake.run(start="other") == ["other"]
     assert fake.run(only="second", start="second") == ["second"]

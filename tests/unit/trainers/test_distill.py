@@ -14,9 +14,9 @@ from groupwise.algorithms.distillation import DIVERGENCES, Comparison, divergenc
 from groupwise.config import dump_toml, parse
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import byte_tokenizer, character_tokenizer
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe

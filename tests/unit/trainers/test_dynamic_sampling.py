@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from groupwise.trainers.grpo import Rounds
-from groupwise.trainers.report import drawn
-from groupwise.types import Problem, ScoredGroup
+from groupwise.trainers.report import Seconds, StepResult, step_report
+from groupwise.training.update import UpdateMetrics
+from groupwise.types import AdvantagedGroup, Problem, ScoredGroup
 
 Score = Callable[[Problem, bool], ScoredGroup]
 
@@ -50,12 +52,15 @@ def test_rounds(first: str, spare: str, refills: int, asked: list[str], kept: st
     assert sampler.asked == asked
     assert ["".join(ids) for ids in rounds.problems] == asked
     assert "".join(group.group.prompt.problem.id for group in rounds.kept) == kept
-    assert "".join(group.group.prompt.problem.id for group in rounds.drawn) == "".join(asked)
+    assert "".join(group.group.prompt.problem.id for group in rounds.sampled) == "".join(asked)
 
 
-def test_what_was_drawn_is_counted_whole(scored: Score) -> None:
+def test_what_was_sampled_is_counted_whole(scored: Score) -> None:
     rounds = sampled(Sampler(scored), "Ab", "C", 1)
-    counted = drawn(rounds.drawn)
-    assert counted.num_tokens == 3 * 2 * 3
-    assert counted.num_groups == 3
-    assert counted.correct == pytest.approx((1 + 2 + 1) / 6)  # of the kept ones alone it would be one half
+    groups = [AdvantagedGroup(group, (np.zeros(3), np.zeros(3))) for group in rounds.kept]
+    update = UpdateMetrics(**dict.fromkeys(UpdateMetrics._fields, 0))
+    report = step_report(0, 1, StepResult(groups, update, Seconds(1, 1, 1, 1), rounds.problems, rounds.sampled), lr=0)
+    assert report.sampled_tokens == 3 * 2 * 3
+    assert (report.sampled_groups, report.refilled_groups) == (3, 1)
+    assert report.correct == 1 / 2
+    assert report.sampled_correct == pytest.approx((1 + 2 + 1) / 6)  # of the kept ones alone it would be one half

@@ -16,13 +16,13 @@ from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import byte_tokenizer, character_tokenizer
 from groupwise.models.policy import Policy, make_policy
 from groupwise.models.reward_model import RewardModel, start_reward_model
-from groupwise.models.tokenizers import byte_tokenizer, character_tokenizer
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
-from groupwise.trainers.preferences import EncodedPair, drawn, encode, measure
+from groupwise.trainers.preferences import EncodedPair, encode, measure, pairs_of_step
 from groupwise.trainers.reward_model import (
     RewardModelConfig,
     RewardModelRecipe,
@@ -115,13 +115,13 @@ def test_characters_that_the_tokenizer_cannot_write_are_refused(make_model: Call
 
 
 def test_every_epoch_draws_every_pair_once() -> None:
-    steps = [drawn(7, 3, seed=1, step=step) for step in range(14)]
+    steps = [pairs_of_step(7, 3, seed=1, step=step) for step in range(14)]
     places = [place for step in steps for place in step]
     for epoch in range(6):
         assert sorted(places[7 * epoch : 7 * epoch + 7]) == list(range(7))
     assert places[:7] != places[7:14]
-    assert drawn(7, 3, seed=1, step=5) == steps[5]
-    assert drawn(7, 3, seed=2, step=5) != steps[5]
+    assert pairs_of_step(7, 3, seed=1, step=5) == steps[5]
+    assert pairs_of_step(7, 3, seed=2, step=5) != steps[5]
 
 
 # -------------------------------------------------------------------------------------------------------- reward model
@@ -214,7 +214,7 @@ def test_the_reference_is_not_asked_about_pairs_that_are_never_drawn(
     recipe = parse(DpoRecipe, values, ["dpo.pairs_per_step=2", "dpo.evaluate_pairs=3"])
     train, held_out = dpo._with_reference(recipe, pairs, pairs)
     known = [i for i, pair in enumerate(train) if not math.isnan(pair.ref_chosen)]
-    assert known == sorted(drawn(len(pairs), 2, 0, 0))
+    assert known == sorted(pairs_of_step(len(pairs), 2, 0, 0))
     assert [pair[:4] for pair in train] == [pair[:4] for pair in pairs]
     assert len(held_out) == 3
 

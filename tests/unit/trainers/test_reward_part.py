@@ -21,8 +21,12 @@ from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
 from groupwise.trainers.ppo import PpoRecipe, ppo_learner
-from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
-from groupwise.trainers.reward_part_config import RewardModelPartConfig, check_problems
+from groupwise.trainers.reward_part import (
+    RewardModelPartConfig,
+    check_problems,
+    load_reward_models,
+    with_reward_model_parts,
+)
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, ScoredGroup, Verdict
 from groupwise.verifiers import make_verifier
 

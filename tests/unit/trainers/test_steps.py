@@ -114,7 +114,9 @@ def test_a_grpo_step_by_hand(policy: Policy, actors: Actors, eager_logprobs: Any
     assert result.update.num_tokens == sum(len(ids) for _, ids in pairs[:6])  # the third group is skipped
     assert_weights(policy, before, gradients)
     assert (actors.engine.version, result.problems) == (1, [["a", "b", "c"]])
-    assert result.drawn.num_tokens == sum(len(ids) for _, ids in pairs)
+    assert [len(one.token_ids) for group in result.sampled for one in group.group.completions] == [
+        len(ids) for _, ids in pairs
+    ]
 
 
 def test_groups_without_signal_are_replaced(policy: Policy, actors: Actors) -> None:
@@ -123,7 +125,7 @@ def test_groups_without_signal_are_replaced(policy: Policy, actors: Actors) -> N
     result = grpo_step(learner, 0, PROBLEMS[1:], PROBLEMS[:1])
     assert result.problems == [["b", "c"], ["a"]]
     assert [group.scored.group.prompt.problem.id for group in result.groups] == ["b", "a"]
-    assert result.drawn.num_groups == 3
+    assert len(result.sampled) == 3
 
 
 def test_a_ppo_step_by_hand(policy: Policy, actors: Actors, eager_logits: Any) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from groupwise.algorithms.aggregation import AGGREGATIONS, BatchSize, token_weights
+from groupwise.algorithms.objective import AGGREGATIONS, BatchSize, token_weights
 from groupwise.errors import InvariantError
 from groupwise.training.invariants import check_agreement, check_gradient, check_weights
 
