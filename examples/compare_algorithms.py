@@ -25,7 +25,7 @@ kinds = ["product"]
 digits = [2, 2]
 
 [grpo]
-prompts_per_step = 16
+prompts_per_step = 8
 group_size = 8
 
 [sampling]
@@ -35,9 +35,9 @@ max_tokens = 96
 lr = 3e-4
 
 [evaluation]
-num_problems = 16
+num_problems = 8
 num_samples = 1
-test_problems = 64
+test_problems = 32
 test_samples = 2
 """
 
@@ -52,6 +52,7 @@ def main() -> None:
             "recipe": str(folder / "recipe.toml"),
             "directory": str(folder / f"{STEPS}-steps"),  # finished runs in it are not run again
             "seeds": SEEDS,
+            "jobs": 2,  # at a time, each with its share of the processor
             "overrides": [f"run.num_steps={STEPS}", f"evaluation.every={STEPS}"],
             "variants": {
                 "dr_grpo": {"extends": ["algorithms/dr_grpo.toml"]},  # shipped: settings to put over your own recipe
