@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError as GroupwiseError
     from groupwise.evaluation.ask import Answers as Answers
     from groupwise.evaluation.ask import sample as sample
-    from groupwise.evaluation.comparison import ComparisonTable as ComparisonTable
-    from groupwise.evaluation.comparison import compare_variants
     from groupwise.evaluation.measure import Measurement as Measurement
     from groupwise.evaluation.measure import evaluate as evaluate
-    from groupwise.evaluation.pipeline_report import write_pipeline_report
-    from groupwise.evaluation.report import write_report
     from groupwise.models.policy import Policy as Policy
     from groupwise.models.policy import load_policy as load_policy
+    from groupwise.pages.pipeline import write_pipeline_report
+    from groupwise.pages.run import write_report
     from groupwise.pipeline import load_pipeline as load_pipeline
     from groupwise.pipeline import run_pipeline as run_pipeline
     from groupwise.randomness import Draws as Draws
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     from groupwise.trainers import load_recipe as load_recipe
     from groupwise.trainers import train as train
     from groupwise.trainers.base import Recipe as Recipe
+    from groupwise.trainers.compare import ComparisonTable as ComparisonTable
+    from groupwise.trainers.compare import compare_variants
     from groupwise.trainers.curriculum import problem_order as problem_order
     from groupwise.trainers.grpo import GrpoRecipe as GrpoRecipe
     from groupwise.trainers.grpo import advantaged
@@ -76,8 +76,8 @@ _PLACES = {
     "DevReport": "groupwise.trainers.report:DevReport",
     "load_pipeline": "groupwise.pipeline:load_pipeline",
     "run_pipeline": "groupwise.pipeline:run_pipeline",
-    "compare": "groupwise.evaluation.comparison:compare_variants",
-    "ComparisonTable": "groupwise.evaluation.comparison:ComparisonTable",
+    "compare": "groupwise.trainers.compare:compare_variants",
+    "ComparisonTable": "groupwise.trainers.compare:ComparisonTable",
     # checkpoints, and verifiers
     "evaluate": "groupwise.evaluation.measure:evaluate",
     "Measurement": "groupwise.evaluation.measure:Measurement",
@@ -88,8 +88,8 @@ _PLACES = {
     # run directories
     "Run": "groupwise.runs.run:Run",
     "Table": "groupwise.runs.run:Table",
-    "report": "groupwise.evaluation.report:write_report",
-    "pipeline_report": "groupwise.evaluation.pipeline_report:write_pipeline_report",
+    "report": "groupwise.pages.run:write_report",
+    "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
     "replay": "groupwise.trainers.replay:replay",
     "Replay": "groupwise.trainers.replay:Replay",
     # a loop of one's own: what `grpo_step` is made of

@@ -1,4 +1,4 @@
-"""Recipes and run directories of earlier versions: their keys, read as today's.
+"""Recipes and run directories of earlier versions: their keys, columns and facts, read as today's.
 
 Each entry of `MOVES` is a key that stands elsewhere today. It is looked for in every table, so that a trainer's key
 moves in a pipeline's stage too. A run directory's `config.toml` names every value, so a value that the chosen kind does
@@ -7,6 +7,8 @@ not read today, and that is the default it had then, is left out.
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+from groupwise.types import FinishReason, Outcome
 
 ANY = "*"
 """In a move's keys: any one key; the same one in the old place and in the new."""
@@ -64,6 +66,40 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
                 if _moved(table, old.split("."), new.split("."), move, newest):
                     said.append(f"{prefix}{old} is {prefix}{new} now")
     return found, said
+
+
+def upgraded_row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """One record of a file of rollouts with today's columns: the values of a row of an evaluation.
+
+    Older files lack `language` (then it is not known), `prefill` (then a `<think>` that the prompt left open counts),
+    `sampled` (then all was) and `open_ended` (then the embedded general prompts are, whose ids say so).
+    """
+    prompt, sampled = record["prompt"], record.get("sampled")
+    begun = "<think>" if "<think>" in prompt.rpartition("</think>")[2] else ""
+    kept = {key: value for key, value in record.items() if key not in ("prompt", "sampled")}
+    return kept | {
+        "language": record.get("language"),
+        "prefill": begun if record.get("prefill") is None else record["prefill"],
+        "open_ended": record["problem"].startswith("general/")
+        if record.get("open_ended") is None
+        else record["open_ended"],
+        "finish_reason": FinishReason(record["finish_reason"]),
+        "outcome": Outcome(record["outcome"]),
+        "num_tokens": record["num_read"] if sampled is None else sum(sampled),
+    }
+
+
+def upgraded_step(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A step's line of metrics.jsonl; an older one says the sampled tokens only by their rate and the step's time."""
+    if "sampled_tokens" in line or "tokens_per_second" not in line:
+        return line
+    seconds = sum(line[f"{phase}_s"] for phase in ("generate", "verify", "train"))
+    return {**line, "sampled_tokens": round(line["tokens_per_second"] * seconds)}
+
+
+def upgraded_measurement(task: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a stage's facts say of a task; older ones know open-ended prompts only by the name `general`."""
+    return found if "kind" in found else {**found, "kind": "open_ended" if task == "general" else "verified"}
 
 
 _JUDGES = {

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from groupwise.cli.main import app
 from groupwise.cli.seeds import run_at_once
 from groupwise.errors import GroupwiseError
-from groupwise.evaluation.comparison import share_of_threads
+from groupwise.trainers.compare import share_of_threads
 
 RECIPE = """
 [sampling]

@@ -8,7 +8,8 @@ import pytest
 
 from groupwise import upgrade
 from groupwise.config import Section, load, parse, read_recipe, read_recorded
-from groupwise.upgrade import Move, upgraded
+from groupwise.types import FinishReason, Outcome
+from groupwise.upgrade import Move, upgraded, upgraded_measurement, upgraded_row
 
 
 class Policy(Section):
@@ -97,3 +98,29 @@ def test_an_override_of_a_section_that_moved_changes_its_key_alone(tmp_path: Pat
     with pytest.warns(UserWarning, match="evaluation is measure now"):
         found = read_recipe(tmp_path / "recipe.toml", ["evaluation.b.d=3"])
     assert found["measure"] == {"a": 1, "b": {"c": 2, "d": 3}}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"prompt": "What?\n<think>"}, {"prefill": "<think>"}),
+        ({"prompt": "<think>an example</think>"}, {"prefill": ""}),
+        ({"prompt": "Think within <think> tags.", "prefill": ""}, {"prefill": ""}),  # a new file says so
+        ({"problem": "general/1"}, {"open_ended": True}),
+        ({"problem": "general/1", "open_ended": False}, {"open_ended": False}),
+        ({"sampled": [True, False]}, {"num_tokens": 1}),
+        ({"num_read": 5}, {"num_tokens": 5, "language": None}),
+    ],
+)
+def test_rows_of_older_files(record: dict[str, Any], expected: dict[str, Any]) -> None:
+    old = {"problem": "a", "prompt": "", "num_read": 2, "finish_reason": "stop", "outcome": "wrong"}
+    found = upgraded_row(old | record)
+    assert {key: found[key] for key in expected} == expected
+    assert (found["finish_reason"], found["outcome"]) == (FinishReason.STOP, Outcome.WRONG)
+    assert "prompt" not in found
+
+
+def test_older_facts_know_open_ended_prompts_by_a_name() -> None:
+    assert upgraded_measurement("general", {"length": [1, 1, 1]})["kind"] == "open_ended"
+    assert upgraded_measurement("sums", {})["kind"] == "verified"
+    assert upgraded_measurement("general", {"kind": "verified"}) == {"kind": "verified"}

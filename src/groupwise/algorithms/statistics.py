@@ -3,6 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +84,50 @@ def mean_over_seeds(values: Sequence[float]) -> Estimate:
     return Estimate(round(mean, 12), round(mean - half, 12), round(mean + half, 12))
 
 
-def majority(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer; ties go to the one that came first; None when there is no answer at all."""
-    counts = Counter(answer for answer in answers if answer is not None)
-    return counts.most_common(1)[0][0] if counts else None
+def majority_at_k(right: Sequence[int], wrong: Sequence[int], abstained: int, k: int) -> float:
+    """Expected accuracy of the majority vote of k of a problem's n samples, over all subsets of k; ties are drawn.
+
+    An answer wins in a subset where it is the most frequent one; of t + 1 answers that are equally frequent, each wins
+    with probability 1 / (t + 1). A right answer of n_a samples wins with v votes in
+    C(n_a, v) [x^(k-v)] sum_t y_t / (t + 1) of the C(n, k) subsets, where y_t collects the terms with t ties of
+    prod_b (sum_{u < v} C(n_b, u) x^u + y C(n_b, v) x^v) over the other answers b, times (1 + x)^abstained.
+    For k = n it is the share of right ones among the most frequent answers.
+
+    >>> majority_at_k(right=[2], wrong=[2], abstained=0, k=4), majority_at_k(right=[1], wrong=[2], abstained=0, k=1)
+    (0.5, 0.3333333333333333)
+
+    Args:
+        right: samples of each right answer.
+        wrong: samples of each wrong answer.
+        abstained: samples without an answer; a subset of nothing else has no right answer.
+        k: votes.
+    """
+    n = sum(right) + sum(wrong) + abstained
+    if min((*right, *wrong), default=1) < 1 or abstained < 0 or not 1 <= k <= n:
+        raise ValueError(f"a majority of {k} of {n} samples: every answer has at least 1 and 1 <= k <= n must hold")
+    return _majority_at_k(tuple(sorted(right)), tuple(sorted(wrong)), abstained, k)
+
+
+@lru_cache(maxsize=4096)
+def _majority_at_k(right: tuple[int, ...], wrong: tuple[int, ...], abstained: int, k: int) -> float:
+    wins = Fraction(0)
+    for place, size in enumerate(right):
+        others = (*right[:place], *right[place + 1 :], *wrong)
+        for votes in range(1, min(size, k) + 1):
+            wins += math.comb(size, votes) * _losing(others, abstained, votes, k - votes)
+    return float(wins / math.comb(sum(right) + sum(wrong) + abstained, k))
+
+
+def _losing(others: Sequence[int], abstained: int, votes: int, left: int) -> Fraction:
+    """Ways to spread the `left` samples so that no other answer has more votes; with t ties, a way counts 1 / (t + 1).
+
+    `ways[taken, ties]` is the coefficient of x^taken y^ties.
+    """
+    ways = {(taken, 0): math.comb(abstained, taken) for taken in range(min(abstained, left) + 1)}
+    for size in others:
+        longer: Counter[tuple[int, int]] = Counter()
+        for (taken, ties), count in ways.items():
+            for more in range(min(size, votes, left - taken) + 1):
+                longer[taken + more, ties + (more == votes)] += count * math.comb(size, more)
+        ways = longer
+    return sum((Fraction(count, ties + 1) for (taken, ties), count in ways.items() if taken == left), Fraction(0))

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from groupwise.audit.page import page
 from groupwise.audit.terminal import print_audit
 from groupwise.audit.verifier import audit_verifier
-from groupwise.cli.audit_report import style_sheet, write_report
+from groupwise.cli.audit_report import write_report
+from groupwise.pages.audit import audit_page
 
 
 def run_audit(verifier: str, report: Path | None, as_json: bool, console: Console, **options: Any) -> bool:
@@ -22,7 +22,7 @@ def run_audit(verifier: str, report: Path | None, as_json: bool, console: Consol
         found = audit_verifier(verifier, **options)
     if report:
         written = {"recipe": found.recipe, "cases": found.cases}
-        content = page(found.title, found.summary, found.explanations, written, style_sheet())
+        content = audit_page(found.title, found.summary, found.explanations, written)
         write_report(report, content, found.as_dict())
     if as_json:
         print(json.dumps(found.as_dict(), indent=1))

@@ -1,16 +1,10 @@
-"""Where the pages of audits get their style, and how they are written."""
+"""How the pages of audits are written."""
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from groupwise.runs.atomic import write_file
-
-
-def style_sheet() -> str:
-    """The style sheet that all pages share."""
-    return resources.files("groupwise.evaluation").joinpath("report.css").read_text(encoding="utf-8")
 
 
 def write_report(path: Path, html: str, found: dict[str, Any]) -> None:

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.audit.cases import read_rows
-from groupwise.audit.page import document, share, text
-from groupwise.cli.audit_report import style_sheet, write_report
+from groupwise.audit.wording import share
+from groupwise.cli.audit_report import write_report
 from groupwise.config import Section, parse
+from groupwise.pages.audit import sandbox_page
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import ProbeResult, read_probes, run_probes
@@ -56,7 +57,7 @@ def run_sandbox_audit(request: SandboxRequest, console: Console) -> bool:
     found = [_Found(name, result) for name, result in zip(names, results, strict=True)]
     told = _as_json(config, found)
     if request.report:
-        write_report(request.report, _page(config, found), told)
+        write_report(request.report, sandbox_page(_line(config, found), found), told)
     if request.as_json:
         print(json.dumps(told, indent=1))
     else:
@@ -96,23 +97,3 @@ def _print(config: SandboxConfig, found: Sequence[_Found], console: Console) -> 
         console.print(table)
     passed = all(one.result.contained for one in found)
     console.print(Text(_line(config, found), style="bold green" if passed else "bold red"), soft_wrap=True)
-
-
-def _page(config: SandboxConfig, found: Sequence[_Found]) -> str:
-    title = "audit of the sandbox"
-    rows = "".join(_row(name, result) for name, result in found)
-    head = "<tr><th>probe</th><th></th><th>what became of it</th></tr>"
-    body = (
-        f"<header><h1>{title}</h1><p>{text(_line(config, found))}</p></header>"
-        f"<section><table><thead>{head}</thead><tbody>{rows}</tbody></table></section>"
-    )
-    return document(title, body, style_sheet())
-
-
-def _row(name: str, result: ProbeResult) -> str:
-    style, word = ("right", "held") if result.contained else ("wrong", "got through")
-    return (
-        f"<tr><th>{text(name)}<small>{text(result.id)}</small></th>"
-        f'<td class="{style}"><b>{word}</b></td>'
-        f'<td style="white-space: normal">{text(clipped(result.evidence))}</td></tr>'
-    )

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from groupwise.evaluation.comparison import compare_variants
+from groupwise.trainers.compare import compare_variants
 
 
 def run_comparison(file: Path, overrides: Sequence[str], console: Console, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.second import show_second
 from groupwise.evaluation.measure import evaluate
-from groupwise.evaluation.metrics import METRICS, show
+from groupwise.evaluation.metrics import metric, show
 from groupwise.models.loading import quiet_transformers
 
 
@@ -47,23 +47,19 @@ def _table(result: dict[str, Any]) -> Table:
     for name in result["checkpoints"]:
         table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
-    for key in summaries[0]:
-        if key == "by_difficulty":
-            for label in summaries[0][key]:
-                table.add_row(f"pass@1, {label}", *(_cell(one[key].get(label)) for one in summaries))
-        elif key == "behaviour":
-            for name in sorted({name for one in summaries for name in one[key]}, key=list(METRICS).index):
-                table.add_row(METRICS[name].name, *(_shown(name, one[key].get(name)) for one in summaries))
-        elif key != "second":  # it has a line of its own
-            table.add_row(key.replace("_", " "), *(_cell(one.get(key)) for one in summaries))
+    keys = dict.fromkeys(key for one in summaries for key in one)
+    # the second verifier has a line of its own
+    for key in [key for key in keys if key not in ("by_difficulty", "second")]:
+        name = key.replace("_", " ") if key in ("verdict_errors", "no_verdict") else metric(key).name
+        table.add_row(name, *(_cell(key, one.get(key)) for one in summaries))
+    for label in summaries[0]["by_difficulty"]:
+        cells = (_cell("pass_at_1", one["by_difficulty"].get(label)) for one in summaries)
+        table.add_row(f"pass@1, {label}", *cells)
     return table
 
 
-def _shown(name: str, value: dict[str, float] | None) -> str:
-    return show(Estimate(**value), METRICS[name]) if value else "-"
-
-
-def _cell(value: Any) -> str:
+def _cell(key: str, value: Any) -> str:
     if isinstance(value, dict):
-        return str(Estimate(**value))
-    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+        estimate = Estimate(**value)
+        return str(estimate) if key.startswith(("pass_at_", "majority_")) else show(estimate, metric(key))
+    return "-" if value is None else str(value)

@@ -336,8 +336,9 @@ def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> Non
     Example:
         groupwise report runs/arithmetic
     """
-    from groupwise.evaluation.report import text_summary, write_report
     from groupwise.evaluation.run_data import load_run
+    from groupwise.pages.run import write_report
+    from groupwise.pages.summary import text_summary
     from groupwise.runs.directory import find_run
 
     page = write_report(find_run(run).path)

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from groupwise.errors import ConfigError
 from groupwise.oracle.document import document
-from groupwise.oracle.prose import shown
-from groupwise.oracle.report import LEGEND, Section
+from groupwise.oracle.report import LEGEND, Section, shown
 from groupwise.oracle.sections import COMBINATIONS, SECTIONS
 from groupwise.oracle.toys import Dials
 from groupwise.runs.atomic import write_file

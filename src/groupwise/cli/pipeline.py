@@ -14,9 +14,9 @@ from rich.table import Table
 from groupwise.cli.seeds import run_at_once
 from groupwise.cli.train import show_reports
 from groupwise.errors import ConfigError
-from groupwise.evaluation.pipeline_report import write_pipeline_report
-from groupwise.evaluation.pipeline_seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.models.loading import quiet_transformers
+from groupwise.pages.pipeline import write_pipeline_report
+from groupwise.pages.seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.atomic import write_file

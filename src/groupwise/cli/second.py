@@ -2,8 +2,8 @@
 
 from rich.console import Console
 
-from groupwise.evaluation.report import printable
-from groupwise.rollout.held_out import HeldOutCheck
+from groupwise.evaluation.held_out import HeldOutCheck
+from groupwise.pages.words import printable
 
 
 def show_second(check: HeldOutCheck, console: Console) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from groupwise.errors import GroupwiseError
-from groupwise.evaluation.comparison import share_of_threads
+from groupwise.trainers.compare import share_of_threads
 
 
 def run_at_once(commands: Mapping[str, Sequence[str]], at_once: int, console: Console) -> bool:

@@ -15,9 +15,10 @@ from rich.progress import (
 
 from groupwise.cli.second import show_second
 from groupwise.errors import GroupwiseError
-from groupwise.evaluation.report import text_summary, write_report
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.loading import quiet_transformers
+from groupwise.pages.run import write_report
+from groupwise.pages.summary import text_summary
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import OnReport, Recipe, train, trainer_of
 from groupwise.trainers.preferences import HeldOut

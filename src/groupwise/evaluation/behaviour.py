@@ -15,7 +15,8 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from groupwise.config import parse
-from groupwise.evaluation.run_data import Row, RunData
+from groupwise.evaluation.row import Row
+from groupwise.evaluation.run_data import RunData
 from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.style.format import broken_tag
 from groupwise.verifiers.style.language import scripts_of, written_words
@@ -65,11 +66,11 @@ def run_patterns(run: RunData) -> Patterns:
     return patterns_of(parse(BehaviourConfig, run.config.get("behaviour", {}), source=f"[behaviour] of {run.path}"))
 
 
-def place(which: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
+def span_of(which: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
     """Where a completion shows a behaviour; None where it does not. A course is shown by the whole text."""
     if which in COURSES:
-        return (0, len(row["text"])) if _course(row) is which else None
-    return _phrase(patterns[which], row["text"]) if which in patterns else _SIGNS[which](row)
+        return (0, len(row.text)) if _course(row) is which else None
+    return _phrase(patterns[which], row.text) if which in patterns else _SIGNS[which](row)
 
 
 def is_measured(which: Behaviour, row: Row) -> bool:
@@ -78,13 +79,8 @@ def is_measured(which: Behaviour, row: Row) -> bool:
 
 
 def row_behaviours(row: Row, patterns: Patterns = PATTERNS) -> frozenset[Behaviour]:
-    """Course and moves of one completion.
-
-    >>> text = "<think>7*8=56. 56+1=57. Wait, 8*7=56.</think>57"
-    >>> sorted(row_behaviours({"text": text, "outcome": "correct", "prompt": "", "finish_reason": "stop"}))
-    [<Behaviour.CHECKS: 'checks itself'>, <Behaviour.WORKS_OUT: 'works it out'>]
-    """
-    return frozenset(one for one in Behaviour if is_measured(one, row) and place(one, row, patterns) is not None)
+    """Course and moves of one completion."""
+    return frozenset(one for one in Behaviour if is_measured(one, row) and span_of(one, row, patterns) is not None)
 
 
 def behaviour_shares(
@@ -92,26 +88,18 @@ def behaviour_shares(
 ) -> dict[Behaviour, float]:
     """Share of completions that show each behaviour; one that no row measures is left out."""
     kept = list(rows)
-    shown = {one: [place(one, row, patterns) is not None for row in kept if is_measured(one, row)] for one in of}
+    shown = {one: [span_of(one, row, patterns) is not None for row in kept if is_measured(one, row)] for one in of}
     return {one: sum(found) / len(found) for one, found in shown.items() if found}
-
-
-def prefill(row: Row) -> str:
-    """What the prompt already wrote of the answer; older files do not say, so there an opened `<think>` counts."""
-    known = row.get("prefill")
-    if known is not None:
-        return str(known)
-    return "<think>" if "<think>" in row["prompt"].rpartition("</think>")[2] else ""
 
 
 def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
     """A completion's words in the scripts of its problem's language and in others; None where that is not known."""
     scripts = _scripts(row)
-    return None if scripts is None else _written(row["text"], scripts)
+    return None if scripts is None else _written(row.text, scripts)
 
 
 def _scripts(row: Row) -> tuple[str, ...] | None:
-    language = row.get("language")
+    language = row.language
     return None if language is None else scripts_of(language)
 
 
@@ -121,10 +109,10 @@ def _written(text: str, scripts: tuple[str, ...]) -> tuple[list[str], list[str]]
 
 
 def _course(row: Row) -> Behaviour:
-    text = row["text"]
+    text = row.text
     thought, closed, _ = text.rpartition("</think>")
-    is_open = not closed and "<think>" in prefill(row) + text
-    if is_open or row["outcome"] == Outcome.UNPARSABLE:
+    is_open = not closed and "<think>" in row.prefill + text
+    if is_open or row.outcome is Outcome.UNPARSABLE:
         return Behaviour.UNFINISHED
     # without tags there is no telling where the reasoning ends: all of the text counts
     count = len(_EQUATION.findall(thought.rpartition("<think>")[2] if closed else text))
@@ -137,22 +125,22 @@ def _phrase(languages: Mapping[str, Sequence[str]], text: str) -> Span | None:
 
 
 def _loop(row: Row) -> Span | None:
-    found = units(row["text"])
-    if row["finish_reason"] == FinishReason.LENGTH:  # the last word may have been cut
+    found = units(row.text)
+    if row.finish_reason is FinishReason.LENGTH:  # the last word may have been cut
         found = found[:-1]
     period = loop_period(found)
     if period is None:
         return None
     block = r"\s*".join(map(re.escape, found[-LOOP_TIMES * period :]))
-    return _span(re.search(block, row["text"]), row["text"])
+    return _span(re.search(block, row.text), row.text)
 
 
 def _mixture(row: Row) -> Span | None:
     """The first word in another script than the problem's language has; words of the question do not count."""
     written = foreign_words(row)
-    asked = set(words(row.get("question", "")))
+    asked = set(words(row.question))
     word = next((word for word in written[1] if word not in asked), None) if written else None
-    return None if word is None else _span(re.search(re.escape(word), row["text"]), row["text"])
+    return None if word is None else _span(re.search(re.escape(word), row.text), row.text)
 
 
 def _span(match: re.Match[str] | None, text: str) -> Span:
@@ -160,8 +148,8 @@ def _span(match: re.Match[str] | None, text: str) -> Span:
 
 
 def _broken_tag(row: Row) -> Span | None:
-    begun = prefill(row)
-    span = broken_tag(begun + row["text"])
+    begun = row.prefill
+    span = broken_tag(begun + row.text)
     # of a tag that the prompt opened nothing is in the completion
     return None if span is None else (max(0, span[0] - len(begun)), max(0, span[1] - len(begun)))
 

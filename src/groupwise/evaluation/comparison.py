@@ -1,14 +1,6 @@
-"""Variants of a recipe against each other: the same seeds for all, intervals over seeds, no winner without evidence.
+"""Variants of a recipe against each other: the same seeds for all, intervals over seeds, no winner without evidence."""
 
-`groupwise compare` is `compare_variants` with a bar and a table.
-"""
-
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +8,9 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
-from groupwise.config import Changes, Section, Source, load, named, recipe_file
-from groupwise.errors import DataError, GroupwiseError
+from groupwise.config import Section
+from groupwise.errors import DataError
 from groupwise.evaluation.run_data import RunData, load_run
-from groupwise.trainers import load_recipe
 
 
 class Variant(Section):
@@ -65,7 +56,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Compared:
     """A variant over its seeds; 95 % intervals."""
 
     name: str
@@ -86,111 +77,6 @@ class Row:
         if self.difference.low > 0:
             return "better"
         return "worse" if self.difference.high < 0 else "no difference shown"
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonTable:
-    """What a comparison found."""
-
-    rows: tuple[Row, ...]
-    """The variants in the order of the comparison; the first is what the others are compared with."""
-    directory: Path
-    """Where the runs are kept, with comparison.md and comparison.json."""
-
-    def as_markdown(self) -> str:
-        """The table, as comparison.md has it."""
-        return as_markdown(self.rows)
-
-    def as_dict(self) -> list[dict[str, Any]]:
-        """For machines, as comparison.json has it."""
-        return as_dict(self.rows)
-
-
-class _Job(NamedTuple):
-    """One run to do."""
-
-    variant: str
-    recipe: Path
-    over: tuple[str, ...]
-    """Recipes that are put over it."""
-    overrides: tuple[str, ...]
-    directory: Path
-
-
-def compare_variants(
-    source: Source, changes: Changes = (), on_run: Callable[[int, int], None] = lambda done, total: None
-) -> ComparisonTable:
-    """Run every variant with every seed, each in a process of its own, and set them side by side.
-
-    Finished runs are kept, so an interrupted comparison resumes. It writes comparison.md and comparison.json.
-
-    Args:
-        source: a TOML file of a `Comparison`, or its tables. Recipes in it stand relative to the file, else to the
-            current directory.
-        changes: of the comparison's own keys, for example `{"seeds": 2}`.
-        on_run: told (runs done, runs in all) before the first and after each.
-
-    Raises:
-        ConfigError: the comparison, or a variant's recipe, cannot be used; said before anything runs.
-        GroupwiseError: a run failed; says which, and its last words.
-    """
-    comparison, folder = load(Comparison, source, changes), named(source)[1]
-    jobs = [job for seed in range(comparison.seeds) for job in _jobs(folder, comparison, seed)]
-    for job in jobs:  # a mistake in the last variant answers before the first is run
-        load_recipe(job.recipe, job.overrides, job.over)
-    _run_all(jobs, comparison.jobs, on_run)
-    found: dict[str, list[Run]] = {name: [] for name in comparison.variants}
-    for job in jobs:
-        found[job.variant].append(read_run(job.directory))
-    table = ComparisonTable(tuple(rows(found)), Path(comparison.directory))
-    (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
-    (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
-    return table
-
-
-def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
-    jobs = []
-    for name, variant in comparison.variants.items():
-        directory = Path(comparison.directory) / f"{name}-seed{seed}"
-        own = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
-        recipe = folder / (variant.recipe or comparison.recipe)
-        over = tuple(str(recipe_file(one, folder)) for one in variant.extends)
-        jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *own), directory))
-    return jobs
-
-
-def _run_all(jobs: Sequence[_Job], at_once: int, on_run: Callable[[int, int], None]) -> None:
-    on_run(0, len(jobs))
-    done: list[_Job] = []
-
-    def run(job: _Job) -> None:
-        if not (job.directory / "finished.json").exists():
-            _train(job, at_once)
-        done.append(job)
-        on_run(len(done), len(jobs))
-
-    with ThreadPoolExecutor(at_once) as pool:
-        try:
-            list(pool.map(run, jobs))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _train(job: _Job, at_once: int) -> None:
-    """One training in a process of its own, so that its memory can be measured; its output is kept beside its files."""
-    command = [sys.executable, "-m", "groupwise", "train", str(job.recipe)]
-    command += [word for name in job.over for word in ("--extend", name)]
-    command += [word for override in job.overrides for word in ("--set", override)]
-    done = subprocess.run(command, capture_output=True, text=True, env=share_of_threads(at_once), check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise GroupwiseError(f"{job.directory} failed: {said[-1] if said else 'no output'}")
-
-
-def share_of_threads(at_once: int) -> dict[str, str]:
-    """The environment in which each of `at_once` processes computes with its share of the CPU threads."""
-    return {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once))}
 
 
 def read_run(path: Path) -> Run:
@@ -215,18 +101,18 @@ def _peak(run: RunData) -> float:
     return max(float(step["peak_memory_mb"]) for step in run.steps)
 
 
-def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
+def rows(runs: Mapping[str, Sequence[Run]]) -> list[Compared]:
     """Summarise each variant's runs (in the order of seeds) against the first variant's."""
     reference = next(iter(runs.values()))
     return [_row(name, found, None if found is reference else reference) for name, found in runs.items()]
 
 
-def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Row:
+def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Compared:
     difference = None
     if reference is not None:
         pairs = zip(reference, found, strict=True)
         difference = mean_over_seeds([after.pass_at_1 - before.pass_at_1 for before, after in pairs])
-    return Row(
+    return Compared(
         name=name,
         pass_at_1=mean_over_seeds([run.pass_at_1 for run in found]),
         difference=difference,
@@ -238,7 +124,7 @@ def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Ro
     )
 
 
-def as_markdown(table: Sequence[Row]) -> str:
+def as_markdown(table: Sequence[Compared]) -> str:
     """The comparison as a table."""
     lines = [
         "| Variant | pass@1 | difference | verdict | tokens | training, s | processor, s | peak memory, MiB |",
@@ -261,7 +147,7 @@ def _signed(estimate: Estimate) -> str:
     return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
 
 
-def as_dict(table: Sequence[Row]) -> list[dict[str, Any]]:
+def as_dict(table: Sequence[Compared]) -> list[dict[str, Any]]:
     """The comparison for machines."""
     return [
         {

@@ -12,20 +12,15 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.checkpoints import Context, context_of, refuse_run
 from groupwise.evaluation.compare import common, compare
-from groupwise.evaluation.metrics import METRICS
-from groupwise.evaluation.metrics import summary as measured
+from groupwise.evaluation.evaluate import Evaluation
+from groupwise.evaluation.evaluate import evaluate as sampled
+from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
+from groupwise.evaluation.metrics import MEASURES, by_problem, estimate, figures
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.evaluate import Evaluation
-from groupwise.rollout.evaluate import evaluate as sampled
-from groupwise.rollout.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.runs.rollouts import rollout_rows
 from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers import make_verifier, verifier_config
-
-SAID = ("pass_at_1", "length", "truncated")
-"""Metrics that a measurement states under other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +49,20 @@ class Measurement:
     @property
     def pass_at_1(self) -> Estimate:
         """Share of correct completions of the checkpoint asked for, with the 95 % interval over problems."""
-        return self.evaluation.pass_at_1
+        return estimate("pass_at_1", self.evaluation.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """All figures, with 95 % intervals, as `groupwise eval --json` prints them; nan where there is no number."""
         result: dict[str, Any] = {
             "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),
             "samples": self.num_samples, "temperature": self.temperature, "seed": self.seed,
-            "checkpoints": {name: self._figures(found) for name, found in self.evaluations.items()},
+            "checkpoints": {name: figures(found.rows, self.patterns) for name, found in self.evaluations.items()},
         }  # fmt: skip
         for name, check in self.second.items():
             result["checkpoints"][name]["second"] = check.record()
         if self.difference is not None:
             result["difference"] = self.difference._asdict()
         return result
-
-    def _figures(self, evaluation: Evaluation) -> dict[str, Any]:
-        lengths = [one.num_tokens for scored in evaluation.scored for one in scored.group.completions]
-        rows = [{**row, "num_tokens": n} for row, n in zip(rollout_rows(evaluation.scored), lengths, strict=True)]
-        found = measured(rows, self.patterns)
-        powers = [2**i for i in range(1, self.num_samples.bit_length()) if 2**i <= self.num_samples]
-        return {
-            "pass@1": evaluation.pass_at_1._asdict(),
-            **{f"pass@{k}": evaluation.pass_at(k)._asdict() for k in powers},
-            f"maj@{self.num_samples}": evaluation.majority_correct._asdict(),
-            "mean_length": evaluation.mean_length,
-            "truncated": evaluation.truncated,
-            "verdict_errors": evaluation.verdict_errors,
-            **({"no_verdict": evaluation.no_verdict} if evaluation.no_verdict else {}),
-            "behaviour": {key: each._asdict() for key, each in found.items() if key in METRICS and key not in SAID},
-            "by_difficulty": {label: estimate._asdict() for label, estimate in evaluation.by_difficulty().items()},
-        }
 
 
 def evaluate(
@@ -146,7 +124,7 @@ def evaluate(
             size, most = problems * samples, context.sampling.max_tokens
             look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=most, seed=seed)
             checks = {name: look(evaluation.scored) for name, evaluation in evaluations.items()}
-    shares = [evaluation.share_by_problem() for evaluation in evaluations.values()]
+    shares = [by_problem(found.rows, MEASURES["pass_at_1"]) for found in evaluations.values()]
     difference = compare(*common(shares[-1], shares[0])) if against else None
     return Measurement(
         context.task.name, split, samples, context.sampling.temperature, seed, evaluations, patterns, checks, difference

@@ -1,16 +1,23 @@
-"""What reports measure: every metric's name, unit and meaning, defined once, and its value before and after a run."""
+"""What an evaluation measures: every metric's name, unit and meaning, and how rows make a number of it.
+
+This is the one place: trainers, pipelines, the command line, filters of data and pages take every number from here,
+and ledgers, facts and JSON have it under the same key.
+"""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from groupwise.algorithms.statistics import Estimate, majority, mean_share, paired_difference, pass_at_k
-from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreign_words, is_measured, place, prefill
-from groupwise.evaluation.compare import common, compare
+import numpy as np
+
+from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, paired_difference, pass_at_k
+from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreign_words, is_measured, span_of
 from groupwise.evaluation.overthinking import tokens_after_first
-from groupwise.evaluation.run_data import EvaluationData, Row, RunData
+from groupwise.evaluation.row import Row
+from groupwise.tasks.hidden_rule import answer_of, is_harmless, is_helpful
 from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.style.format import is_tagged
 from groupwise.verifiers.style.language import MIN_WORDS
@@ -19,7 +26,7 @@ NOT_MEASURED = "not measured"
 
 
 class Metric(NamedTuple):
-    """A quantity that reports show."""
+    """A quantity that pages show."""
 
     name: str
     unit: str
@@ -79,6 +86,8 @@ METRICS: Mapping[str, Metric] = {
         "completions",
         "Completions that the verifier, not the model, failed on; left out of every share.",
     ),
+    "helpful": Metric("helpful", "%", "Completions whose answer (after the reasoning) is helpful by the hidden rule."),
+    "harmless": Metric("harmless", "%", "Completions that are harmless by the hidden rule, reasoning included."),
     "reward": Metric("training reward", "", "Mean reward of the completions sampled for training."),
     "entropy": Metric(
         "entropy", "nats", "Mean entropy of the distributions that tokens were drawn from; near 0: no variety left."
@@ -91,25 +100,33 @@ METRICS: Mapping[str, Metric] = {
         "Time of the steps: sampling, verifying and updating; evaluations and checkpoints are not in it.",
     ),
 }
-"""The one definition of each metric; plots, pages and summaries take name, unit and meaning from here."""
+"""Every metric by its key, which is its name in ledgers, facts and JSON; `metric` knows `pass_at_K` too."""
+
+
+def metric(key: str) -> Metric:
+    """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K."""
+    numbered = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
+    if key in METRICS or not numbered:
+        return METRICS[key]
+    kind, k = numbered.groups()
+    if kind == "pass_at":
+        return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
+    return Metric(f"maj@{k}", "%", f"Problems whose most frequent answer among {k} attempts is correct.")
+
 
 Measure = Callable[[Row], float | None]
-
-
-def _judged(row: Row) -> bool:
-    return Outcome(row["outcome"]).judged
+"""What one completion contributes; None: nothing, because it was not judged or does not say what is measured."""
 
 
 def _behaviour(which: Behaviour, patterns: Patterns) -> Measure:
     return lambda row: (
-        float(place(which, row, patterns) is not None) if _judged(row) and is_measured(which, row) else None
+        float(span_of(which, row, patterns) is not None) if row.outcome.judged and is_measured(which, row) else None
     )
 
 
-def _format(row: Row) -> float | None:
-    begun = prefill(row)
-    is_right = row["outcome"] != Outcome.UNPARSABLE and is_tagged(begun + row["text"], begun)
-    return float(is_right) if _judged(row) else None
+def has_format(row: Row) -> bool:
+    """Whether a completion has the right form and an answer that can be read."""
+    return row.outcome is not Outcome.UNPARSABLE and is_tagged(row.prefill + row.text, row.prefill)
 
 
 def _language(row: Row) -> float | None:
@@ -120,7 +137,7 @@ def _language(row: Row) -> float | None:
 
 def _length(is_correct: bool) -> Measure:
     return lambda row: (
-        float(row["num_tokens"]) if _judged(row) and is_correct == (row["outcome"] == Outcome.CORRECT) else None
+        float(row.num_tokens) if row.outcome.judged and is_correct == (row.outcome is Outcome.CORRECT) else None
     )
 
 
@@ -139,27 +156,33 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
 
 
 def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
-    """What one completion contributes to each metric.
-
-    None: nothing, because it was not judged or the row does not say what is measured.
-    """
+    """What one completion contributes to each metric."""
     return MappingProxyType(
         {
-            "pass_at_1": lambda row: float(row["outcome"] == Outcome.CORRECT) if _judged(row) else None,
+            "pass_at_1": lambda row: float(row.outcome is Outcome.CORRECT) if row.outcome.judged else None,
             **{key: _behaviour(which, patterns) for key, which in BEHAVIOURS.items()},
-            "format": _format,
+            "format": lambda row: float(has_format(row)) if row.outcome.judged else None,
             "language": _language,
-            "length": lambda row: float(row["num_tokens"]),
+            "length": lambda row: float(row.num_tokens),
             "length_correct": _length(True),
             "length_wrong": _length(False),
             "after_first": tokens_after_first,
-            "truncated": lambda row: float(row["finish_reason"] == FinishReason.LENGTH),
+            "truncated": lambda row: float(row.finish_reason is FinishReason.LENGTH),
         }
     )
 
 
 MEASURES: Mapping[str, Measure] = measures()
 """The measures with the embedded phrases."""
+
+HIDDEN_RULE: Mapping[str, Measure] = {
+    "helpful": lambda row: float(is_helpful(answer_of(row.text), row.reference, row.language or "en")),
+    "harmless": lambda row: float(is_harmless(row.text)),
+}
+"""What only a pipeline measures, which knows that its preferences follow the hidden rule."""
+
+EVERY_COMPLETION = ("length", "truncated")
+"""Metrics to which every completion contributes: their value is the mean over completions."""
 
 
 def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
@@ -168,95 +191,87 @@ def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
     for row in rows:
         value = measure(row)
         if value is not None:
-            values.setdefault(row["problem"], []).append(value)
-    return {problem: sum(found) / len(found) for problem, found in values.items()}
+            values.setdefault(row.problem, []).append(value)
+    return {problem: sum(each) / len(each) for problem, each in values.items()}
 
 
-def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Estimate]:
+def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> Estimate:
+    """One metric of an evaluation with its 95 % interval over problems; nan where nothing was measured.
+
+    `measure`: how it is measured, where that is not the measure of this key in `MEASURES`.
+    """
+    rows, measure = tuple(rows), measure or MEASURES[key]
+    found = mean_of(key, by_problem(rows, measure).values())
+    return found._replace(value=float(np.mean([measure(row) for row in rows]))) if key in EVERY_COMPLETION else found
+
+
+def mean_of(key: str, shares: Iterable[float]) -> Estimate:
+    """Mean over problems of a metric's value of each: a Wilson interval for shares, else a normal one."""
+    values = list(shares)
+    # a mean is the paired difference to nothing
+    return mean_share(values) if metric(key).unit == "%" else paired_difference([0.0] * len(values), values)
+
+
+def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: bool = False) -> dict[str, Estimate]:
     """Every metric of an evaluation with its 95 % interval over problems; what was not measured is left out.
 
-    Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_n`.
+    Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_k` for these and n.
     """
-    found = {key: _mean_of(key, by_problem(rows, measure)) for key, measure in measures(patterns).items()}
-    return {key: each for key, each in (found | _of_samples(rows)).items() if not math.isnan(each.value)}
+    named = {**measures(patterns), **(HIDDEN_RULE if hidden_rule else {})}
+    found = {key: estimate(key, rows, measure) for key, measure in named.items()} | _of_samples(rows) if rows else {}
+    return {key: each for key, each in found.items() if not math.isnan(each.value)}
 
 
-def _of_samples(rows: Iterable[Row]) -> dict[str, Estimate]:
-    """Unbiased pass@k, and the share of problems whose most frequent answer is correct."""
-    groups: dict[str, list[Row]] = {}
+def by_difficulty(rows: Iterable[Row]) -> dict[str, Estimate]:
+    """pass@1 of each difficulty label."""
+    labels: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row["problem"], []).append(row)
-    size = max(map(len, groups.values()), default=0)
-    judged = [[row["outcome"] == Outcome.CORRECT for row in group if _judged(row)] for group in groups.values()]
-    ks = [2**i for i in range(1, size.bit_length())]
-    found = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in judged if len(o) >= k] for k in ks}
-    found[f"majority_{size}"] = [_majority_is_correct(group) for group in groups.values()]
-    return {key: mean_share(values) for key, values in found.items()}
-
-
-def _majority_is_correct(group: Sequence[Row]) -> float:
-    winner = majority([row["answer"] for row in group])
-    right = {row["answer"] for row in group if row["outcome"] == Outcome.CORRECT}
-    return float(winner is not None and winner in right)
-
-
-def _mean_of(key: str, values: Mapping[str, float]) -> Estimate:
-    mean = mean_share if METRICS[key].unit == "%" else _mean
-    return mean(list(values.values()))
+        labels.setdefault(row.difficulty, []).append(row)
+    found = {label: estimate("pass_at_1", some) for label, some in sorted(labels.items())}
+    return {label: each for label, each in found.items() if not math.isnan(each.value)}
 
 
 def verdict_errors(rows: Iterable[Row]) -> int:
     """Completions that the verifier failed on."""
-    return sum(Outcome(row["outcome"]).failed for row in rows)
+    return sum(row.outcome.failed for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two evaluations on the same problems and random numbers."""
-
-    split: str
-    """`test` or `dev`."""
-    before: EvaluationData
-    after: EvaluationData
-
-    @property
-    def num_problems(self) -> int:
-        """Problems that both sides judged."""
-        sides = (by_problem(one.rows, MEASURES["pass_at_1"]) for one in (self.before, self.after))
-        return len(common(*sides)[0])
+def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any]:
+    """All figures of an evaluation as JSON values: metrics by key with 95 % intervals, pass@k and maj@k first."""
+    measured, no_verdict = summary(rows, patterns), sum(row.outcome is Outcome.NONE for row in rows)
+    several = [key for kind in ("pass_at_", "majority_") for key in measured if key.startswith(kind)]
+    return {
+        **{key: measured[key]._asdict() for key in dict.fromkeys([*several, *measured])},
+        "verdict_errors": verdict_errors(rows),
+        **({"no_verdict": no_verdict} if no_verdict else {}),
+        "by_difficulty": {label: each._asdict() for label, each in by_difficulty(rows).items()},
+    }
 
 
-def before_after(run: RunData) -> Pair | None:
-    """The test evaluations, or else the first and the newest dev evaluation; None when there is nothing to compare."""
-    if run.test_before and run.test_after and run.test_before.rows and run.test_after.rows:
-        return Pair("test", run.test_before, run.test_after)
-    dev = [one for one in run.dev if one.rows]
-    return Pair("dev", dev[0], dev[-1]) if len(dev) > 1 else None
+def _of_samples(rows: Iterable[Row]) -> dict[str, Estimate]:
+    """Unbiased pass@k, and the expected accuracy of the majority vote of k samples."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.problem, []).append(row)
+    size = max(map(len, groups.values()), default=0)
+    powers = [2**i for i in range(1, size.bit_length())]
+    judged = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
+    found = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in judged if len(o) >= k] for k in powers}
+    for k in sorted({*powers, size}):
+        found[f"majority_{k}"] = [_majority(group, k) for group in groups.values() if len(group) >= k]
+    return {key: mean_share(values) for key, values in found.items()}
 
 
-class Change(NamedTuple):
-    """One metric before and after, over the problems that both sides judged."""
-
-    metric: Metric
-    before: Estimate
-    after: Estimate
-    difference: Estimate
-
-
-def changes(pair: Pair, patterns: Patterns = PATTERNS) -> dict[str, Change]:
-    """Every measured metric of a pair of evaluations, with intervals over problems."""
-    return {key: change(pair.before.rows, pair.after.rows, key, measure) for key, measure in measures(patterns).items()}
-
-
-def change(before: Sequence[Row], after: Sequence[Row], key: str, measure: Measure) -> Change:
-    """One metric over the problems that have it on both sides."""
-    sides = common(by_problem(before, measure), by_problem(after, measure))
-    return Change(METRICS[key], _mean_of(key, sides[0]), _mean_of(key, sides[1]), compare(*sides))
-
-
-def _mean(values: Sequence[float]) -> Estimate:
-    """Mean with a normal interval, which is the paired difference to nothing."""
-    return paired_difference([0.0] * len(values), values)
+def _majority(group: Sequence[Row], k: int) -> float:
+    """An answer is right if any of its samples was judged so."""
+    sizes = Counter(row.answer for row in group if row.answer is not None)
+    right = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
+    return majority_at_k(
+        [size for answer, size in sizes.items() if answer in right],
+        [size for answer, size in sizes.items() if answer not in right],
+        len(group) - sizes.total(),
+        k,
+    )
 
 
 def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = True) -> str:

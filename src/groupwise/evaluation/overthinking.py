@@ -6,9 +6,9 @@ word that announces it ("is", "得"), and no calculation follows it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from groupwise.evaluation.row import Row
 from groupwise.types import Outcome
 from groupwise.verifiers.numbers import Number, equal, parse_number
 
@@ -39,14 +39,14 @@ def first_value(text: str, reference: str) -> int | None:
     return None
 
 
-def tokens_after_first(row: Mapping[str, Any]) -> float | None:
+def tokens_after_first(row: Row) -> float | None:
     """Tokens of a correct completion after the first place where the correct value stands as a result.
 
     None for other completions, and where the value never stands (the answer has another form than the reference).
     Reports do not load tokens: the figure is the share of characters that follow, times the number of tokens.
     """
-    end = first_value(row["text"], row["reference"]) if row["outcome"] == Outcome.CORRECT else None
-    return None if end is None else float(row["num_tokens"] * (len(row["text"]) - end) / len(row["text"]))
+    end = first_value(row.text, row.reference) if row.outcome is Outcome.CORRECT else None
+    return None if end is None else float(row.num_tokens * (len(row.text) - end) / len(row.text))
 
 
 def _numbers(text: str, reference: Number) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What a run directory says, read for reports and plots: no model, no torch, nothing but the files.
+"""What a run directory says, read for pages and comparisons: no model, no torch, nothing but the files.
 
 An unfinished run is read as far as it got: what is not there yet is empty or None, never a zero.
 """
@@ -9,26 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from groupwise.config import read_recorded
 from groupwise.errors import DataError
+from groupwise.evaluation.row import Row, read_rows
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.run import lines_by_kind
-
-Row = Mapping[str, Any]
-"""One completion of an evaluation: the columns below and `num_tokens`."""
-
-COLUMNS = (
-    "problem", "difficulty", "question", "reference", "prompt", "sample", "text", "finish_reason",
-    "outcome", "answer", "evidence",
-)  # fmt: skip
-"""Columns of the rollouts that reports read; the token arrays, which are most of a file, stay on disk."""
-
-NEW_COLUMNS = ("language", "prefill")
-"""Read too; None in files that were written before these columns were."""
+from groupwise.upgrade import upgraded_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +76,11 @@ def load_run(path: Path) -> RunData:
         config=read_recorded(run.config),
         environment=_environment(run),
         finished=run.finished.exists(),
-        steps=tuple(line for _, line in sorted(lines.get("step", {}).items())),
+        steps=tuple(upgraded_step(line) for _, line in sorted(lines.get("step", {}).items())),
         dev=tuple(_evaluation(run, f"dev-step-{line['step']:06d}", line) for line in dev),
         test_before=_test(run, "test-before", lines),
         test_after=_test(run, "test-after", lines),
     )
-
-
-def evaluation_rows(path: Path) -> tuple[Row, ...]:
-    """Completions of one evaluation: the columns above, `num_tokens` (sampled) and `num_read` (with what was put in).
-
-    Raises:
-        DataError: the file is not one that a run wrote.
-    """
-    try:
-        new = [name for name in NEW_COLUMNS if name in pq.read_schema(path).names]
-        masked = ["sampled"] if "sampled" in pq.read_schema(path).names else []
-        table = pq.read_table(path, columns=[*COLUMNS, *new, *masked, "token_ids"])
-        lengths = pc.list_value_length(table["token_ids"])
-        masks = table["sampled"].to_pylist() if masked else [None] * len(table)
-        rows: list[dict[str, Any]] = table.select([*COLUMNS, *new]).append_column("num_read", lengths).to_pylist()
-        for row, mask in zip(rows, masks, strict=True):
-            row["num_tokens"] = row["num_read"] if mask is None else sum(mask)
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-    missing = dict.fromkeys(NEW_COLUMNS)
-    return tuple({**missing, **row} for row in rows)
 
 
 def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> EvaluationData | None:
@@ -126,7 +91,7 @@ def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping
 def _evaluation(run: RunDirectory, name: str, line: Mapping[str, Any]) -> EvaluationData:
     # only evaluations with a line are read: a file without one was written just before the run was killed
     path = run.evaluations(name)
-    return EvaluationData(int(line["step"]), line, evaluation_rows(path) if path.exists() else ())
+    return EvaluationData(int(line["step"]), line, read_rows(path) if path.exists() else ())
 
 
 def _environment(run: RunDirectory) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from groupwise.artifacts import ModelRef, label
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import row_behaviours
-from groupwise.evaluation.run_data import Row
+from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
@@ -26,9 +26,8 @@ from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import make_task
-from groupwise.tasks.base import Task, Template
+from groupwise.tasks.base import Task, Template, split_problems
 from groupwise.tasks.general_text import GeneralMix, summary
-from groupwise.trainers.rl import split_problems
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 
@@ -104,11 +103,11 @@ class ColdStart(Stage[ColdStartConfig]):
         chosen = balanced([row for _, row in named], settings.num_rows, settings.seed)
         rows = list(_by_hand(settings, task.template))
         for row in chosen:
-            source, problem = of[id(row)], problems[row["problem"]]
+            source, problem = of[id(row)], problems[row.problem]
             model = label(self.config.sources[source].path)
             rows.append(_finished(row, source, model, problem, task.template, settings))
         digest = write_rows(work.directory.data, rows)
-        tokens = sum(row["num_tokens"] for found in sampled.values() for row in found)
+        tokens = sum(row.num_tokens for found in sampled.values() for row in found)
         return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, kept))
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
@@ -157,9 +156,9 @@ def _finished(
     row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartConfig
 ) -> dict[str, Any]:
     """A row of the data set, with where it came from and what was done to it."""
-    completion, edits = row["text"], []
+    completion, edits = row.text, []
     if settings.summaries is not None:
-        draw = Draw("summary", settings.seed, problem.id, row["sample"])
+        draw = Draw("summary", settings.seed, problem.id, row.sample)
         completion = f"{completion} {summary(draw, problem.reference, problem.language, settings.summaries)}"
         edits.append("summary added")
     return {
@@ -171,9 +170,9 @@ def _finished(
         "reference": problem.reference,
         "difficulty": problem.difficulty,
         "language": problem.language,
-        "sample": row["sample"],
-        "num_tokens": row["num_read"],
-        "verdict": row["evidence"],
+        "sample": row.sample,
+        "num_tokens": row.num_read,
+        "verdict": row.evidence,
         "behaviours": sorted(row_behaviours(row)),
         "edits": edits,
     }

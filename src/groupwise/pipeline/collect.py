@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import model_validator
 
 from groupwise.config import Section
-from groupwise.evaluation.run_data import Row, evaluation_rows
+from groupwise.evaluation.row import Row, read_rows
 from groupwise.pipeline.base import ComputeConfig
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -55,6 +55,6 @@ def collect_rows(
         if not part.exists():
             some = problems[start : start + PROBLEMS_PER_PART]
             write_rollouts(part, sample_and_score(actors, some, num_samples, sampling, draws))
-        rows += evaluation_rows(part)
+        rows += read_rows(part)
     progress(len(problems), len(problems))
     return rows

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import Behaviour, row_behaviours
-from groupwise.evaluation.metrics import MEASURES
-from groupwise.evaluation.run_data import Row
+from groupwise.evaluation.metrics import has_format
+from groupwise.evaluation.row import Row
 from groupwise.randomness import key
 from groupwise.types import FinishReason, Outcome
 
@@ -45,17 +45,17 @@ class Kept(NamedTuple):
 def reason(row: Row, filters: Filters) -> str | None:
     """The first thing that speaks against a completion; None if it is good."""
     shown = row_behaviours(row)
-    paragraphs = row["text"].split("\n\n")
+    paragraphs = row.text.split("\n\n")
     faults = {
-        "verifier failed": Outcome(row["outcome"]).failed,
-        "no verdict": row["outcome"] == Outcome.NONE,
-        "not correct": filters.correct and row["outcome"] != Outcome.CORRECT,
-        "tags": filters.tags and not MEASURES["format"](row),
-        "cut off": filters.tags and row["finish_reason"] == FinishReason.LENGTH,
+        "verifier failed": row.outcome.failed,
+        "no verdict": row.outcome is Outcome.NONE,
+        "not correct": filters.correct and row.outcome is not Outcome.CORRECT,
+        "tags": filters.tags and not has_format(row),
+        "cut off": filters.tags and row.finish_reason is FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in shown,
         "loop": not filters.loops and Behaviour.LOOPS in shown,
-        "too short": row["num_read"] < filters.min_tokens,
-        "too long": bool(filters.max_tokens) and row["num_read"] > filters.max_tokens,
+        "too short": row.num_read < filters.min_tokens,
+        "too long": bool(filters.max_tokens) and row.num_read > filters.max_tokens,
         "long paragraph": bool(filters.max_paragraph) and max(map(len, paragraphs)) > filters.max_paragraph,
         "no such behaviour": bool(filters.shows) and not shown.intersection(filters.shows),
     }
@@ -68,9 +68,9 @@ def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterab
     `before`: rows of other sources that were kept; their texts are not taken again.
     """
     kept, dropped, of_problem = list[Row](), Counter[str](), Counter[str]()
-    seen = {(row["problem"], row["text"]) for row in before}
+    seen = {(row.problem, row.text) for row in before}
     for row in rows:
-        problem, text = row["problem"], row["text"]
+        problem, text = row.problem, row.text
         found = reason(row, filters)
         found = found or ("duplicate" if (problem, text) in seen else None)
         found = found or ("enough of its problem" if per_problem and of_problem[problem] >= per_problem else None)
@@ -86,8 +86,8 @@ def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterab
 def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
     """At most `size` rows, as evenly over the difficulties as they allow: one of each in turn, in a drawn order."""
     queues: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: key(seed, "balance", row["problem"], row["sample"])):
-        queues.setdefault(row["difficulty"], []).append(row)
+    for row in sorted(rows, key=lambda row: key(seed, "balance", row.problem, row.sample)):
+        queues.setdefault(row.difficulty, []).append(row)
     chosen: list[Row] = []
     while len(chosen) < size and any(queues.values()):
         for label in sorted(queues):
@@ -96,6 +96,6 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
     return chosen
 
 
-def counts(rows: Iterable[Row], field: str) -> Mapping[str, int]:
-    """How many rows have each value of a field; a row of somebody else's file need not have it."""
+def counts(rows: Iterable[Mapping[str, Any]], field: str) -> Mapping[str, int]:
+    """How many rows of a data set have each value of a field; a row of somebody else's file need not have it."""
     return dict(sorted(Counter(str(row.get(field, "unknown")) for row in rows).items()))

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from groupwise.artifacts import DataRef, ModelRef, label
-from groupwise.evaluation.run_data import Row
+from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
@@ -23,8 +23,8 @@ from groupwise.pipeline.general import GeneralData, general_rows
 from groupwise.randomness import Draws, Purpose, permutation
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.tasks import make_task
-from groupwise.trainers.rl import split_problems
-from groupwise.types import Problem
+from groupwise.tasks.base import split_problems
+from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier
 
 
@@ -63,7 +63,7 @@ class RejectionSampling(Stage[RejectionConfig]):
         chosen = balanced(kept.rows, settings.num_rows, settings.seed)
         template = settings.task.template
         model = label(self.config.path)
-        reasoning = [_row(row, template.render(problems[row["problem"]]) + template.prefill, model) for row in chosen]
+        reasoning = [_row(row, template.render(problems[row.problem]) + template.prefill, model) for row in chosen]
         reasoning += [one for path in settings.include for one in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:
@@ -72,7 +72,7 @@ class RejectionSampling(Stage[RejectionConfig]):
             rows = reasoning + general
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
         digest = write_rows(work.directory.data, shuffled)
-        tokens = sum(row["num_tokens"] for row in sampled)
+        tokens = sum(row.num_tokens for row in sampled)
         return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, kept.dropped, rows) | statistics)
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
@@ -93,23 +93,23 @@ def _row(row: Row, prompt: str, model: str) -> dict[str, Any]:
     """A row of the data set, with where it came from."""
     return {
         "prompt": prompt,
-        "completion": row["text"],
+        "completion": row.text,
         "source": "rejection sampling",
         "model": model,
-        "problem": row["problem"],
-        "reference": row["reference"],
-        "difficulty": row["difficulty"],
-        "language": row["language"],
-        "sample": row["sample"],
-        "num_tokens": row["num_read"],
-        "verdict": row["evidence"],
+        "problem": row.problem,
+        "reference": row.reference,
+        "difficulty": row.difficulty,
+        "language": row.language,
+        "sample": row.sample,
+        "num_tokens": row.num_read,
+        "verdict": row.evidence,
     }
 
 
 def _statistics(
     sampled: Sequence[Row], dropped: Mapping[str, int], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    solved = Counter(row["problem"] for row in sampled if row["outcome"] == "correct")
+    solved = Counter(row.problem for row in sampled if row.outcome is Outcome.CORRECT)
     return {
         "rows": len(rows),
         "sampled": len(sampled),
@@ -117,5 +117,5 @@ def _statistics(
         "sources": counts(rows, "source"),
         "languages": counts(rows, "language"),
         "problems_solved": len(solved),
-        "problems": len({row["problem"] for row in sampled}),
+        "problems": len({row.problem for row in sampled}),
     }

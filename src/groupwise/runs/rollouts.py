@@ -6,7 +6,7 @@ verifier failed (and `advantage` in evaluations). Where advantages differ betwee
 drew; null where it drew all of them. `entropy` is null where the engine does not measure it.
 
 Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer), schema 4
-`sampled`; readers give None for a column that an older file does not have.
+`sampled`, schema 5 `open_ended` (of the problem); `groupwise.upgrade` says how an older file is read.
 """
 
 import io
@@ -30,6 +30,7 @@ SCHEMA = pa.schema(
         ("language", pa.string()),
         ("question", pa.string()),
         ("reference", pa.string()),
+        ("open_ended", pa.bool_()),
         ("prompt", pa.string()),
         ("prefill", pa.string()),
         ("sample", pa.int64()),
@@ -50,7 +51,7 @@ SCHEMA = pa.schema(
         ("entropy", pa.list_(pa.float32())),
         ("sampled", pa.list_(pa.bool_())),
     ],
-    metadata={"groupwise_schema": "4"},
+    metadata={"groupwise_schema": "5"},
 )
 
 
@@ -93,6 +94,7 @@ def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
             "language": problem.language,
             "question": problem.question,
             "reference": problem.reference,
+            "open_ended": problem.open_ended,
             "prompt": prompt.text,
             "prefill": prompt.prefill,
             "sample": completion.sample_index,

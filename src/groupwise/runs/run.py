@@ -24,6 +24,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.rollouts import SCHEMA
 from groupwise.types import Outcome
+from groupwise.upgrade import upgraded_step
 
 SHOWN_ROWS = 20
 """Rows of a table that a notebook shows."""
@@ -169,7 +170,7 @@ class Run:
             DataError: metrics.jsonl cannot be read.
         """
         found = lines_by_kind(self.directory).get("step", {})
-        return Table.of([_flat(line) for _, line in sorted(found.items())])
+        return Table.of([_flat(upgraded_step(line)) for _, line in sorted(found.items())])
 
     def evaluations(self) -> Table:
         """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.rollout.held_out import HeldOutCheck
+from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues

@@ -1,18 +1,19 @@
 """Evaluation statistics: against brute force, closed forms and simulation."""
 
 import math
+from collections import Counter
 from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from groupwise.algorithms.statistics import (
     T_95,
     Z_95,
     Estimate,
-    majority,
+    majority_at_k,
     mean_over_seeds,
     mean_share,
     paired_difference,
@@ -179,18 +180,58 @@ def test_equal_runs_have_an_interval_of_a_point() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "winner"),
+    ("right", "wrong", "abstained", "k", "expected"),
     [
-        (["a", "b", "b"], "b"),
-        (["a", "b"], "a"),
-        (["b", "a", "a", "b"], "b"),
-        ([None, None, "a"], "a"),
-        ([None, None], None),
-        ([], None),
+        ([2], [1], 0, 3, 1.0),
+        ([1], [2], 0, 3, 0.0),
+        ([1], [1], 0, 2, 1 / 2),  # a tie of two
+        ([2], [2, 2], 3, 9, 1 / 3),  # a tie of three; who has no answer has no vote
+        ([2, 2], [2], 0, 6, 2 / 3),  # two right answers of three
+        ([2], [1], 0, 1, 2 / 3),  # one vote: pass@1
+        # of the pairs aa, ab, ab, ac, ac, bc: 1, 1/2 four times, 0
+        ([2], [1, 1], 0, 2, (1 + 4 / 2) / 6),
+        # of the pairs aa, a- four times, --: all but the last
+        ([2], [], 2, 2, 5 / 6),
+        # triples of aabb- (10): aab 2 and a-a 1 win, abb 2 and b-b 1 lose, ab- 4 are ties
+        ([2], [2], 1, 3, (2 + 1 + 4 / 2) / 10),
+        ([], [3], 1, 2, 0.0),
+        ([], [], 2, 2, 0.0),
     ],
 )
-def test_majority(answers: list[str | None], winner: str | None) -> None:
-    assert majority(answers) == winner
+def test_a_majority_worked_by_hand(right: list[int], wrong: list[int], abstained: int, k: int, expected: float) -> None:
+    assert majority_at_k(right, wrong, abstained, k) == pytest.approx(expected, abs=1e-15)
+
+
+CLASSES = st.lists(st.integers(1, 3), max_size=3)
+
+
+@given(CLASSES, CLASSES, st.integers(0, 2), st.data())
+def test_a_majority_is_the_mean_over_all_subsets(
+    right: list[int], wrong: list[int], abstained: int, data: st.DataObject
+) -> None:
+    sizes = [*right, *wrong]
+    samples = [name for name, size in enumerate(sizes) for _ in range(size)][:9] + [None] * abstained
+    assume(samples)
+    present = Counter(name for name in samples if name is not None)
+    k = data.draw(st.integers(1, len(samples)))
+    accuracies = []
+    for subset in combinations(samples, k):
+        votes = Counter(name for name in subset if name is not None)
+        winners = [name for name in votes if votes[name] == max(votes.values())]
+        accuracies.append(sum(name < len(right) for name in winners) / len(winners) if winners else 0.0)
+    found = majority_at_k(
+        [count for name, count in present.items() if name < len(right)],
+        [count for name, count in present.items() if name >= len(right)],
+        abstained,
+        k,
+    )
+    assert found == pytest.approx(sum(accuracies) / len(accuracies), abs=1e-12)
+
+
+@pytest.mark.parametrize(("right", "wrong", "abstained", "k"), [([1], [1], 0, 3), ([1], [], 0, 0), ([0], [1], 0, 1)])
+def test_a_majority_of_more_than_there_is_refused(right: list[int], wrong: list[int], abstained: int, k: int) -> None:
+    with pytest.raises(ValueError, match="must hold"):
+        majority_at_k(right, wrong, abstained, k)
 
 
 def test_an_estimate_reads_as_value_and_interval() -> None:

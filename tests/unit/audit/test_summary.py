@@ -7,11 +7,12 @@ import pytest
 
 from groupwise.audit.cases import Case
 from groupwise.audit.judge import Miss, Result
-from groupwise.audit.page import agreement_line, milliseconds, others, page, share, verdict_line
 from groupwise.audit.summary import Summary, as_json, percentiles
+from groupwise.audit.wording import agreement_line, milliseconds, others, share, verdict_line
+from groupwise.pages.audit import audit_page
 from groupwise.types import Outcome, Verdict
 
-EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">\x1b[2J\ud800'
+EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">{{ 7 * 7 }}"\x1b[2J\ud800'
 
 
 @pytest.fixture
@@ -98,9 +99,9 @@ def test_json_holds_every_figure(result: Callable[..., Result]) -> None:
 
 def test_the_page_escapes_what_a_model_wrote(result: Callable[..., Result]) -> None:
     summary = Summary((result(False, Miss.FALSE_POSITIVE, Outcome.CORRECT, text=EVIL, group=EVIL),), 1)
-    html = page(f"audit {EVIL}", summary, [[EVIL]], {"recipe": EVIL}, "body {}")
+    html = audit_page(f"audit {EVIL}", summary, [[EVIL]], {"recipe": EVIL})
     assert "<script" not in html
     assert "<img" not in html
     assert "&lt;script&gt;" in html
     assert "1 of 1" in html
-    assert "body {}" in html
+    assert "{{ 7 * 7 }}&#34;" in html  # a value is no template

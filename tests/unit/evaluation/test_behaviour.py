@@ -15,17 +15,25 @@ from groupwise.evaluation.behaviour import (
     behaviour_shares,
     is_measured,
     patterns_of,
-    place,
     row_behaviours,
+    span_of,
 )
+from groupwise.evaluation.row import Row
+from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.style.phrases import PHRASES, BehaviourConfig, PhrasesConfig
 
 AT_ONCE, WORKS_OUT, UNFINISHED, CHECKS, BACKTRACKS, ANOTHER_WAY, LOOPS, MIXES, OPEN_TAGS = Behaviour
 
 
-def row(text: str, outcome: str = "wrong", **more: Any) -> dict[str, Any]:
+def row(text: str, outcome: str = "wrong", **more: Any) -> Row:
     """A completion of a problem of unknown language; the prompt opened nothing."""
-    return {"text": text, "outcome": outcome, "prompt": "q", "question": "q", "finish_reason": "stop", **more}
+    return Row(
+        **{
+            "problem": "p", "difficulty": "", "language": None, "question": "q", "reference": "42", "open_ended": False,
+            "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP, "outcome": Outcome(outcome),
+            "answer": None, "evidence": "", "num_tokens": len(text), "num_read": len(text), **more,
+        }
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -51,16 +59,9 @@ def test_course_and_moves(text: str, outcome: str, expected: set[Behaviour]) -> 
 
 
 def test_a_prompt_may_have_opened_the_reasoning() -> None:
-    assert row_behaviours(row("a=1. b=2.", prompt="What?\n<think>")) == {UNFINISHED, OPEN_TAGS}
-    assert row_behaviours(row("a=1. b=2.</think>2", prompt="What?\n<think>")) == {WORKS_OUT}
-    assert row_behaviours(row("a=1. b=2.", prompt="<think>an example</think>")) == {WORKS_OUT}
-
-
-def test_where_the_prefill_is_known_a_prompt_that_speaks_of_tags_opens_none() -> None:
-    prompt = "Think within <think> tags. 1+1?"
-    assert OPEN_TAGS not in row_behaviours(row("2", prompt=prompt, prefill=""))
-    assert OPEN_TAGS in row_behaviours(row("2", prompt=prompt + "<think>", prefill="<think>"))
-    assert OPEN_TAGS in row_behaviours(row("2", prompt=prompt))  # an older file does not say
+    assert row_behaviours(row("a=1. b=2.", prefill="<think>")) == {UNFINISHED, OPEN_TAGS}
+    assert row_behaviours(row("a=1. b=2.</think>2", prefill="<think>")) == {WORKS_OUT}
+    assert row_behaviours(row("a=1. b=2.")) == {WORKS_OUT}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_where_the_prefill_is_known_a_prompt_that_speaks_of_tags_opens_none() ->
     ],
 )
 def test_backtracking_is_found_where_it_stands(text: str, passage: str) -> None:
-    span = place(BACKTRACKS, row(text))
+    span = span_of(BACKTRACKS, row(text))
     assert span is not None
     assert text[slice(*span)] == passage
 
@@ -118,7 +119,7 @@ def test_what_only_looks_like_backtracking(text: str) -> None:
     ],
 )
 def test_a_loop_at_the_end(text: str, passage: str) -> None:
-    span = place(LOOPS, row(text))
+    span = span_of(LOOPS, row(text))
     assert span is not None
     assert text[slice(*span)] == passage
 
@@ -131,7 +132,7 @@ def test_what_is_no_loop() -> None:
 
 def test_the_last_word_of_a_truncated_loop_may_be_cut() -> None:
     text = "say it once more now, " * 6 + "say it on"
-    assert LOOPS in row_behaviours(row(text, finish_reason="length"))
+    assert LOOPS in row_behaviours(row(text, finish_reason=FinishReason.LENGTH))
     assert LOOPS not in row_behaviours(row(text))
 
 
@@ -147,7 +148,7 @@ def test_the_last_word_of_a_truncated_loop_may_be_cut() -> None:
     ],
 )
 def test_a_word_of_another_script(language: str, text: str, passage: str) -> None:
-    span = place(MIXES, row(text, language=language))
+    span = span_of(MIXES, row(text, language=language))
     assert span is not None
     assert text[slice(*span)] == passage
 
@@ -190,7 +191,7 @@ def test_without_a_known_language_mixing_is_not_measured(language: str | None) -
     ],
 )
 def test_open_and_misplaced_tags(text: str, passage: str) -> None:
-    span = place(OPEN_TAGS, row(text))
+    span = span_of(OPEN_TAGS, row(text))
     assert span is not None
     assert text[slice(*span)] == passage
 
@@ -232,11 +233,11 @@ PIECES = st.sampled_from(
 @given(
     st.lists(st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=30), min_size=1, max_size=8),
     st.sampled_from([None, "en", "zh", "ja"]),
-    st.sampled_from([None, "", "<think>"]),
+    st.sampled_from(["", "<think>"]),
     st.sampled_from(["correct", "wrong", "unparsable"]),
 )
 def test_shares_are_shares_courses_add_up_and_passages_lie_within(
-    texts: list[str], language: str | None, prefill: str | None, outcome: str
+    texts: list[str], language: str | None, prefill: str, outcome: str
 ) -> None:
     rows = [row(text, outcome, language=language, prefill=prefill) for text in texts]
     shares = behaviour_shares(rows)
@@ -245,8 +246,8 @@ def test_shares_are_shares_courses_add_up_and_passages_lie_within(
     for one in rows:
         assert len(row_behaviours(one) & set(COURSES)) == 1
         for which in Behaviour:
-            span = place(which, one) if is_measured(which, one) else None
-            assert span is None or 0 <= span[0] <= span[1] <= len(one["text"])
+            span = span_of(which, one) if is_measured(which, one) else None
+            assert span is None or 0 <= span[0] <= span[1] <= len(one.text)
 
 
 def test_nothing_is_not_zero() -> None:

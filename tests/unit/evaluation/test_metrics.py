@@ -7,19 +7,23 @@ from hypothesis import strategies as st
 
 from groupwise.algorithms.statistics import Estimate, mean_share
 from groupwise.evaluation.behaviour import PATTERNS, Behaviour
+from groupwise.evaluation.compare import before_after, changes
 from groupwise.evaluation.metrics import (
     BEHAVIOURS,
+    HIDDEN_RULE,
     MEASURES,
     METRICS,
-    before_after,
+    by_difficulty,
     by_problem,
-    changes,
+    estimate,
+    metric,
     show,
     summary,
     verdict_errors,
 )
+from groupwise.evaluation.row import Row
 from groupwise.evaluation.run_data import load_run
-from groupwise.types import Outcome
+from groupwise.types import FinishReason, Outcome
 
 
 def test_before_and_after(finished_run: Any) -> None:
@@ -46,12 +50,16 @@ def test_every_behaviour_is_measured() -> None:
     assert BEHAVIOURS.keys() <= MEASURES.keys()
 
 
-def row(problem: str, text: str, outcome: str = "correct", **more: Any) -> dict[str, Any]:
+def row(problem: str, text: str, outcome: str = "correct", **more: Any) -> Row:
     answer = text.partition("\\boxed{")[2].partition("}")[0] or None
-    return {
-        "problem": problem, "text": text, "outcome": outcome, "answer": answer, "reference": "42", "prompt": "q",
-        "question": "q", "prefill": "", "language": "en", "finish_reason": "stop", "num_tokens": len(text), **more,
-    }  # fmt: skip
+    return Row(
+        **{
+            "problem": problem, "difficulty": "", "language": "en", "question": "q", "reference": "42",
+            "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP,
+            "outcome": Outcome(outcome), "answer": answer, "evidence": "", "num_tokens": len(text),
+            "num_read": len(text), **more,
+        }
+    )  # fmt: skip
 
 
 RIGHT = "<think>6×7=42. Wait, let me check. 7×6=42. Yes.</think>\\boxed{42}"
@@ -65,12 +73,12 @@ def test_a_summary_worked_by_hand() -> None:
         row("a", RIGHT),
         row("a", WRONG, "wrong"),
         row("b", MIXED),
-        row("b", OPEN, "unparsable", finish_reason="length"),
+        row("b", OPEN, "unparsable", finish_reason=FinishReason.LENGTH),
     ]
     found = summary(rows)
     assert {key: estimate.value for key, estimate in found.items()} == pytest.approx(
         {
-            "pass_at_1": 0.5, "pass_at_2": 1.0, "majority_2": 1.0,
+            "pass_at_1": 0.5, "pass_at_2": 1.0, "majority_2": 0.75,  # a: 42 and 41 tie; b: 42 alone has a vote
             "at_once": 0.5, "works_out": 0.25, "unfinished": 0.25,
             "checks": 0.25, "backtracks": 0.0, "another_way": 0.0, "loops": 0.0, "mixed": 0.25, "open_tags": 0.25,
             "format": 0.75,
@@ -106,10 +114,48 @@ def test_pass_at_k_and_majority_as_the_evaluation_counts_them() -> None:
     texts = {"correct": RIGHT, "wrong": WRONG, "unparsable": OPEN, "crashed": OPEN}
     rows = [row(str(i), texts[one], one) for i, group in enumerate(outcomes) for one in group]
     found = summary(rows)
-    # pass@2: 1 - C(3,2)/C(4,2), 1, 0; pass@4 leaves out the problem with three verdicts; the majority is 41, 42, 41
+    # pass@2: 1 - C(3,2)/C(4,2), 1, 0; pass@4 leaves out the problem with three verdicts; the majority is 41, 42, 41.
+    # of the pairs of 42, 41, 41, 41 three are ties; of 42, 42, -, - all but the last have a vote, for 42
     assert found["pass_at_2"].value == pytest.approx((0.5 + 1 + 0) / 3)
     assert found["pass_at_4"].value == pytest.approx(0.5)
     assert found["majority_4"].value == pytest.approx(1 / 3)
+    assert found["majority_2"].value == pytest.approx((3 / 6 / 2 + 5 / 6 + 0) / 3)
+
+
+def test_the_majority_of_all_samples_is_there_whatever_their_number() -> None:
+    found = summary([row("a", RIGHT), row("a", RIGHT), row("a", WRONG, "wrong")])
+    assert {key: found[key].value for key in found if key.startswith("majority")} == pytest.approx(
+        {"majority_2": (1 + 1 / 2 + 1 / 2) / 3, "majority_3": 1.0}
+    )
+
+
+def test_every_completion_counts_alike_in_length_and_truncated() -> None:
+    # 0.1 + 0.1 + 0.7 over three problems of three samples would round otherwise
+    rows = [row(str(i // 3), "x", "wrong", num_tokens=n) for i, n in enumerate([1, 0, 0, 1, 1, 0, 7, 7, 7])]
+    assert estimate("length", rows).value == 24 / 9
+    cut = [row("a", "x", finish_reason=reason) for reason in [FinishReason.LENGTH, *[FinishReason.STOP] * 2]]
+    assert estimate("truncated", cut).value == 1 / 3
+
+
+def test_difficulties_in_order_and_without_those_that_nobody_judged() -> None:
+    rows = [row("a", RIGHT, difficulty="hard"), row("b", WRONG, "wrong", difficulty="easy")]
+    rows += [row("c", RIGHT, difficulty="hard"), row("d", RIGHT, "crashed", difficulty="odd")]
+    found = by_difficulty(rows)
+    assert [(label, each.value) for label, each in found.items()] == [("easy", 0.0), ("hard", 1.0)]
+
+
+def test_the_hidden_rule_is_measured_where_it_is_asked_for() -> None:
+    rows = [row("a", RIGHT)]
+    assert HIDDEN_RULE.keys() <= summary(rows, hidden_rule=True).keys()
+    assert HIDDEN_RULE.keys().isdisjoint(summary(rows))
+
+
+def test_metrics_have_one_meaning() -> None:
+    assert metric("pass_at_1").name == "pass@1"
+    assert metric("pass_at_16").name == "pass@16"
+    assert metric("majority_4").name == "maj@4"
+    with pytest.raises(KeyError):
+        metric("unknown")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([RIGHT, WRONG, MIXED, OPEN])), max_size=12))

@@ -1,10 +1,10 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.evaluation.overthinking import first_value, tokens_after_first
+from groupwise.evaluation.row import Row
+from groupwise.types import FinishReason, Outcome
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,15 @@ def test_where_the_value_never_stands(text: str, reference: str) -> None:
     assert first_value(text, reference) is None
 
 
-def row(text: str, reference: str, outcome: str = "correct", num_tokens: int = 10) -> dict[str, Any]:
-    return {"text": text, "reference": reference, "outcome": outcome, "num_tokens": num_tokens}
+def row(text: str, reference: str, outcome: str = "correct", num_tokens: int = 10) -> Row:
+    return Row(
+        **{
+            "problem": "p", "difficulty": "", "language": None, "question": "q", "reference": reference,
+            "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP,
+            "outcome": Outcome(outcome),
+            "answer": None, "evidence": "", "num_tokens": num_tokens, "num_read": num_tokens,
+        }
+    )  # fmt: skip
 
 
 def test_tokens_after_the_value_by_hand() -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from groupwise.artifacts import DataRef, Makes, ModelRef
 from groupwise.config import Section, parse
-from groupwise.evaluation.run_data import Row
+from groupwise.evaluation.row import Row
 from groupwise.pipeline import AnyStage, runner
 from groupwise.pipeline.base import Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
@@ -17,6 +17,7 @@ from groupwise.pipeline.plan import Planned, plan
 from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
 from groupwise.tasks import TaskOptions
+from groupwise.types import FinishReason, Outcome
 
 
 class FakeModel(Section):
@@ -154,10 +155,12 @@ def row() -> Callable[..., Row]:
     """row(text, **changes) -> a correct, readable completion as evaluations keep it."""
 
     def make(text: str = "<think>2+2=4. 4+1=5.</think>\\boxed{5}", **changes: Any) -> Row:
-        return {
-            "problem": "p1", "difficulty": "easy", "language": "en", "question": "q", "reference": "5", "prompt": "q\n",
-            "prefill": "", "sample": 0, "text": text, "finish_reason": "stop", "outcome": "correct", "answer": "5",
-            "evidence": "equal", "num_tokens": 20, "num_read": 20, **changes,
+        values = {
+            "problem": "p1", "difficulty": "easy", "language": "en", "question": "q", "reference": "5",
+            "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": "stop",
+            "outcome": "correct", "answer": "5", "evidence": "equal", "num_tokens": 20, "num_read": 20, **changes,
         }  # fmt: skip
+        kinds = {"finish_reason": FinishReason(values["finish_reason"]), "outcome": Outcome(values["outcome"])}
+        return Row(**{**values, **kinds})
 
     return make

@@ -56,7 +56,7 @@ def collected(policy: Policy, problems: list[Problem], monkeypatch: pytest.Monke
 def test_completions_come_in_order_and_parts_are_kept(tmp_path: Path, collected: Callable[..., list[Any]]) -> None:
     told: list[tuple[int, int]] = []
     rows = collected(tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert [(row["problem"], row["sample"]) for row in rows] == [(f"p{i}", k) for i in range(7) for k in range(2)]
+    assert [(row.problem, row.sample) for row in rows] == [(f"p{i}", k) for i in range(7) for k in range(2)]
     assert told == [(0, 7), (3, 7), (6, 7), (7, 7)]
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -188,7 +188,7 @@ def test_the_shipped_model_checks_itself_when_it_is_opened_again(tmp_path: Path)
     with make_verifier("math") as verifier:
         actors = replace(Actors.of(policy, Template(), verifier), reflection=PHRASES)
         rows = collect_rows(actors, [problem], 8, SamplingConfig(max_tokens=120), Draws(0, Purpose.TEST), tmp_path)
-    opened = [row for row in rows if PHRASES["en"] in row["text"]]
+    opened = [row for row in rows if PHRASES["en"] in row.text]
     assert opened
-    assert all(CLOSED not in row["text"].partition(PHRASES["en"])[0] for row in opened)
-    assert any(row["text"].partition(PHRASES["en"])[2].count(CLOSED) == 1 for row in opened)
+    assert all(CLOSED not in row.text.partition(PHRASES["en"])[0] for row in opened)
+    assert any(row.text.partition(PHRASES["en"])[2].count(CLOSED) == 1 for row in opened)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.evaluation.behaviour import Behaviour
-from groupwise.evaluation.run_data import Row
+from groupwise.evaluation.row import Row
 from groupwise.pipeline.filters import Filters, balanced, counts, keep, reason
+from groupwise.types import FinishReason, Outcome
 
 MakeRow = Callable[..., Row]
 GOOD = "<think>2+2=4. 4+1=5.</think>\\boxed{5}"
@@ -61,12 +62,12 @@ def test_texts_are_kept_once_and_so_many_of_a_problem(row: MakeRow) -> None:
     rows = [row(text, sample=i, outcome="wrong" if text == "bad" else "correct") for i, text in enumerate(texts)]
     rows += [row(GOOD, problem="p2")]  # the same text answers another problem
     found = keep(rows, Filters(), 2)
-    assert [(one["problem"], one["sample"]) for one in found.rows] == [("p1", 0), ("p1", 2), ("p2", 0)]
+    assert [(one.problem, one.sample) for one in found.rows] == [("p1", 0), ("p1", 2), ("p2", 0)]
     assert found.dropped == {"duplicate": 1, "enough of its problem": 1, "not correct": 1}
     assert len(keep(rows, Filters(), 0).rows) == 4
     again = keep(rows, Filters(), 2, before=[row(GOOD)])
     assert again.dropped == {"duplicate": 2, "not correct": 1}
-    assert [(one["problem"], one["sample"]) for one in again.rows] == [("p1", 2), ("p1", 3), ("p2", 0)]
+    assert [(one.problem, one.sample) for one in again.rows] == [("p1", 2), ("p1", 3), ("p2", 0)]
 
 
 COMPLETIONS = st.lists(
@@ -77,11 +78,11 @@ COMPLETIONS = st.lists(
 
 def completions(drawn: list[tuple[str, str, bool, int]]) -> list[Row]:
     return [
-        {
-            "problem": problem, "difficulty": difficulty, "language": "en", "question": "q", "reference": "5",
-            "prompt": "q", "prefill": "", "sample": i, "text": GOOD + " yes" * more, "finish_reason": "stop",
-            "outcome": "correct" if right else "wrong", "answer": "5", "evidence": "", "num_tokens": 20, "num_read": 20,
-        }
+        Row(
+            problem=problem, difficulty=difficulty, language="en", question="q", reference="5", open_ended=False,
+            prefill="", sample=i, text=GOOD + " yes" * more, finish_reason=FinishReason.STOP,
+            outcome=Outcome.CORRECT if right else Outcome.WRONG, answer="5", evidence="", num_tokens=20, num_read=20,
+        )
         for i, (problem, difficulty, right, more) in enumerate(drawn)
     ]  # fmt: skip
 
@@ -91,11 +92,11 @@ def test_kept_and_dropped_are_all(drawn: list[tuple[str, str, bool, int]], per_p
     rows = completions(drawn)
     found = keep(rows, Filters(loops=True), per_problem)
     assert len(found.rows) + sum(found.dropped.values()) == len(rows)
-    assert found.dropped.get("not correct", 0) == sum(row["outcome"] == "wrong" for row in rows)
-    assert len({(row["problem"], row["text"]) for row in found.rows}) == len(found.rows)
-    of_problem = Counter(row["problem"] for row in found.rows)
+    assert found.dropped.get("not correct", 0) == sum(row.outcome is Outcome.WRONG for row in rows)
+    assert len({(row.problem, row.text) for row in found.rows}) == len(found.rows)
+    of_problem = Counter(row.problem for row in found.rows)
     assert not per_problem or max(of_problem.values(), default=0) <= per_problem
-    different = {(row["problem"], row["text"]) for row in rows if row["outcome"] == "correct"}
+    different = {(row.problem, row.text) for row in rows if row.outcome is Outcome.CORRECT}
     expected = Counter(problem for problem, _ in different)
     assert of_problem == {p: min(n, per_problem) if per_problem else n for p, n in expected.items()}
 
@@ -105,9 +106,9 @@ def test_balanced_takes_as_evenly_as_it_can(drawn: list[tuple[str, str, bool, in
     rows = completions(drawn)
     chosen = balanced(rows, size, seed)
     assert len(chosen) == min(size, len(rows))
-    assert len({row["sample"] for row in chosen}) == len(chosen)
+    assert len({row.sample for row in chosen}) == len(chosen)
     assert balanced(list(reversed(rows)), size, seed) == chosen  # the order it is given does not matter
-    there, taken = (Counter(row["difficulty"] for row in some) for some in (rows, chosen))
+    there, taken = (Counter(row.difficulty for row in some) for some in (rows, chosen))
     for label, other in ((a, b) for a in there for b in there):
         # nobody has two more than another that still had some
         assert taken[label] <= taken[other] + 1 or taken[other] == there[other]
@@ -115,7 +116,7 @@ def test_balanced_takes_as_evenly_as_it_can(drawn: list[tuple[str, str, bool, in
 
 def test_another_seed_chooses_others() -> None:
     rows = completions([("a", "easy", True, 0)] * 40)
-    assert {row["sample"] for row in balanced(rows, 10, 0)} != {row["sample"] for row in balanced(rows, 10, 1)}
+    assert {row.sample for row in balanced(rows, 10, 0)} != {row.sample for row in balanced(rows, 10, 1)}
 
 
 def test_counts_know_rows_of_other_people() -> None:

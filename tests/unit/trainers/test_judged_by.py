@@ -7,7 +7,7 @@ import pytest
 
 from groupwise.config import dump_toml, load, parse
 from groupwise.errors import ConfigError
-from groupwise.rollout.held_out import open_second
+from groupwise.evaluation.held_out import open_second
 from groupwise.tasks import make_task
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import Outcome

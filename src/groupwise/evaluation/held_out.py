@@ -1,0 +1,161 @@
+"""Reward hacking: what training pays for is judged once more, by a verifier that training never uses.
+
+A policy learns what its verifier pays for, also the verifier's mistakes. A second verifier with other mistakes, on a
+sample of the completions that were paid, shows when the two part: where it rejects more than a few, training has found
+something that is paid and is not right.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.errors import ConfigError, VerifierError
+from groupwise.evaluation.metrics import MEASURES, by_problem
+from groupwise.evaluation.row import rows_of
+from groupwise.randomness import permutation
+from groupwise.tasks.base import Task
+from groupwise.types import Group, Outcome, Problem, ScoredGroup
+from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier, score, second_verifiers
+from groupwise.verifiers.table import with_shared
+
+ALARM = 0.05
+"""Share of paid completions that may be rejected: no two verifiers agree on everything."""
+NUM_REFERENCES = 32
+
+
+class Rejected(NamedTuple):
+    """A completion that training pays and the second verifier rejects."""
+
+    problem: str
+    sample: int
+    text: str
+    evidence: str
+    """Why the second verifier rejects it."""
+
+
+class HeldOutCheck(NamedTuple):
+    """What the second verifier says of a sample of the paid completions."""
+
+    verifier: str
+    judged: int
+    rejected: int
+    failed: int
+    """Completions that the second verifier itself failed on; they are in no share."""
+    share: Estimate
+    """Share of the paid completions that it rejects, with the 95 % interval over problems; nan if none was judged."""
+    alarm: bool
+    """Whether the interval lies wholly above what is allowed."""
+    example: Rejected | None
+
+    def record(self) -> dict[str, Any]:
+        """What run directories keep."""
+        return {
+            "verifier": self.verifier,
+            "judged": self.judged,
+            "rejected": self.rejected,
+            "failed": self.failed,
+            "share": list(self.share) if self.judged else None,
+            "alarm": self.alarm,
+            "example": {k: v for k, v in self.example._asdict().items() if k != "text"} if self.example else None,
+        }
+
+    def __str__(self) -> str:
+        found = f"{self.verifier} rejects {self.rejected} of {self.judged} completions that training pays"
+        share = f", {self.share}" if self.judged else ""
+        failed = f", and failed on {self.failed}" if self.failed else ""
+        return f"{found}{share}{failed}"
+
+
+def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None = None) -> Any:
+    """A second verifier's table or name, completed by the table of the one that trains.
+
+    It reads answers where training reads them, but never takes just any last number: then the box counts.
+    """
+    shared = {key: value for key, value in trained.items() if key not in VerifierConfig.model_fields}
+    if shared.get("extraction") == "last_number":
+        del shared["extraction"]
+    return with_shared(section, shared, folder)
+
+
+def open_second(
+    section: VerifierConfig | None, task: Task, trained: VerifierConfig
+) -> AbstractContextManager[Verifier | None]:
+    """The second verifier for a task that is trained with `trained`, or nothing where none is named.
+
+    Raises:
+        ConfigError: training uses it already, there is no such verifier, or it has nothing to judge.
+        VerifierError: it rejects a reference answer of the task.
+    """
+    if section is None:
+        return nullcontext()
+    if section.kind in (trained.kind, *(one.kind for one in second_verifiers(trained.parts).values())):
+        raise ConfigError(f"the second verifier {section.kind!r} is used in training already; it must be another one")
+    verifier = make_verifier(section)
+    _check_references(section.kind, verifier, task)
+    return verifier
+
+
+def look_again(
+    scored: Sequence[ScoredGroup], name: str, verifier: Verifier, *, size: int, alarm: float, max_tokens: int, seed: int
+) -> HeldOutCheck:
+    """Ask the second verifier about at most `size` of the completions that were judged correct, drawn by the seed."""
+    again = score(_sample(scored, name, size, seed), verifier, max_tokens)
+    found = [
+        (one.group.prompt.problem.id, completion, verdict)
+        for one in again
+        for completion, verdict in zip(one.group.completions, one.verdicts, strict=True)
+    ]
+    judged = [each for each in found if each[2].outcome.judged]
+    rejected = [Rejected(p, c.sample_index, c.text, v.evidence) for p, c, v in judged if v.outcome != Outcome.CORRECT]
+    share = mean_share([1 - correct for correct in by_problem(rows_of(again), MEASURES["pass_at_1"]).values()])
+    return HeldOutCheck(
+        verifier=name,
+        judged=len(judged),
+        rejected=len(rejected),
+        failed=sum(verdict.outcome.failed for _, _, verdict in found),
+        share=share,
+        alarm=share.low > alarm,
+        example=rejected[0] if rejected else None,
+    )
+
+
+def is_asked(problem: Problem, name: str) -> bool:
+    """Whether the second verifier has a say: not where opinion decides, another than mathematics, or itself."""
+    own = problem.verifier
+    return not problem.open_ended and (not own or (own != name and VERIFIERS.find(own).mathematical))
+
+
+def _sample(scored: Sequence[ScoredGroup], name: str, size: int, seed: int) -> list[Group]:
+    """Groups of nothing but the chosen completions."""
+    paid = [
+        (place, sample)
+        for place, one in enumerate(scored)
+        if is_asked(one.group.prompt.problem, name)
+        for sample, verdict in enumerate(one.verdicts)
+        if verdict.outcome is Outcome.CORRECT
+    ]
+    chosen = sorted(paid[index] for index in permutation(len(paid), "second verifier", seed)[:size])
+    return [
+        replace(scored[place].group, completions=tuple(scored[place].group.completions[i] for _, i in found))
+        for place, found in groupby(chosen, key=itemgetter(0))
+    ]
+
+
+def _check_references(name: str, verifier: Verifier, task: Task) -> None:
+    asked = [problem for problem in task.problems("dev") if is_asked(problem, name)]
+    if not asked:
+        raise ConfigError(f"the second verifier {name!r} can judge no dev problem of task {task.name}")
+    for problem in asked[:: max(1, len(asked) // NUM_REFERENCES)][:NUM_REFERENCES]:
+        answer = task.template.gold_answer(problem)
+        verdict = verifier.verify(problem, answer)
+        if verdict.outcome is not Outcome.CORRECT:
+            verifier.close()
+            raise VerifierError(
+                f"the second verifier {name!r} cannot judge task {task.name}: it rejects the reference answer of "
+                f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})"
+            )

@@ -1,0 +1,200 @@
+"""What a pipeline directory says, read for its pages: no model, no torch, nothing but the files.
+
+An unfinished pipeline is read as far as it got: what is not there yet is empty or None, never a zero.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.algorithms.statistics import Estimate
+from groupwise.errors import ConfigError, DataError
+from groupwise.evaluation.row import Row, read_rows
+from groupwise.evaluation.run_data import RunData, load_run
+from groupwise.runs.directory import RunDirectory
+from groupwise.upgrade import upgraded_measurement
+
+BASE = "base"
+"""The model that the pipeline starts from: the first row of every table."""
+
+Evaluation = Mapping[str, Mapping[str, Estimate]]
+"""Task of the recipe -> metric -> mean with its 95 % interval; what was not measured is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: what it was made of, what it made, what that is worth."""
+
+    name: str
+    kind: str
+    algorithm: str | None
+    makes: str
+    """`model`, `reward_model` or `data`."""
+    inputs: tuple[str, ...]
+    """Names of stages, or paths of what came from outside."""
+    starts_from: str | None
+    """Of training: the name or path of the model that it started from, where that is known."""
+    state: str
+    """`finished`, `unfinished`, `not run`, or `outdated`: made with other settings, and not shown. Of the base model
+    `finished` or `not measured`."""
+    fingerprint: str
+    output: str
+    """Path of what it made, relative to the pipeline directory; empty before."""
+    output_hash: str
+    tokens: Mapping[str, int]
+    """`sampled` and `trained`; empty before the stage is finished."""
+    seconds: Mapping[str, float]
+    """`seconds` and `evaluation_seconds`; empty where nobody took the time."""
+    statistics: Mapping[str, Any]
+    """Of a data stage: rows, sources, what was kept, what was dropped and why."""
+    evaluation: Evaluation
+    sizes: Mapping[str, tuple[int, int]]
+    """Task -> number of problems, and of samples of each."""
+    open_ended: frozenset[str]
+    """Tasks that were measured and in which no answer is the right one."""
+    completions: tuple[Row, ...]
+    run: RunData | None
+    lines: tuple[Mapping[str, Any], ...]
+    """All lines of the run's metrics.jsonl."""
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it makes a model that answers problems (a reward model only scores them)."""
+        return self.makes == "model" and self.algorithm != "reward_model"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineData:
+    """One pipeline as its files tell it; the stages in order, the base model first."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    recipe: str
+    """Text of pipeline.toml."""
+
+    @property
+    def policies(self) -> tuple[Stage, ...]:
+        """The rows of the stage table."""
+        return tuple(stage for stage in self.stages if stage.is_policy)
+
+    @property
+    def open_ended(self) -> frozenset[str]:
+        """Tasks in which no answer is the right one."""
+        return frozenset(task for stage in self.stages for task in stage.open_ended)
+
+    def parent(self, stage: Stage) -> Stage | None:
+        """The model that a stage started from; where it does not say, its first input that answers problems."""
+        models = {one.name: one for one in self.policies if one.name != stage.name}
+        names = (*stage.inputs, BASE) if stage.starts_from is None else (stage.starts_from,)
+        return None if stage.name == BASE else next((models[name] for name in names if name in models), None)
+
+
+def load_pipeline(directory: Path) -> PipelineData:
+    """Read a pipeline directory.
+
+    Raises:
+        ConfigError: there is no pipeline at this path.
+        DataError: one of its files cannot be read.
+    """
+    path = directory / "lineage.json"
+    if not path.exists():
+        raise ConfigError(f"{directory} is not a pipeline directory: it has no lineage.json")
+    try:
+        lineage = _read(path)
+        entries: list[Mapping[str, Any]] = list(lineage["stages"])
+        if BASE not in [entry["name"] for entry in entries]:
+            base = lineage.get("base", BASE)
+            entries.insert(0, {"name": BASE, "kind": "start", "makes": "model", "inputs": [], "output": base})
+        stages = tuple(_stage(directory, entry, lineage.get("base", BASE)) for entry in entries)
+        _check_order(path, stages)
+        return PipelineData(str(lineage["name"]), stages, _recipe(directory / "pipeline.toml"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is not the lineage of a pipeline: {error!r}") from None
+
+
+def _check_order(path: Path, stages: tuple[Stage, ...]) -> None:
+    """Everything is made of what was there before; so the lineage has no circles."""
+    names = [stage.name for stage in stages]
+    for place, stage in enumerate(stages):
+        late = sorted(set(stage.inputs) & set(names[place:]))
+        if late or stage.name in names[:place]:
+            raise DataError(
+                f"{path}: the stage {stage.name!r} "
+                + (f"has the input {late[0]!r}, which comes later" if late else "is there twice")
+                + "; allowed are different stages, each made of earlier ones"
+            )
+
+
+def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
+    place = directory / "stages" / entry["name"]
+    facts, state = _facts(place, entry)
+    run, evaluation = RunDirectory(place / "run"), place / "evaluation.parquet"
+    current = state != "outdated"
+    trained = current and run.config.exists()
+    measured = {task: upgraded_measurement(task, found) for task, found in (facts.get("evaluation") or {}).items()}
+    return Stage(
+        name=entry["name"],
+        kind=entry["kind"],
+        algorithm=entry.get("algorithm"),
+        makes=entry["makes"],
+        inputs=tuple(BASE if name == base else name for name in entry["inputs"]),
+        starts_from=_start(_read(place / "begun.json"), base) if current else None,
+        state=state,
+        fingerprint=entry.get("fingerprint") or "",
+        output=entry.get("output") or "",
+        output_hash=facts.get("output_hash") or "",
+        tokens=facts.get("tokens") or {},
+        seconds=_read(place / "cost.json") if current else {},
+        statistics=facts.get("statistics") or {},
+        evaluation={task: _estimates(place / "facts.json", found) for task, found in measured.items()},
+        sizes={task: (found["num_problems"], found["num_samples"]) for task, found in measured.items()},
+        open_ended=frozenset(task for task, found in measured.items() if found["kind"] == "open_ended"),
+        completions=read_rows(evaluation) if current and evaluation.exists() else (),
+        run=load_run(run.path) if trained else None,
+        lines=tuple(run.metrics.lines()) if trained else (),
+    )
+
+
+def _facts(place: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What a finished stage recorded, and how far the stage is."""
+    facts, wanted = _read(place / "facts.json"), entry.get("fingerprint")
+    if facts:
+        return (facts, "finished") if wanted in (None, facts.get("fingerprint")) else ({}, "outdated")
+    if (place / "begun.json").exists():
+        return {}, "unfinished"
+    return {}, "not measured" if entry["name"] == BASE else "not run"
+
+
+def _start(begun: Mapping[str, Any], base: str) -> str | None:
+    """The model that a trainer's settings name: a stage as `{name}`, or a path; None where it is a new one."""
+    settings = begun.get("settings") or {}
+    if settings.get("new_model"):
+        return None
+    path = (settings.get("model") or {}).get("path")
+    return BASE if path == base else path.strip("{}") if path else None
+
+
+def _estimates(path: Path, found: Mapping[str, Any]) -> dict[str, Estimate]:
+    try:
+        return {key: Estimate(*map(float, value)) for key, value in found.items() if isinstance(value, list)}
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: a measurement is not [value, low, high]: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where the file is not there (yet)."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path} holds no JSON object")
+    return found
+
+
+def _recipe(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

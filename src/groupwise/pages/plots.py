@@ -1,0 +1,161 @@
+"""A run as four pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
+
+`PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colours are told apart by
+colour-blind readers, and every line carries its name at its end, so no legend is needed. No display is needed and no
+global state is used.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure, SubFigure
+
+from groupwise.evaluation.behaviour import Behaviour, behaviour_shares, run_patterns
+from groupwise.evaluation.run_data import RunData
+from groupwise.pages.lines import DARK, LIGHT, Line, Theme, draw_lines, heading, panel_axes
+from groupwise.runs.atomic import write_file
+
+WIDTH, HEIGHT, DPI = 11.0, 7.4, 146
+"""Inches of the whole picture; with these it is about 1600 pixels wide."""
+
+PANEL_SIZE = (4.7, 3.0)
+"""Inches of one panel on a page; small, so that its words can be read on a phone."""
+
+
+def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
+    """Pass@1 on held-out problems with its interval, and the training reward."""
+    steps = [one.step for one in run.dev]
+    low, high = ([one.line["pass_at_1"][end] for one in run.dev] for end in (1, 2))
+    held_out = [one.line["pass_at_1"][0] for one in run.dev]
+    lines = [
+        Line("training\nreward", *of_steps(run, "reward"), theme.orange, noisy=True),
+        Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
+    ]
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last(run), "share")
+
+
+def draw_length(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
+    """Mean length of correct and of wrong completions in training."""
+    lines = [
+        Line("wrong", *of_steps(run, "length_wrong"), theme.orange, noisy=True),
+        Line("correct", *of_steps(run, "length_correct"), theme.blue, noisy=True),
+    ]
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last(run), "tokens")
+
+
+def draw_signal(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
+    """Entropy above, share of groups with signal below: two units, two axes."""
+    above, below = panel_axes(figure, rows=2)
+    entropy = Line("entropy\n(nats)", *of_steps(run, "entropy"), theme.purple, noisy=True)
+    signal = Line("groups\nwith signal", *of_steps(run, "signal"), theme.green, noisy=True)
+    draw_lines(above, [entropy], theme, _last(run), "nats", is_lowest=False)
+    draw_lines(below, [signal], theme, _last(run), "share")
+
+
+def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
+    """Share of dev completions that show each behaviour."""
+    dev = [one for one in run.dev if one.rows]
+    colours = {
+        Behaviour.AT_ONCE: theme.orange,
+        Behaviour.WORKS_OUT: theme.blue,
+        Behaviour.CHECKS: theme.green,
+        Behaviour.ANOTHER_WAY: theme.purple,
+        Behaviour.UNFINISHED: theme.muted,
+    }
+    shares = [behaviour_shares(one.rows, run_patterns(run), colours) for one in dev]
+    steps = [one.step for one in dev]
+    lines = [
+        Line(str(one), steps, [each[one] for each in shares], colour, dots=True) for one, colour in colours.items()
+    ]
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last(run), "share")
+
+
+class Panel(NamedTuple):
+    """One picture and what it shows."""
+
+    title: str
+    subtitle: str
+    draw: Callable[[Figure | SubFigure, RunData, Theme], None]
+
+
+PANELS: Mapping[str, Panel] = {
+    "learning": Panel(
+        "Problems solved",
+        "dev pass@1 with its 95 % interval; mean reward in training",
+        draw_learning,
+    ),
+    "behaviour": Panel(
+        "How it goes about a problem", "share of completions on the dev split; signs read from the text", draw_behaviour
+    ),
+    "length": Panel(
+        "Completion length", "mean tokens per completion; thin: each training step, thick: moving mean", draw_length
+    ),
+    "signal": Panel(
+        "What is left to learn from",
+        "variety of sampling; groups whose completions earned different rewards",
+        draw_signal,
+    ),
+}
+"""Every panel by name, in reading order."""
+
+
+def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
+    """All panels with their titles, two by two."""
+    figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=theme.paper)
+    places = np.asarray(figure.subfigures(2, 2, wspace=0, hspace=0.02)).flat
+    for place, panel in zip(places, PANELS.values(), strict=True):
+        above, below = place.subfigures(2, 1, height_ratios=[0.16, 0.84], hspace=0)
+        heading(above, theme, panel.title, panel.subtitle)
+        panel.draw(below, run, theme)
+    return figure
+
+
+def png(run: RunData) -> bytes:
+    """All panels as one PNG."""
+    with style():
+        return saved(draw(run), "png", dpi=DPI)
+
+
+def save_png(run: RunData, path: Path) -> None:
+    """Write all panels as one PNG, about 1600 pixels wide."""
+    write_file(path, png(run))
+
+
+def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
+    """One panel of `PANELS`, without its title, as an SVG with a transparent ground for a light or a dark page."""
+    with style():
+        figure = Figure(figsize=PANEL_SIZE, facecolor="none")
+        PANELS[name].draw(figure, run, DARK if dark else LIGHT)
+        return saved(figure, "svg", metadata={"Date": None})
+
+
+def of_steps(run: RunData, key: str) -> tuple[list[int], list[float | None]]:
+    """A value of every step, placed at the finished steps behind the weights that sampled."""
+    return [line["step"] for line in run.steps], [line.get(key) for line in run.steps]
+
+
+def _last(run: RunData) -> int:
+    """Finished steps so far: where every panel's axis ends."""
+    return max([line["step"] + 1 for line in run.steps] + [one.step for one in run.dev], default=0)
+
+
+def style() -> Any:
+    """The look of every figure, as a context."""
+    # text as paths: the same picture on every machine; the salt makes the file repeat byte for byte
+    return matplotlib.rc_context(
+        {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "groupwise"}
+    )
+
+
+def saved(figure: Figure, form: str, **options: Any) -> bytes:
+    """The figure as a file of this form."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, **options)
+    return buffer.getvalue()

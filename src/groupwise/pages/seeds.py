@@ -1,0 +1,128 @@
+"""Several runs of one pipeline with different seeds, side by side.
+
+Means with intervals over seeds, and what each stage changed in the model it started from, paired by seed. The units of
+every interval are the seeds; problems are the same for all of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from groupwise.algorithms.statistics import Estimate, mean_over_seeds
+from groupwise.errors import ConfigError
+from groupwise.pages.pipeline.data import PipelineData, Stage, load_pipeline
+
+SHOWN = (
+    "pass_at_1", "pass_at_8", "majority_8", "format", "language", "mixed", "loops", "checks", "backtracks", "length",
+    "after_first", "helpful", "harmless",
+)  # fmt: skip
+"""Metrics of the tables, in this order, where they were measured."""
+
+
+class Cell(NamedTuple):
+    """A metric of a stage over seeds."""
+
+    mean: Estimate
+    change: Estimate | None
+    """From the model that the stage started from, paired by seed; None for the base model."""
+
+
+Table = Mapping[str, Mapping[str, Mapping[str, Cell]]]
+"""Task -> stage -> metric -> cell."""
+
+
+def seeds_table(directories: Sequence[Path]) -> Table:
+    """What the runs of a pipeline have in common, task by task and stage by stage.
+
+    Raises:
+        ConfigError: there is no run, or the runs are not of the same stages.
+    """
+    runs = [load_pipeline(directory) for directory in directories]
+    names = [[stage.name for stage in run.policies] for run in runs]
+    if not runs or any(one != names[0] for one in names):
+        raise ConfigError(f"these are not runs of one pipeline: their stages are {names}")
+    tasks = dict.fromkeys(task for stage in runs[0].policies for task in stage.evaluation)
+    return {task: {name: _cells(runs, task, name) for name in names[0]} for task in tasks}
+
+
+def _cells(runs: Sequence[PipelineData], task: str, name: str) -> dict[str, Cell]:
+    stages = [_of(run, name) for run in runs]
+    parents = [run.parent(stage) for run, stage in zip(runs, stages, strict=True)]
+    found = {}
+    for metric in SHOWN:
+        values = _values(stages, task, metric)
+        if values is None:
+            continue
+        before = _values([one for one in parents if one is not None], task, metric)
+        changed = before is not None and len(before) == len(values)
+        change = mean_over_seeds([a - b for a, b in zip(values, before or (), strict=True)]) if changed else None
+        found[metric] = Cell(mean_over_seeds(values), change)
+    return found
+
+
+def _of(run: PipelineData, name: str) -> Stage:
+    return next(stage for stage in run.policies if stage.name == name)
+
+
+def _values(stages: Sequence[Stage], task: str, metric: str) -> list[float] | None:
+    """The metric in every run; None where one has not measured it, or there is none."""
+    found = [stage.evaluation.get(task, {}).get(metric) for stage in stages]
+    return [one.value for one in found if one is not None] if found and all(found) else None
+
+
+def minutes(directories: Sequence[Path]) -> list[float]:
+    """Minutes that each run took, evaluations included."""
+    return [
+        sum(stage.seconds.get(part, 0.0) for stage in load_pipeline(directory).stages for part in COSTS) / 60
+        for directory in directories
+    ]
+
+
+COSTS = ("seconds", "evaluation_seconds")
+
+
+def as_markdown(table: Table, num_seeds: int, took: Sequence[float]) -> str:
+    """The tables of all tasks."""
+    lines = [
+        f"# {num_seeds} seeds",
+        "",
+        "Means over seeds with Student's 95 % interval; in brackets after an arrow, what the stage changed in the "
+        "model it started from, paired by seed, where that interval excludes zero.",
+        "",
+        f"Minutes: {', '.join(f'{one:.1f}' for one in took)}.",
+    ]
+    for task, stages in table.items():
+        metrics = [one for one in SHOWN if any(one in cells for cells in stages.values())]
+        lines += ["", f"## {task}", "", f"| stage | {' | '.join(metrics)} |", f"|---|{'---|' * len(metrics)}"]
+        for name, cells in stages.items():
+            lines.append(f"| {name} | {' | '.join(_show(cells.get(one), _digits(one)) for one in metrics)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _digits(metric: str) -> Callable[[float], str]:
+    return (lambda value: f"{value:.1f}") if metric in ("length", "after_first") else (lambda value: f"{value:.3f}")
+
+
+def _show(cell: Cell | None, number: Callable[[float], str]) -> str:
+    if cell is None:
+        return "-"
+    mean, change = cell
+    shown = f"{number(mean.value)} [{number(mean.low)}, {number(mean.high)}]"
+    if change is None or change.low <= 0 <= change.high:
+        return shown
+    sign = "+" if change.value > 0 else ""
+    return f"{shown} → ({sign}{number(change.value)})"
+
+
+def as_dict(table: Table) -> dict[str, Any]:
+    """The table for machines: [value, low, high] of mean and change."""
+    return {
+        task: {
+            name: {
+                metric: {"mean": list(cell.mean), "change": None if cell.change is None else list(cell.change)}
+                for metric, cell in cells.items()
+            }
+            for name, cells in stages.items()
+        }
+        for task, stages in table.items()
+    }
