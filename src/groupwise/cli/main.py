@@ -3,15 +3,31 @@
 Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
 """
 
+import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from groupwise.errors import GroupwiseError
+
+WIDE = 80
+"""Columns of a terminal from which on a command's help has tables."""
+
+
+class _Commands(TyperGroup):
+    """In a narrow terminal a command's help is plain and wraps: the tables of the other form would cut long names."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if isinstance(command, TyperCommand) and shutil.get_terminal_size().columns < WIDE:
+            command.rich_markup_mode = None
+        return command
+
 
 app = typer.Typer(
     help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
@@ -19,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
+    cls=_Commands,
     pretty_exceptions_enable=False,
 )
 console = Console()
@@ -69,9 +86,9 @@ def train(
 
         groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
     """
-    from groupwise.config import read_toml
+    from groupwise.config import named, read_toml
 
-    read_toml(recipe)  # a missing or malformed file answers before torch is loaded
+    read_toml(Path(named(recipe)[0]))  # a missing or malformed file answers before torch is loaded
     from groupwise.cli.train import run_recipe
     from groupwise.trainers import load_recipe
 
@@ -127,9 +144,13 @@ def evaluate(
     task: Annotated[
         str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="train, dev or test; default: test, or all rows of a file you name.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
-    problems: Annotated[int, typer.Option(min=1, help="Problems (the first of the split).")] = 200,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="How many, from the first; default: 200 of a split, all rows of a file.")
+    ] = None,
     against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
@@ -151,17 +172,19 @@ def evaluate(
 
         groupwise eval runs/arithmetic/checkpoints/best --against base
 
+        groupwise eval base --task jsonl --set task.path=mine.jsonl
+
         groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
 
         groupwise eval base --task arithmetic --set 'behaviour.patterns.checks.en=["hold on"]'
     """
-    from groupwise.cli.evaluate import EvalRequest, run_evaluation
+    from groupwise.cli.evaluate import run_evaluation
 
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
-    request = EvalRequest(
-        checkpoint, against, task, split, problems, samples, seed, sampling, tuple(overrides or []), second
-    )
-    run_evaluation(request, console, as_json=json)
+    run_evaluation(
+        checkpoint, console, json, against=against, task=task, split=split, problems=problems, samples=samples,
+        seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, max_tokens=max_tokens, second=second,
+        changes=overrides or [],
+    )  # fmt: skip
 
 
 @app.command()
@@ -187,8 +210,10 @@ def sample(
     """
     from groupwise.cli.sample import run_sample
 
-    sampling = {"temperature": temperature, "max_tokens": max_tokens}
-    run_sample(checkpoint, question, reference, samples, task, sampling, seed, overrides or [], console)
+    run_sample(
+        console, checkpoint, question, reference, task=task, samples=samples, seed=seed, temperature=temperature,
+        max_tokens=max_tokens, changes=overrides or [],
+    )  # fmt: skip
 
 
 @app.command()
@@ -268,13 +293,12 @@ def audit(
 
         passed = run_sandbox_audit(SandboxRequest(tuple(probes or []), tuple(overrides or []), report, json), console)
     else:
-        from groupwise.cli.audit import AuditRequest, run_audit
+        from groupwise.cli.audit import run_audit
 
-        request = AuditRequest(
-            subject, tuple(cases or []), tuple(tier or []), task, tuple(reference or []), problems,
-            tuple(overrides or []), report, json,
+        passed = run_audit(
+            subject, report, json, console, cases=cases or (), tiers=tier or (), task=task, references=reference or (),
+            problems=problems, changes=overrides or (),
         )  # fmt: skip
-        passed = run_audit(request, console)
     if not passed:
         raise typer.Exit(1)
 
@@ -446,7 +470,7 @@ def export(
     from groupwise.runs.directory import find_run
 
     export_run(find_run(run), directory)
-    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json")
+    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")
 
 
 @app.command("new-model")

@@ -13,15 +13,16 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 from pydantic import Field
 
 from groupwise.artifacts import SHIPPED, Makes, files, named, stage_of
-from groupwise.config import ReadIf, Section, parse
+from groupwise.config import ReadIf, Section, merged, parse
 from groupwise.kinds import Place
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import code_of
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import RunConfig
 
 
 class Made(NamedTuple):
@@ -48,7 +49,7 @@ class Workplace:
     directory: StageDirectory
     outputs: Mapping[str, str]
     """Paths of what the stages before it made, by name."""
-    train: Callable[[Recipe], Session]
+    train: Callable[[Recipe], Run]
     """Runs a trainer's recipe, or resumes an interrupted run, and shows it."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
     """Called with how far a long piece of work is: (what, done, total)."""
@@ -89,8 +90,10 @@ class Source:
             SamplingConfig: shared["sampling"],
             RunConfig: {"directory": "", "seed": seed},
         }
-        below = {"seed": seed} if "seed" in model.model_fields else {}
-        table = {**below, **with_tasks(self.table, shared["tasks"], self.where)}
+        below: dict[str, Any] = {"seed": seed} if "seed" in model.model_fields else {}
+        if "sinks" in model.model_fields:
+            below["sinks"] = {name: sink.model_dump(mode="json") for name, sink in self.recipe.sinks.items()}
+        table = merged(below, with_tasks(self.table, shared["tasks"], self.where))
         whole, bases = completed(model, table, sections, self.folder), {BASE: self.recipe.model.path}
         return parse(model, whole, source=self.where, folder=self.folder, artifacts=bases)
 

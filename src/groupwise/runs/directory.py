@@ -58,6 +58,10 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
         write_file(index, json.dumps(kept, indent=1).encode())
 
 
+PROVENANCE = "provenance.json"
+"""File in an exported model that says how it was made."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """Paths and files of one run."""

@@ -126,6 +126,10 @@ class Task(ABC):
     def problems(self, split: Split) -> Sequence[Problem]:
         """All problems of a split, always in the same order; the same problem is in no other split."""
 
+    def undivided(self) -> Sequence[Problem] | None:
+        """All problems, where nothing says how they would be divided into splits; None where something does."""
+        return None
+
     def find(self, problem_id: str) -> Problem:
         """The problem with this id, from any split."""
         for split in SPLITS:

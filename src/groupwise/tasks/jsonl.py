@@ -188,6 +188,18 @@ class Jsonl(Task):
             raise DataError(f"{self._label} has no {split} split; it has: {available}")
         return self._problems[split]
 
+    def undivided(self) -> Sequence[Problem] | None:
+        """All rows of a plain file, in its order, where it is the only one and no share of it is for tests.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        config = self.config
+        given = [path for path in (config.path, config.test_path) if path]
+        if config.preset or config.hub or config.test_fraction or len(given) != 1:
+            return None
+        return list(self._read("train" if config.path else "test"))
+
     @property
     def _label(self) -> str:
         config = self.config
