@@ -26,6 +26,13 @@ torch.set_num_threads(1)
 quiet_transformers()
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
+
+@pytest.fixture(scope="session", autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test is told of the runs of others that go on on this machine."""
+    os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
+
+
 VOCABULARY = 263
 """Of the byte tokenizer: padding, end, 256 bytes, 5 tags."""
 

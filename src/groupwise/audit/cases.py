@@ -43,7 +43,7 @@ def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: S
     Raises:
         DataError: names the file and line that cannot be read, or the tiers there are.
     """
-    cases = [_case(row, extraction, place) for path in paths for place, row in read_rows(path)]
+    cases = [_case(row, extraction, where) for path in paths for where, row in read_rows(path)]
     known = sorted({case.group for case in cases})
     unknown = set(tiers) - set(known)
     if not cases or unknown:
@@ -53,37 +53,34 @@ def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: S
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object of a JSON-lines file with its place (file and line); empty lines are left out."""
+    """Every object of a JSON-lines file with its file and line; empty lines are left out."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield f"{path}, line {number}", _object(line, f"{path}, line {number}")
+            where = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise DataError(f"{where}: not JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise DataError(f"{where}: a JSON object was expected, this is {type(row).__name__}")
+            yield where, row
 
 
-def _object(line: str, place: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise DataError(f"{place}: a JSON object was expected, this is {type(row).__name__}")
-    return row
-
-
-def _case(row: dict[str, Any], extraction: Extraction, place: str) -> Case:
+def _case(row: dict[str, Any], extraction: Extraction, where: str) -> Case:
     field = "response" if "response" in row else "pred"
     if not all(isinstance(row.get(name), str) for name in ("gold", field)):
         raise DataError(
-            f"{place}: a case has the text fields gold and response, or gold and pred; this has {', '.join(row)}"
+            f"{where}: a case has the text fields gold and response, or gold and pred; this has {', '.join(row)}"
         )
     if "expected" not in row or not (row["expected"] is None or isinstance(row["expected"], bool)):
-        raise DataError(f"{place}: expected = {row.get('expected')!r}: allowed are true, false and null (undecided)")
+        raise DataError(f"{where}: expected = {row.get('expected')!r}: allowed are true, false and null (undecided)")
     if not isinstance(row.get("data", {}), dict):
-        raise DataError(f"{place}: data = {row['data']!r}: a JSON object was expected")
-    name, language = str(row.get("id", place)), str(row.get("language", "en"))
+        raise DataError(f"{where}: data = {row['data']!r}: a JSON object was expected")
+    name, language = str(row.get("id", where)), str(row.get("language", "en"))
     problem = Problem(name, str(row.get("question", "")), row["gold"], language=language, data=row.get("data", {}))
     text, expected, note = row[field], row["expected"], str(row.get("note", ""))
     if field == "pred":

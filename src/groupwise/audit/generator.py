@@ -7,7 +7,7 @@ everything else here must not. What projects judge differently (full-width digit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from groupwise.audit import attacks, floods
+from groupwise.audit import attacks
 from groupwise.audit.cases import Case
 from groupwise.audit.form import Differs, Form, differs_as_number
 from groupwise.audit.judge import Canary
@@ -36,10 +36,13 @@ KINDS: Kinds = MappingProxyType(
     }
 )
 """Kinds of cases that cost little, and the verdict they must get."""
-FLOODS: Kinds = MappingProxyType({"bombs": (floods.bombs, False), "huge texts": (floods.huge, False)})
+FLOODS: Kinds = MappingProxyType({"bombs": (attacks.bombs, False), "huge texts": (attacks.huge, False)})
 """Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""
 CODE = "code"
 """Kind that needs a canary."""
+REFERENCES = ("-3", "0", "0.5", r"\frac{3}{4}", r"2\sqrt{3}", r"\pi", "(1, 3)", "[0, 1)", r"\{1, 2\}", "x^2+1", "x=2",
+              r"\begin{pmatrix}1\\2\end{pmatrix}", "B", r"25\%", "1,000", "Monday")  # fmt: skip
+"""Forms of mathematical answers."""
 
 
 def adversarial_cases(
@@ -54,15 +57,15 @@ def adversarial_cases(
 ) -> list[Case]:
     """Cases of every kind for every problem; without a canary none that hold code."""
     forms = [Form(problem, template, differs) for problem in problems]
-    made = [(form, *one) for form in forms for one in _texts(form, KINDS)]
+    texts = [(form, *labelled) for form in forms for labelled in _texts(form, KINDS)]
     if canary:
-        made += [(form, CODE, False, text) for form in forms for text in attacks.code(form, canary)]
+        texts += [(form, CODE, False, text) for form in forms for text in attacks.code(form, canary)]
     if with_floods:
-        made += [(form, *one) for form in forms[:1] for one in _texts(form, FLOODS)]
+        texts += [(form, *labelled) for form in forms[:1] for labelled in _texts(form, FLOODS)]
     is_unique = VERIFIERS.find(verifier).one_right  # else nothing is known by construction beside the reference answer
     return [
         Case(f"{form.problem.id}, text {number}", kind, form.problem, text, expected if expected or is_unique else None)
-        for number, (form, kind, expected, text) in enumerate(made)
+        for number, (form, kind, expected, text) in enumerate(texts)
         if expected is not False or not _is_right_anyway(form, text, extraction)
     ]
 
@@ -77,3 +80,8 @@ def _is_right_anyway(form: Form, text: str, extraction: Extraction) -> bool:
     if extraction != "last_number":
         return False
     return extract(text, extraction).answer == extract(form.answer(form.problem.reference), extraction).answer
+
+
+def reference_problems(references: Sequence[str]) -> list[Problem]:
+    """One problem per reference answer, with a question that gives nothing away."""
+    return [Problem(f"reference {text}", "What is the answer?", text) for text in references]

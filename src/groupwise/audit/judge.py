@@ -1,4 +1,7 @@
-"""Cases through a verifier, one at a time: the verdict, how long it took, and whether anything was written to disk."""
+"""Cases through a verifier, one at a time: the verdict, how long it took, and whether anything was written to disk.
+
+Beside it stands a second opinion, where there is one: a checker that shares no code with the verifier.
+"""
 
 import os
 import time
@@ -8,11 +11,16 @@ from enum import StrEnum
 from pathlib import Path
 
 from groupwise.audit.cases import Case
+from groupwise.audit.form import Differs, differs_as_number
 from groupwise.types import Outcome, Verdict
-from groupwise.verifiers.base import Verifier
+from groupwise.verifiers.base import Extraction, Verifier
+from groupwise.verifiers.extraction import extract
+from groupwise.verifiers.second_opinion import second_opinion
 
 SecondOpinion = Callable[[Case], bool | None]
 """Whether a case's answer is right, by a checker that shares nothing with the verifier; None: it cannot say."""
+LONGEST = 200
+"""Characters of an answer up to which there is a second opinion; what is longer is an attack on time."""
 
 
 class Miss(StrEnum):
@@ -63,10 +71,10 @@ class Canary:
 
     def written(self) -> bool:
         """Whether one of them exists; it is removed."""
-        found = [path for path in self.paths if path.exists()]
-        for path in found:
+        files = [path for path in self.paths if path.exists()]
+        for path in files:
             path.unlink()
-        return bool(found)
+        return bool(files)
 
 
 def judge_cases(
@@ -76,7 +84,10 @@ def judge_cases(
     canary: Canary | None = None,
     second_opinion: SecondOpinion = lambda case: None,
 ) -> Iterator[Result]:
-    """One result per case, in order; ends early after so many hangs. Starting the verifier is no part of a verdict."""
+    """One result per case, in order; ends early after `limits.hangs` hangs.
+
+    The time it takes to start the verifier counts for no verdict.
+    """
     verifier.start()
     hangs = 0
     for case in cases:
@@ -109,3 +120,22 @@ def _miss(case: Case, verdict: Verdict, seconds: float, limits: Limits) -> Miss 
     if (verdict.outcome is Outcome.CORRECT) == case.expected:
         return None
     return Miss.FALSE_NEGATIVE if case.expected else Miss.FALSE_POSITIVE
+
+
+def differs_for(verifier: str) -> Differs:
+    """How attacks on a verifier know that an answer is wrong."""
+    if verifier != "math":
+        return differs_as_number
+    return lambda reference, answer: second_opinion(reference, answer) is False
+
+
+def opinion_for(verifier: str, extraction: Extraction) -> SecondOpinion:
+    """The independent check of a verifier's verdicts; one that never can say where there is none."""
+    if verifier != "math":
+        return lambda case: None
+
+    def opinion(case: Case) -> bool | None:
+        answer = extract(case.text, extraction).answer
+        return None if answer is None or len(answer) > LONGEST else second_opinion(case.problem.reference, answer)
+
+    return opinion

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from groupwise.audit.generator import adversarial_cases
-from groupwise.audit.judge import Limits, Miss, judge_cases
-from groupwise.audit.opinion import differs_for
+from groupwise.audit.judge import Limits, Miss, differs_for, judge_cases
 from groupwise.errors import VerifierError
 from groupwise.tasks.base import Task
 from groupwise.types import Problem

@@ -68,8 +68,8 @@ class Summary:
     def misses(self) -> tuple[Result, ...]:
         """The worst kind first."""
         order = list(Miss)
-        found = [result for result in self.results if result.miss is not None]
-        return tuple(sorted(found, key=lambda result: order.index(result.miss or order[-1])))
+        missed = [result for result in self.results if result.miss is not None]
+        return tuple(sorted(missed, key=lambda result: order.index(result.miss or order[-1])))
 
     @property
     def total(self) -> Tally:
@@ -79,7 +79,7 @@ class Summary:
     def groups(self) -> dict[str, Tally]:
         """Tallies by tier or attack, in the order of the cases."""
         names = dict.fromkeys(result.case.group for result in self.decided)
-        return {name: tally([one for one in self.decided if one.case.group == name]) for name in names}
+        return {name: tally([result for result in self.decided if result.case.group == name]) for name in names}
 
     @property
     def latency_ms(self) -> dict[str, float]:
@@ -89,14 +89,16 @@ class Summary:
     @property
     def agreement(self) -> tuple[int, int]:
         """Verdicts that agree with the second opinion, of those for which there is one."""
-        told = [one for one in self.results if one.second is not None and one.verdict.outcome.judged]
-        return sum(one.second == (one.verdict.outcome is Outcome.CORRECT) for one in told), len(told)
+        return len(self._with_opinion) - len(self.disagreements), len(self._with_opinion)
 
     @property
     def disagreements(self) -> tuple[Result, ...]:
         """Verdicts that the second opinion contradicts."""
-        told = (one for one in self.results if one.second is not None and one.verdict.outcome.judged)
-        return tuple(one for one in told if one.second != (one.verdict.outcome is Outcome.CORRECT))
+        return tuple(r for r in self._with_opinion if r.second != (r.verdict.outcome is Outcome.CORRECT))
+
+    @property
+    def _with_opinion(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.second is not None and result.verdict.outcome.judged)
 
 
 def tally(results: Sequence[Result]) -> Tally:
@@ -109,7 +111,7 @@ def tally(results: Sequence[Result]) -> Tally:
         to_refuse=sum(result.case.expected is False for result in results),
         false_negatives=misses[Miss.FALSE_NEGATIVE],
         to_accept=sum(result.case.expected is True for result in results),
-        stopped=sum(one.miss is None and one.verdict.outcome is Outcome.TIMEOUT for one in results),
+        stopped=sum(result.miss is None and result.verdict.outcome is Outcome.TIMEOUT for result in results),
         other={miss: misses[miss] for miss in (Miss.HANG, Miss.CRASH, Miss.FILE_WRITTEN) if misses[miss]},
     )
 
@@ -119,8 +121,8 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    found = {f"p{100 * q:.0f}": ordered[math.ceil(q * len(ordered)) - 1] for q in QUANTILES}
-    return {**found, "max": ordered[-1]}
+    ranks = {f"p{100 * q:.0f}": ordered[math.ceil(q * len(ordered)) - 1] for q in QUANTILES}
+    return {**ranks, "max": ordered[-1]}
 
 
 def _share(count: int, of: int) -> Estimate:
@@ -135,31 +137,43 @@ def outcomes(results: Sequence[Result]) -> dict[str, int]:
 
 def as_json(summary: Summary, explanations: Sequence[Sequence[str]]) -> dict[str, Any]:
     """All figures as JSON values; intervals are 95 % Wilson intervals. One explanation per miss, in their order."""
-    agreed, told = summary.agreement
+    agreed, num_opinions = summary.agreement
     return {
         "passed": summary.passed,
         "cases": summary.num_cases,
         "judged": len(summary.results),
         "total": _tally_as_json(summary.total),
-        "groups": {name: _tally_as_json(one) for name, one in summary.groups.items()},
+        "groups": {name: _tally_as_json(group) for name, group in summary.groups.items()},
         "undecided": {"cases": len(summary.undecided), "outcomes": outcomes(summary.undecided)},
         "latency_ms": summary.latency_ms,
-        "second_opinion": {"agree": agreed, "of": told, "against": [_as_json(r, ()) for r in summary.disagreements]},
-        "misses": [_as_json(one, steps) for one, steps in zip(summary.misses, explanations, strict=True)],
+        "second_opinion": {
+            "agree": agreed,
+            "of": num_opinions,
+            "against": [_as_json(r, ()) for r in summary.disagreements],
+        },
+        "misses": [_as_json(miss, lines) for miss, lines in zip(summary.misses, explanations, strict=True)],
     }
 
 
-def _tally_as_json(one: Tally) -> dict[str, Any]:
+def _tally_as_json(counts: Tally) -> dict[str, Any]:
     return {
-        "decided": one.decided,
-        "right": one.right,
-        "share_right": _estimate(one.share_right),
-        "false_positives": {"count": one.false_positives, "of": one.to_refuse, **_estimate(one.false_positive_rate)},
-        "false_negatives": {"count": one.false_negatives, "of": one.to_accept, **_estimate(one.false_negative_rate)},
-        "stopped_by_deadline": one.stopped,
-        "hangs": one.other.get(Miss.HANG, 0),
-        "crashes": one.other.get(Miss.CRASH, 0),
-        "files_written": one.other.get(Miss.FILE_WRITTEN, 0),
+        "decided": counts.decided,
+        "right": counts.right,
+        "share_right": _estimate(counts.share_right),
+        "false_positives": {
+            "count": counts.false_positives,
+            "of": counts.to_refuse,
+            **_estimate(counts.false_positive_rate),
+        },
+        "false_negatives": {
+            "count": counts.false_negatives,
+            "of": counts.to_accept,
+            **_estimate(counts.false_negative_rate),
+        },
+        "stopped_by_deadline": counts.stopped,
+        "hangs": counts.other.get(Miss.HANG, 0),
+        "crashes": counts.other.get(Miss.CRASH, 0),
+        "files_written": counts.other.get(Miss.FILE_WRITTEN, 0),
     }
 
 

@@ -22,14 +22,14 @@ MAX_DISAGREEMENTS = 5
 def print_audit(
     title: str, summary: Summary, explanations: Sequence[Sequence[str]], console: Console, most_alike: int
 ) -> None:
-    """Print what an audit found: one explanation per miss, in their order; of misses alike only so many."""
+    """Print what an audit found: one explanation per miss, in their order; of misses alike at most `most_alike`."""
     console.print(_table(title, summary))
     shown: Counter[tuple[str, str]] = Counter()
-    for result, steps in zip(summary.misses, explanations, strict=True):
+    for result, lines in zip(summary.misses, explanations, strict=True):
         alike = (str(result.miss), result.case.group)
         shown[alike] += 1
         if shown[alike] <= most_alike:
-            console.print(_miss(result, steps), soft_wrap=True, highlight=False)
+            console.print(_miss(result, lines), soft_wrap=True, highlight=False)
     if left := sum(max(0, count - most_alike) for count in shown.values()):
         console.print(f"and {left} more like these: --json and --report have them", highlight=False)
     if summary.undecided:
@@ -38,9 +38,10 @@ def print_audit(
     console.print(f"latency    {milliseconds(summary.latency_ms)}", highlight=False)
     if line := agreement_line(summary):
         console.print(f"second opinion  {line}", highlight=False)
-    for one in summary.disagreements[:MAX_DISAGREEMENTS]:
-        told = f"  against {one.case.name}: reference {clipped(one.case.problem.reference)}, {clipped(one.case.text)}"
-        console.print(Text(f"{told} is {one.verdict.outcome}"), soft_wrap=True)
+    for result in summary.disagreements[:MAX_DISAGREEMENTS]:
+        case = result.case
+        line = f"  against {case.name}: reference {clipped(case.problem.reference)}, {clipped(case.text)}"
+        console.print(Text(f"{line} is {result.verdict.outcome}"), soft_wrap=True)
     style = "bold green" if summary.passed else "bold red"
     console.print(Text(verdict_line(summary), style=style), soft_wrap=True)
 
@@ -50,20 +51,20 @@ def _table(title: str, summary: Summary) -> Table:
     table.add_column("", overflow="fold")
     for name in ("right", "false positives", "false negatives"):
         table.add_column(name, justify="right", overflow="fold")
-    for name, one in summary.groups.items():
-        table.add_row(*_cells(name, one))
+    for name, group in summary.groups.items():
+        table.add_row(*_cells(name, group))
     if len(summary.groups) > 1:
         table.add_section()
         table.add_row(*_cells("all", summary.total), style="bold")
     return table
 
 
-def _cells(name: str, one: Tally) -> list[Text | str]:
+def _cells(name: str, counts: Tally) -> list[Text | str]:
     return [
-        Text(name).append(f"\n{others(one)}" if others(one) else "", style="dim"),
-        f"{one.right}/{one.decided}",
-        _rate(one.false_positives, one.false_positive_rate),
-        _rate(one.false_negatives, one.false_negative_rate),
+        Text(name).append(f"\n{others(counts)}" if others(counts) else "", style="dim"),
+        f"{counts.right}/{counts.decided}",
+        _rate(counts.false_positives, counts.false_positive_rate),
+        _rate(counts.false_negatives, counts.false_negative_rate),
     ]
 
 
@@ -72,11 +73,11 @@ def _rate(count: int, rate: Estimate) -> Text | str:
     return "–" if math.isnan(rate.value) else Text(shown, style="red" if count else "")
 
 
-def _miss(result: Result, steps: Sequence[str]) -> Text:
+def _miss(result: Result, lines: Sequence[str]) -> Text:
     case = result.case
-    told = Text(f"{result.miss}", style="red").append(f"  {case.group}, {case.name}\n", style="bold")
-    told.append(f"  reference {clipped(case.problem.reference)}\n  completion {clipped(case.text)}\n")
-    told.append(f"  {result.verdict.outcome} in {1000 * result.seconds:,.1f} ms", style="yellow")
-    for number, step in enumerate(steps or [result.verdict.evidence], start=1):
-        told.append(f"\n  {number}. {step}", style="dim")
-    return told
+    text = Text(f"{result.miss}", style="red").append(f"  {case.group}, {case.name}\n", style="bold")
+    text.append(f"  reference {clipped(case.problem.reference)}\n  completion {clipped(case.text)}\n")
+    text.append(f"  {result.verdict.outcome} in {1000 * result.seconds:,.1f} ms", style="yellow")
+    for number, line in enumerate(lines or [result.verdict.evidence], start=1):
+        text.append(f"\n  {number}. {line}", style="dim")
+    return text

@@ -10,10 +10,8 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from groupwise.audit.cases import Case, load_cases
-from groupwise.audit.generator import adversarial_cases
-from groupwise.audit.judge import Canary, Limits, judge_cases
-from groupwise.audit.opinion import differs_for, opinion_for
-from groupwise.audit.references import REFERENCES, reference_problems
+from groupwise.audit.generator import REFERENCES, adversarial_cases, reference_problems
+from groupwise.audit.judge import Canary, Limits, differs_for, judge_cases, opinion_for
 from groupwise.audit.summary import Summary, as_json
 from groupwise.audit.terminal import print_audit
 from groupwise.cli.audit_report import write_report

@@ -1,5 +1,6 @@
 """What a checkpoint named on the command line comes with: the recipe of the run it lies in, if any."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,17 @@ from pydantic import ValidationInfo, model_validator
 from groupwise.config import FOLDER, Section, parse, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.directory import PROVENANCE
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
+from groupwise.types import Problem, Split
+from groupwise.upgrade import upgraded
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.style.phrases import BehaviourConfig
 from groupwise.verifiers.table import with_shared
+
+PROBLEMS = 200
+"""Problems of a split that are measured on where no number is asked for."""
 
 
 class _Context(Section):
@@ -43,6 +50,24 @@ class Context:
     verifier: VerifierConfig
     sampling: SamplingConfig
     behaviour: BehaviourConfig
+    is_trained: bool
+    """Whether the task is that of the checkpoint's run, which learned from its train split."""
+
+    def problems(self, split: Split | None, most: int | None) -> tuple[str, Sequence[Problem]]:
+        """What to measure on, and its name: a split, of which the first 200 where no number is asked for.
+
+        Where neither is asked for and the problems are one plain file that no run divided, all of its rows.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        whole = None if split or self.is_trained else self.task.undivided()
+        if whole:
+            return "all rows", whole[:most]
+        chosen: Split = split or "test"
+        if not (found := self.task.problems(chosen)[: most or PROBLEMS]):
+            raise ConfigError(f"task {self.task.name} has no {chosen} problems")
+        return chosen, found
 
 
 def refuse_run(path: str) -> None:
@@ -60,23 +85,40 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
     """The run's own task, verifier and sampling, changed by what the command line says.
 
     Raises:
-        ConfigError: no task is named and the checkpoint lies in no run, it is a run, or a name or value is unknown.
+        ConfigError: no task is named and the checkpoint knows none, it is a run, or a name or value is unknown.
     """
     refuse_run(checkpoint)
-    config = Path(checkpoint).resolve().parent.parent / "config.toml"
-    run: dict[str, Any] = read_recorded(config) if config.exists() else {}
+    run = _recipe_of(Path(checkpoint))
     if task is None and "task" not in run:
         known = ", ".join(TASKS.table)
-        raise ConfigError(f"{checkpoint} lies in no run that says its task: name one with --task ({known})")
+        raise ConfigError(
+            f"{checkpoint} lies in no run, and has no {PROVENANCE}, that says its task: name one with --task ({known})"
+        )
     same_task = task is None or run.get("task", {}).get("kind") == task
+    is_trained = same_task and "task" in run
     data = {
-        "task": run["task"] if same_task and "task" in run else {"kind": task},
+        "task": run["task"] if is_trained else {"kind": task},
         "verifier": run.get("verifier", {}) if same_task else _carried_over(run.get("verifier", {}), str(task)),
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     context = parse(_Context, data, overrides, source="the task")
-    return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour)
+    return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour, is_trained)
+
+
+def _recipe_of(checkpoint: Path) -> dict[str, Any]:
+    """The recipe of the run that a checkpoint lies in, or that an exported model came from; empty where none is known.
+
+    Raises:
+        ConfigError: the record of an exported model cannot be read.
+    """
+    config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
+    if not record.exists():
+        return read_recorded(config) if config.exists() else {}
+    try:
+        return upgraded(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])[0]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"{record} is no record of an exported model: {error}") from None
 
 
 def _carried_over(verifier: dict[str, Any], task: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.types import SPLITS
+from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import Verifier, make_verifier, verifier_config
 
 
@@ -35,8 +36,8 @@ class EvalRequest:
     checkpoint: str
     against: str | None
     task: str | None
-    split: str
-    num_problems: int
+    split: str | None
+    num_problems: int | None
     num_samples: int
     seed: int
     sampling: dict[str, Any]
@@ -48,20 +49,21 @@ class EvalRequest:
 def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> None:
     """Evaluate one or two checkpoints and print a table or JSON."""
     quiet_transformers()
-    if request.split not in SPLITS:
+    if request.split not in (None, *SPLITS):
         raise ConfigError(f"--split {request.split!r}: allowed are {', '.join(SPLITS)}")
     context = context_of(request.checkpoint, request.task, request.sampling, request.overrides)
     patterns = patterns_of(context.behaviour)
     names = [request.checkpoint, *([request.against] if request.against else [])]
     if request.against:
         refuse_run(request.against)
+    split, problems = context.problems(request.split, request.num_problems)
     again = verifier_config(second_section(request.second, context.verifier.model_dump())) if request.second else None
     with open_second(again, context.task, context.verifier) as second:
         with console.status("sampling and verifying") if not as_json else nullcontext():
-            evaluations = {name: _evaluate(name, request, context) for name in names}
+            evaluations = {name: _evaluate(name, request, context, problems) for name in names}
         checks = _second_looks(request, context, evaluations, second)
     result: dict[str, Any] = {
-        "task": context.task.name, "split": request.split, "problems": len(evaluations[request.checkpoint].scored),
+        "task": context.task.name, "split": split, "problems": len(problems),
         "samples": request.num_samples, "temperature": context.sampling.temperature, "seed": request.seed,
         "checkpoints": {name: figures(found.rows, patterns) for name, found in evaluations.items()},
     }  # fmt: skip
@@ -84,15 +86,12 @@ def run_evaluation(request: EvalRequest, console: Console, as_json: bool) -> Non
             )
 
 
-def _evaluate(path: str, request: EvalRequest, context: Context) -> Evaluation:
-    problems = context.task.problems(request.split)[: request.num_problems]  # type: ignore[arg-type]
-    if not problems:
-        raise ConfigError(f"task {context.task.name} has no {request.split} problems")
+def _evaluate(path: str, request: EvalRequest, context: Context, problems: Sequence[Problem]) -> Evaluation:
     with make_verifier(context.verifier) as verifier:
         verifier.check(problems, context.task.template)
         policy = load_policy(ModelConfig(path=path))
         actors = Actors.of(policy, context.task.template, verifier)
-        draws = Draws(request.seed, Purpose(request.split))
+        draws = Draws(request.seed, Purpose(request.split or "test"))
         return evaluate(actors, problems, request.num_samples, context.sampling, draws)
 
 
@@ -102,7 +101,8 @@ def _second_looks(
     """What the second verifier says of every correct completion, by checkpoint; empty where none is asked."""
     if verifier is None or request.second is None:
         return {}
-    size, most = request.num_problems * request.num_samples, context.sampling.max_tokens
+    size = max(len(one.scored) for one in evaluations.values()) * request.num_samples
+    most = context.sampling.max_tokens
     look = partial(look_again, name=request.second, verifier=verifier, size=size, alarm=ALARM, max_tokens=most)
     return {name: look(evaluation.scored, seed=request.seed) for name, evaluation in evaluations.items()}
 

@@ -8,16 +8,19 @@ from typing import Any
 from groupwise.config import read_recorded
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
+from groupwise.pages.card import card
 from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, refuse_to_replace, write_file
-from groupwise.runs.directory import RunDirectory, find_run
+from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
 
-PROVENANCE = "provenance.json"
+CARD = "README.md"
+PARTS = ("seconds", "generate_s", "verify_s", "train_s")
+"""What a step's time is written as: whole, or in its parts."""
 CURVE_POINTS = 100
 """Points of the loss curve that are kept."""
 
 
 def export(run: RunDirectory, target: Path) -> None:
-    """Copy the model files of the newest checkpoint and write `provenance.json` beside them.
+    """Copy the model files of the newest checkpoint and write `provenance.json` and a model card beside them.
 
     Raises:
         CheckpointError: the run has no checkpoint, or it is damaged.
@@ -27,12 +30,14 @@ def export(run: RunDirectory, target: Path) -> None:
     newest = run.checkpoint(run.steps()[-1])
     check_directory(newest)
     refuse_to_replace(target)
-    record = json.dumps(provenance(run), indent=1, ensure_ascii=False)
+    record = provenance(run)
+    text = card(target.resolve().name, record, run, run.steps()[-1])
     with new_directory(target) as directory:
         for file in newest.iterdir():
             if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
                 shutil.copy(file, directory / file.name)
-        write_file(directory / PROVENANCE, record.encode())
+        write_file(directory / PROVENANCE, json.dumps(record, indent=1, ensure_ascii=False).encode())
+        write_file(directory / CARD, text.encode())
 
 
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
@@ -47,7 +52,8 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
         "recipe": recipe,
         "environment": json.loads((run.path / "environment.json").read_text()),
         "trained_tokens": sum(line.get("num_tokens", 0) for line in lines),
-        "seconds": round(sum(line.get("seconds", 0.0) for line in lines), 1),
+        "sampled_tokens": sum(line.get("sampled_tokens", 0) for line in lines),
+        "seconds": round(sum(line.get(part, 0.0) for line in lines for part in PARTS), 1),
         "loss_curve": _curve(lines),
     }
     return [*before, entry]

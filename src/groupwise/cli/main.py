@@ -3,15 +3,31 @@
 Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
 """
 
+import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from groupwise.errors import GroupwiseError
+
+WIDE = 80
+"""Columns of a terminal from which on a command's help has tables."""
+
+
+class _Commands(TyperGroup):
+    """In a narrow terminal a command's help is plain and wraps: the tables of the other form would cut long names."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if isinstance(command, TyperCommand) and shutil.get_terminal_size().columns < WIDE:
+            command.rich_markup_mode = None
+        return command
+
 
 app = typer.Typer(
     help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
@@ -19,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
+    cls=_Commands,
     pretty_exceptions_enable=False,
 )
 console = Console()
@@ -127,9 +144,13 @@ def evaluate(
     task: Annotated[
         str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="train, dev or test; default: test, or all rows of a file you name.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
-    problems: Annotated[int, typer.Option(min=1, help="Problems (the first of the split).")] = 200,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="How many, from the first; default: 200 of a split, all rows of a file.")
+    ] = None,
     against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
@@ -150,6 +171,8 @@ def evaluate(
         groupwise eval base --task arithmetic --samples 16
 
         groupwise eval runs/arithmetic/checkpoints/best --against base
+
+        groupwise eval base --task jsonl --set task.path=mine.jsonl
 
         groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
 
@@ -436,7 +459,7 @@ def export(
     from groupwise.runs.directory import find_run
 
     export_run(find_run(run), directory)
-    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json")
+    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")
 
 
 @app.command("new-model")

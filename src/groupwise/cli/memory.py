@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from groupwise.errors import ConfigError
 from groupwise.health.memory import MIB, plan
@@ -20,8 +20,7 @@ def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, consol
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
     found = plan(recipe, prompt_tokens)
-    table = Table("part", "MiB", box=None)
-    table.columns[1].justify = "right"
+    table = Table(Column("part", overflow="fold"), Column("MiB", justify="right", overflow="fold"), box=None)
     for title, parts in (("always", found.weights), ("sampling", found.sampling), ("training", found.training)):
         _add(table, title, parts)
     table.add_row("[bold]peak[/]", f"[bold]{found.peak / MIB:,.1f}[/]")

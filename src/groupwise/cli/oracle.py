@@ -13,8 +13,7 @@ from rich.table import Table
 
 from groupwise.errors import ConfigError
 from groupwise.oracle.document import document
-from groupwise.oracle.prose import shown
-from groupwise.oracle.report import LEGEND, Section
+from groupwise.oracle.report import LEGEND, Section, shown
 from groupwise.oracle.sections import COMBINATIONS, SECTIONS
 from groupwise.oracle.toys import Dials
 from groupwise.runs.atomic import write_file
@@ -88,7 +87,7 @@ def _table(section: Section) -> Table:
     table = Table(title=f"{section.title}  [dim]--section {section.key}[/]", title_justify="left", box=SIMPLE)
     table.add_column("setting", overflow="fold")
     for name in section.columns:
-        table.add_column(name, justify="right", min_width=len(max(name.split(), key=len)))
+        table.add_column(name, justify="right", min_width=len(max(name.split(), key=len)), overflow="fold")
     for row in section.rows:
         table.add_row(row.name, *map(shown, row.values))
     return table

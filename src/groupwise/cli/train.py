@@ -1,5 +1,6 @@
 """`groupwise train`: a line per step, dev results between them, a progress bar below, the report at the end."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from groupwise.models.loading import quiet_transformers
 from groupwise.pages.run import write_report
 from groupwise.pages.summary import text_summary
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.neighbours import Neighbours, announced
 from groupwise.trainers import Recipe, train, trainer_of
 from groupwise.trainers.preferences import HeldOut
 from groupwise.trainers.report import DevReport, StepReport
@@ -68,6 +70,7 @@ def train_with_display(recipe: Recipe, restart: bool, console: Console, progress
             show_second(report.second, console)
 
     def on_report(report: Any) -> None:
+        say_neighbours(neighbours, console)
         match report:
             case StepReport():
                 rl_step(report)
@@ -80,7 +83,16 @@ def train_with_display(recipe: Recipe, restart: bool, console: Console, progress
                 if report.step % STEPS_PER_LINE == 0:
                     console.print(line(report), highlight=False, soft_wrap=True)
 
-    return train(recipe, restart, on_report)
+    with announced(Path(recipe.run.directory)) as neighbours:
+        say_neighbours(neighbours, console)
+        return train(recipe, restart, on_report)
+
+
+def say_neighbours(neighbours: Neighbours, console: Console) -> None:
+    """Name the other runs that began since the last call."""
+    for other in neighbours.news():
+        line = f"another run goes on on this machine, and each slows the other down: {other}"
+        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def _progress(console: Console) -> Progress:

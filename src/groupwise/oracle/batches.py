@@ -54,9 +54,9 @@ def all_batches(world: World, sampler: Tensor, setting: Setting) -> Batches:
     outcomes = _outcomes(world, sampler, setting)
     _check_number(world, setting, len(outcomes.chances) // world.num_prompts)
     places = _places(world, outcomes, setting)
-    picks = torch.cartesian_prod(*[torch.arange(len(place.chances)) for place in places]).view(-1, len(places))
-    members = torch.stack([place.members[pick] for place, pick in zip(places, picks.T, strict=True)], 1)
-    chances = torch.stack([place.chances[pick] for place, pick in zip(places, picks.T, strict=True)], 1).prod(1)
+    picks = torch.cartesian_prod(*[torch.arange(len(groups.chances)) for groups in places]).view(-1, len(places))
+    members = torch.stack([groups.members[pick] for groups, pick in zip(places, picks.T, strict=True)], 1)
+    chances = torch.stack([groups.chances[pick] for groups, pick in zip(places, picks.T, strict=True)], 1).prod(1)
     return Batches(outcomes.prompts[members], outcomes.sequences[members], outcomes.parts[members], chances)
 
 
@@ -64,7 +64,7 @@ def signal_chances(world: World, sampler: Tensor, setting: Setting) -> list[floa
     """Chance, for each prompt, that a group's rewards are not all equal."""
     outcomes = _outcomes(world, sampler, setting)
     groups = [_groups(outcomes, prompt, setting.group_size) for prompt in range(world.num_prompts)]
-    return [float(one.chances[_has_signal(one, outcomes)].sum()) for one in groups]
+    return [float(group.chances[_has_signal(group, outcomes)].sum()) for group in groups]
 
 
 def _outcomes(world: World, sampler: Tensor, setting: Setting) -> _Outcomes:
@@ -78,8 +78,8 @@ def _outcomes(world: World, sampler: Tensor, setting: Setting) -> _Outcomes:
         raise ConfigError("a verifier that errs is known for rewards of one part only")
     paid = deserved[:, 0] > 0
     error = setting.false_negative * paid.double() + setting.false_positive * (~paid).double()
-    told = torch.cat([deserved, (~paid).double()[:, None]])
-    return _Outcomes(prompts.repeat(2), sequences.repeat(2), told, torch.cat([chances * (1 - error), chances * error]))
+    parts = torch.cat([deserved, (~paid).double()[:, None]])
+    return _Outcomes(prompts.repeat(2), sequences.repeat(2), parts, torch.cat([chances * (1 - error), chances * error]))
 
 
 def _check_number(world: World, setting: Setting, outcomes_per_prompt: int) -> None:
@@ -99,13 +99,13 @@ def _places(world: World, outcomes: _Outcomes, setting: Setting) -> list[_Groups
     groups = [_groups(outcomes, prompt, setting.group_size) for prompt in range(world.num_prompts)]
     if setting.dead_groups == "keep":
         return groups
-    lively = [_Groups(*(column[_has_signal(one, outcomes)] for column in one)) for one in groups]
+    lively = [_Groups(*(column[_has_signal(group, outcomes)] for column in group)) for group in groups]
     if setting.dead_groups == "other":
-        lively = [_Groups(torch.cat([one.members for one in lively]), torch.cat([one.chances for one in lively]))]
+        lively = [_Groups(*map(torch.cat, zip(*lively, strict=True)))]
         lively *= world.num_prompts
-    if not all(one.chances.sum() > 0 for one in lively):
+    if not all(group.chances.sum() > 0 for group in lively):
         raise ConfigError("dead groups cannot be replaced: all completions of a prompt have the same reward")
-    return [_Groups(one.members, one.chances / one.chances.sum()) for one in lively]
+    return [_Groups(group.members, group.chances / group.chances.sum()) for group in lively]
 
 
 def _groups(outcomes: _Outcomes, prompt: int, group_size: int) -> _Groups:

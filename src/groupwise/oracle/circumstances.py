@@ -24,7 +24,7 @@ def off_policy(dials: Dials) -> Section:
     world = toy(dials)
     settings = {name: Setting(world.group_size, LEAVE_ONE_OUT, policy_loss(name)) for name in POLICY_LOSSES.table}
     settings["clipped_ratio, no bounds"] = Setting(world.group_size, LEAVE_ONE_OUT, NO_BOUNDS)
-    rows = [_stale(world, size, name, one) for size in UPDATES for name, one in settings.items()]
+    rows = [_stale(world, size, name, setting) for size in UPDATES for name, setting in settings.items()]
     return section(
         "off-policy", "Off-policy: samples of the policy before an update",
         "The same policies for all; ε = 0.2. Ratios of single tokens ignore what stands before the token, so even "
@@ -40,8 +40,8 @@ def updated(world: Toy, size: str) -> Policies:
 
 
 def _stale(world: Toy, size: str, name: str, setting: Setting) -> Row:
-    found = estimate(world.world, updated(world, size), setting)
-    return Row(f"{size}: {name}", (*figures(found), found.clipped))
+    estimated = estimate(world.world, updated(world, size), setting)
+    return Row(f"{size}: {name}", (*figures(estimated), estimated.clipped))
 
 
 def verifier(dials: Dials) -> Section:
@@ -112,8 +112,8 @@ def importance(dials: Dials) -> Section:
     policies = Policies(world.theta, world.theta, world.logits("sampler", FOREIGN))
     rows = []
     for name, setting in settings.items():
-        found = estimate(world.world, policies, setting)
-        rows.append(Row(name, (*figures(found), math.sqrt(found.variance))))
+        estimated = estimate(world.world, policies, setting)
+        rows.append(Row(name, (*figures(estimated), math.sqrt(estimated.variance))))
     return section(
         "importance", "Importance weights for a foreign sampler",
         f"The sampler's logits differ by {FOREIGN} (standard deviation): far more than another engine's, to be seen. "

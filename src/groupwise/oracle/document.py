@@ -11,11 +11,9 @@ from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
 from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.algorithms.values import clipped_value_loss
-from groupwise.oracle.kl import Place
-from groupwise.oracle.penalties import WHERE
-from groupwise.oracle.prose import prose, shown
+from groupwise.oracle.kl import WHERE, Place
 from groupwise.oracle.published import Published, published_algorithms
-from groupwise.oracle.report import Section
+from groupwise.oracle.report import Section, prose, shown
 
 ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
 CITED = re.compile(r"arXiv:\d{4}\.\d{5}(?:, (?:eq\. \d+(?: and \d+)?|§[\d.]+\d))?")
@@ -49,7 +47,9 @@ def groups() -> dict[str, list[Entry]]:
     return {
         "Advantages: `advantage.kind`": _advantages(),
         "Policy losses: `loss.policy.kind`": [
-            Entry(name, POLICY_LOSSES.find(name), (_LOSSES, _STALE), _rows_of_loss(name))
+            Entry(
+                name, POLICY_LOSSES.find(name), (_LOSSES, _STALE), (("losses", name), ("off-policy", f"large: {name}"))
+            )
             for name in POLICY_LOSSES.table
         ],
         "Aggregation: `loss.aggregation`": [
@@ -64,10 +64,6 @@ def groups() -> dict[str, list[Entry]]:
         ],
         "Value loss: `critic.clip`": [Entry("clipped_value_loss", clipped_value_loss, ())],
     }
-
-
-def _rows_of_loss(name: str) -> tuple[tuple[str, str], ...]:
-    return ("losses", name), ("off-policy", f"large: {name}")
 
 
 def _advantages() -> list[Entry]:
@@ -89,12 +85,12 @@ def _advantage(name: str, unit_of_tokens: str) -> Entry:
 
 
 def _kl() -> list[Entry]:
-    found = [
+    entries = [
         Entry(name, function, (_KL_TRUTHS,), tuple(("kl", f"{name} {WHERE[p]}") for p in get_args(Place)))
         for name, function in KL_ESTIMATORS.items()
     ]
     stale = (("kl", "k1 × ratio, stale"), ("kl", "k3 × ratio, stale"))
-    return [*found, Entry("kl_corrected", importance_corrected, (_KL_TRUTHS,), stale)]
+    return [*entries, Entry("kl_corrected", importance_corrected, (_KL_TRUTHS,), stale)]
 
 
 def document(sections: Mapping[str, Section]) -> str:
@@ -105,7 +101,9 @@ def document(sections: Mapping[str, Section]) -> str:
         parts += [f"### {title}", _table(header, (_line(entry, sections) for entry in entries))]
     parts += ["## Published algorithms as settings", _PUBLISHED_NOTE.format(sections["published"].world)]
     columns = ("algorithm", "source", "recipe", "oracle: `published`", "note")
-    parts.append(_table(columns, (_published(name, one, sections) for name, one in published_algorithms().items())))
+    parts.append(
+        _table(columns, (_published(name, algorithm, sections) for name, algorithm in published_algorithms().items()))
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,10 +158,10 @@ def _figures(section: Section, row: str) -> str:
     return ", ".join(f"{name} {shown(value)}" for name, value in section.row(row).items() if name in SHOWN)
 
 
-def _published(name: str, one: Published, sections: Mapping[str, Section]) -> list[str]:
-    keys = "<br>".join(f"`{key} = {_toml(value)}`" for key, value in one.keys.items())
-    measured = _figures(sections["published"], name) if one.is_grpo else "–"
-    return [name, _linked(one.source), keys, measured, one.note]
+def _published(name: str, algorithm: Published, sections: Mapping[str, Section]) -> list[str]:
+    keys = "<br>".join(f"`{key} = {_toml(value)}`" for key, value in algorithm.keys.items())
+    measured = _figures(sections["published"], name) if algorithm.is_grpo else "–"
+    return [name, _linked(algorithm.source), keys, measured, algorithm.note]
 
 
 def _toml(value: object) -> str:

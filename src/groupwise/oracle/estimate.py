@@ -65,12 +65,12 @@ def estimate(world: World, policies: Policies, setting: Setting) -> Estimated:
         ConfigError: there are too many.
     """
     batches = all_batches(world, policies.sampler, setting)
-    found = _gradients(world, policies, setting, batches)
-    gradients = found.gradients * _nominal(world, policies.sampler, setting)
+    estimates = _gradients(world, policies, setting, batches)
+    gradients = estimates.gradients * _nominal(world, policies.sampler, setting)
     mean = torch.einsum("b,bkv->kv", batches.chances, gradients)
     truth = world.gradient(policies.current)
     spread = float((batches.chances * (gradients - mean).square().sum((1, 2))).sum() / truth.square().sum())
-    return Estimated(mean, truth, spread, float((batches.chances * found.clipped).sum()))
+    return Estimated(mean, truth, spread, float((batches.chances * estimates.clipped).sum()))
 
 
 def _nominal(world: World, sampler: Tensor, setting: Setting) -> float:
@@ -98,15 +98,15 @@ def _gradients(world: World, policies: Policies, setting: Setting, batches: Batc
     advantages = _advantages(world, setting, batches)[mask]
     kept, logprobs = lengths[lengths > 0], current.requires_grad_()
     weighing = _importance(setting, old, sampling, kept)
-    known = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, kept, importance=weighing)
-    found = token_loss(known, Objective(setting.policy_loss))
-    loss = (_token_weights(world, setting, lengths)[mask] * found.loss).sum()
+    tokens = Tokens(logprobs, torch.zeros_like(logprobs), old, advantages, kept, importance=weighing)
+    losses = token_loss(tokens, Objective(setting.policy_loss))
+    loss = (_token_weights(world, setting, lengths)[mask] * losses.loss).sum()
     slopes = -torch.autograd.grad(loss, logprobs)[0]  # ascent: minus the loss's slope
     rows = _by_logit(policies.current, slopes, world.states[at][mask], world.tokens[at[1]][mask])
     batch = torch.arange(len(lengths))[:, None, None].expand(mask.shape)[mask]
     sums = torch.zeros(len(lengths), world.num_states, world.num_tokens, dtype=torch.float64)
     sums.view(-1, world.num_tokens).index_add_(0, batch * world.num_states + world.states[at][mask], rows)
-    clipped = torch.zeros(len(lengths), dtype=torch.float64).index_add(0, batch, found.clipped.double())
+    clipped = torch.zeros(len(lengths), dtype=torch.float64).index_add(0, batch, losses.clipped.double())
     return _Gradients(sums, clipped / lengths.sum(1).clamp_min(1))
 
 
@@ -129,11 +129,14 @@ def _advantages(world: World, setting: Setting, batches: Batches) -> Tensor:
     B, P, G, _ = batches.parts.shape
     if not isinstance(setting.advantage, AdvantageEstimator):
         return _token_advantages(world, setting.advantage, batches)
-    distinct, place = batches.parts.flatten(1).unique(dim=0, return_inverse=True)
+    distinct, row_of = batches.parts.flatten(1).unique(dim=0, return_inverse=True)
     parts = distinct.view(len(distinct), *batches.parts.shape[1:])
     rewards = parts.sum(-1).tolist()
-    found = [step_advantages(one, own, setting.advantage) for one, own in zip(rewards, parts.tolist(), strict=True)]
-    per_completion = torch.tensor(found, dtype=torch.float64)[place].view(B, P * G, 1)
+    advantages = [
+        step_advantages(group_rewards, group_parts, setting.advantage)
+        for group_rewards, group_parts in zip(rewards, parts.tolist(), strict=True)
+    ]
+    per_completion = torch.tensor(advantages, dtype=torch.float64)[row_of].view(B, P * G, 1)
     return per_completion.expand(-1, -1, world.max_length)
 
 
@@ -141,23 +144,23 @@ def _token_advantages(world: World, function: TokenAdvantages, batches: Batches)
     """As above, once for every distinct group."""
     rewards = batches.parts.sum(-1)
     groups = torch.cat([batches.prompts.double(), batches.sequences.double(), rewards], -1).flatten(0, 1)
-    distinct, place = groups.unique(dim=0, return_inverse=True)
+    distinct, row_of = groups.unique(dim=0, return_inverse=True)
     G = batches.prompts.shape[-1]
     table = torch.zeros(len(distinct), G, world.max_length, dtype=torch.float64)
     for row, group in zip(table, distinct, strict=True):
         prompts, sequences, paid = group.view(3, G).tolist()
-        for tokens, found in zip(row, function(int(prompts[0]), [int(s) for s in sequences], paid), strict=True):
-            tokens[: len(found)] = found
-    return table[place].view(len(batches.chances), -1, world.max_length)
+        for tokens, advantages in zip(row, function(int(prompts[0]), [int(s) for s in sequences], paid), strict=True):
+            tokens[: len(advantages)] = advantages
+    return table[row_of].view(len(batches.chances), -1, world.max_length)
 
 
 def _token_weights(world: World, setting: Setting, lengths: Tensor) -> Tensor:
     """(B, P·G, L) weight of every token, with the denominators of its own batch; length 0: left out."""
-    distinct, place = lengths.unique(dim=0, return_inverse=True)
+    distinct, row_of = lengths.unique(dim=0, return_inverse=True)
     table = torch.zeros(*distinct.shape, world.max_length, dtype=torch.float64)
-    for row, one in zip(table, distinct, strict=True):
-        kept = one[one > 0]
+    for row, own in zip(table, distinct, strict=True):
+        kept = own[own > 0]
         if len(kept):
             size = BatchSize(len(kept), int(kept.sum()), world.max_length)
-            row[torch.arange(world.max_length) < one[:, None]] = token_weights(kept, size, setting.aggregation).double()
-    return table[place]
+            row[torch.arange(world.max_length) < own[:, None]] = token_weights(kept, size, setting.aggregation).double()
+    return table[row_of]

@@ -1,11 +1,12 @@
 """Published algorithms: the recipes that are shipped for them, as settings of the oracle."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.config import SHIPPED, parse, read_toml
 from groupwise.oracle.setting import Setting
+from groupwise.runs.directory import flattened
 from groupwise.trainers.grpo import GrpoRecipe
 
 _WHERE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
@@ -27,7 +28,7 @@ class Published(NamedTuple):
     @property
     def keys(self) -> dict[str, Any]:
         """Dotted keys and their values; the algorithm's name only where it is not the default."""
-        return {key: value for key, value in _flat(self.tables) if (key, value) != ("algorithm", "grpo")}
+        return {key: value for key, value in flattened(self.tables).items() if (key, value) != ("algorithm", "grpo")}
 
 
 def published_algorithms() -> dict[str, Published]:
@@ -42,14 +43,6 @@ def _read(path: Path) -> tuple[str, Published]:
     head, *note = (line.removeprefix("#").strip() for line in lines[:count])
     name, _, source = head.partition(": ")
     return name, Published(source, " ".join(note), read_toml(path))
-
-
-def _flat(tables: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def as_setting(published: Published, group_size: int) -> Setting:

@@ -18,13 +18,13 @@ def by_critic(world: World, values: Tensor, gamma: float, lam: float) -> TokenAd
     """Generalised advantages with a critic's values (K,) of all states; the reward stands at the last token."""
 
     def advantages(prompt: int, sequences: Sequence[int], rewards: Sequence[float]) -> list[Tensor]:
-        found = []
+        advantages_of = []
         for sequence, reward in zip(sequences, rewards, strict=True):
             states = world.states[prompt, sequence][world.mask[sequence]]
             paid = torch.zeros(len(states), dtype=torch.float64)
             paid[-1] = reward
-            found.append(gae(paid, values[states], gamma, lam))
-        return found
+            advantages_of.append(gae(paid, values[states], gamma, lam))
+        return advantages_of
 
     return advantages
 
@@ -109,13 +109,13 @@ def parts(dials: Dials) -> Section:
 
 
 def _part_row(world: Toy, kind: str) -> Row:
-    found = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage(kind)))
-    return Row(kind, (*figures(found), *part_scales(world, found)))
+    estimated = estimate(world.world, Policies.on_policy(world.theta), Setting(world.group_size, advantage(kind)))
+    return Row(kind, (*figures(estimated), *part_scales(world, estimated)))
 
 
-def part_scales(world: Toy, found: Estimated) -> list[float]:
+def part_scales(world: Toy, estimated: Estimated) -> list[float]:
     """How much of each part's gradient an estimate holds, by least squares."""
     own = [world.world.paying(part[..., None]).gradient(world.theta) for part in world.world.parts.unbind(-1)]
     basis = torch.stack([gradient.flatten() for gradient in own], 1)
-    scales: list[float] = torch.linalg.lstsq(basis, found.mean.flatten()[:, None]).solution[:, 0].tolist()
+    scales: list[float] = torch.linalg.lstsq(basis, estimated.mean.flatten()[:, None]).solution[:, 0].tolist()
     return scales

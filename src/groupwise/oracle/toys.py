@@ -42,8 +42,8 @@ class Toy(NamedTuple):
     @property
     def pass_rates(self) -> list[float]:
         """Mean reward of each prompt."""
-        found: list[float] = (self.world.probabilities(self.theta) * self.world.rewards).sum(-1).tolist()
-        return found
+        rates: list[float] = (self.world.probabilities(self.theta) * self.world.rewards).sum(-1).tolist()
+        return rates
 
     def logits(self, purpose: str, spread: float) -> Tensor:
         """Logits of another policy, this far from ours."""
@@ -86,14 +86,14 @@ def toy(
 
 
 def _right(world: World, theta: Tensor, aims: Tensor, seed: int, only_finished: bool = False) -> Tensor:
-    """(P, S, 1) 1 for some sequences of each prompt, so many that the pass rate is near the one aimed at; else 0."""
-    found = torch.zeros_like(world.parts)
+    """(P, S, 1) 1 for enough sequences of each prompt that its pass rate is near the one aimed at; else 0."""
+    right = torch.zeros_like(world.parts)
     for prompt, aim in enumerate(aims):
         order = torch.from_numpy(permutation(len(world.sequences), "oracle", "right", seed, prompt))
         order = order[~world.truncated[order]] if only_finished else order
         rates = world.probabilities(theta)[prompt, order].cumsum(0)[: len(world.sequences) - 1]
-        found[prompt, order[: int((rates - aim).abs().argmin()) + 1]] = 1.0
-    return found
+        right[prompt, order[: int((rates - aim).abs().argmin()) + 1]] = 1.0
+    return right
 
 
 def _with_pass_rates(world: World, theta: Tensor, aims: Tensor) -> Tensor:

@@ -37,12 +37,12 @@ class World:
     @cached_property
     def sequences(self) -> list[tuple[int, ...]]:
         """All S sequences: with a stop at their end and nowhere else, or as long as allowed without one."""
-        found = []
+        sequences = []
         for length in range(1, self.max_length + 1):
             for tokens in product(range(self.num_tokens), repeat=length):
                 if STOP not in tokens[:-1] and (tokens[-1] == STOP or length == self.max_length):
-                    found.append(tokens)
-        return found
+                    sequences.append(tokens)
+        return sequences
 
     @cached_property
     def prefixes(self) -> list[tuple[int, ...]]:
@@ -70,9 +70,9 @@ class World:
     @cached_property
     def states(self) -> Tensor:
         """(P, S, L) state in which each token stands; what is beyond a sequence's end is 0 and must be masked."""
-        place = {prefix: number for number, prefix in enumerate(self.prefixes)}
-        rows = [[place[s[:t]] if t < len(s) else 0 for t in range(self.max_length)] for s in self.sequences]
-        return torch.tensor(rows) + len(place) * torch.arange(self.num_prompts)[:, None, None]
+        row_of = {prefix: number for number, prefix in enumerate(self.prefixes)}
+        rows = [[row_of[s[:t]] if t < len(s) else 0 for t in range(self.max_length)] for s in self.sequences]
+        return torch.tensor(rows) + len(row_of) * torch.arange(self.num_prompts)[:, None, None]
 
     @cached_property
     def tokens(self) -> Tensor:

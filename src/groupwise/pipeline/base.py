@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 from pydantic import Field
 
 from groupwise.artifacts import SHIPPED, Makes, files, named, stage_of
-from groupwise.config import ReadIf, Section, parse
+from groupwise.config import ReadIf, Section, merged, parse
 from groupwise.kinds import Place
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
@@ -89,8 +89,10 @@ class Source:
             SamplingConfig: shared["sampling"],
             RunConfig: {"directory": "", "seed": seed},
         }
-        below = {"seed": seed} if "seed" in model.model_fields else {}
-        table = {**below, **with_tasks(self.table, shared["tasks"], self.where)}
+        below: dict[str, Any] = {"seed": seed} if "seed" in model.model_fields else {}
+        if "sinks" in model.model_fields:
+            below["sinks"] = {name: sink.model_dump(mode="json") for name, sink in self.recipe.sinks.items()}
+        table = merged(below, with_tasks(self.table, shared["tasks"], self.where))
         whole, bases = completed(model, table, sections, self.folder), {BASE: self.recipe.model.path}
         return parse(model, whole, source=self.where, folder=self.folder, artifacts=bases)
 

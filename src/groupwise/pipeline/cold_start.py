@@ -26,9 +26,8 @@ from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import make_task
-from groupwise.tasks.base import Task, Template
+from groupwise.tasks.base import Task, Template, split_problems
 from groupwise.tasks.general_text import GeneralMix, summary
-from groupwise.trainers.rl import split_problems
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 

@@ -12,7 +12,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import make_task
-from groupwise.trainers.rl import split_problems
+from groupwise.tasks.base import split_problems
 from groupwise.types import ScoredGroup
 from groupwise.verifiers import make_verifier
 

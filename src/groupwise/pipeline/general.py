@@ -17,8 +17,8 @@ from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import split_problems
 from groupwise.tasks.general_text import GeneralMix, written
-from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier

@@ -14,6 +14,7 @@ from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.fingerprint import code_of, fingerprint
 from groupwise.pipeline.recipe import PipelineRecipe
+from groupwise.runs.directory import flattened
 
 
 class Action(StrEnum):
@@ -139,23 +140,13 @@ def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
 
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
     """Why work that was begun cannot be used: the first difference in words."""
-    before, now = _flat(begun["settings"]), _flat(stage.settings)
+    before, now = flattened(begun["settings"]), flattened(stage.settings)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return f"{changed[0]} was {before.get(changed[0])!r} and is {now.get(changed[0])!r}{more}"
     others = [name for name, mark in inputs.items() if begun.get("inputs", {}).get(name) != mark]
     return f"{others[0]} changed" if others and begun["code"] == stage.code else "the code changed"
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {prefix: value}
-    return {
-        key: leaf
-        for name, one in value.items()
-        for key, leaf in _flat(one, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
 
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:

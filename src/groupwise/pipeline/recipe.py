@@ -16,6 +16,7 @@ from groupwise.config import Section, chosen_section, merged
 from groupwise.errors import ConfigError
 from groupwise.models.config import ModelConfig
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.sinks import SinkSections
 from groupwise.tasks import TaskOptions
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -60,6 +61,9 @@ class PipelineRecipe(Section):
     """How completions are drawn, where a stage or the measurement says nothing else."""
     measure: MeasureConfig = MeasureConfig()
     """What is measured after every stage."""
+    sinks: SinkSections = Field(default_factory=dict, exclude=True)
+    """Where the metrics of every stage that trains are shown, too; a stage may have more, or others by the same
+    name."""
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)
     """The stages: `kind`, and what that kind reads."""
 

@@ -23,7 +23,7 @@ from groupwise.pipeline.general import GeneralData, general_rows
 from groupwise.randomness import Draws, Purpose, permutation
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.tasks import make_task
-from groupwise.trainers.rl import split_problems
+from groupwise.tasks.base import split_problems
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier
 

@@ -58,6 +58,10 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
         write_file(index, json.dumps(kept, indent=1).encode())
 
 
+PROVENANCE = "provenance.json"
+"""File in an exported model that says how it was made."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """Paths and files of one run."""
@@ -207,7 +211,7 @@ def open_run(
 def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
     if run.config.read_text() == config_toml:
         return
-    before, now = _flatten(resolved(read_recorded(run.config))), _flatten(tomllib.loads(config_toml))
+    before, now = flattened(resolved(read_recorded(run.config))), flattened(tomllib.loads(config_toml))
     now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
@@ -222,10 +226,11 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable
     )
 
 
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted keys."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
 
 

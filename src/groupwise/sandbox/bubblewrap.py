@@ -1,21 +1,155 @@
-"""Command lines of bubblewrap: all namespaces new, an empty environment, /usr read-only, one small writable /tmp.
+"""Tier `bubblewrap`: all namespaces new, an empty environment, /usr read-only, one small writable /tmp.
 
 There is no /proc, no device beyond null, zero and urandom, no program of the host but the interpreter or, for commands,
 those of /usr. Nothing is shared with other sandboxes.
 """
 
+import contextlib
+import json
 import os
 import shutil
+import signal
+import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, ClassVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import SandboxConfig
-from groupwise.sandbox.host import interpreter, machine, reachable_interpreter
+from groupwise.sandbox.base import Program, RunResult, SandboxConfig, Status
+from groupwise.sandbox.host import interpreter, launcher, machine, make_cgroups, reachable_interpreter, remove_cgroups
+from groupwise.sandbox.local import LocalSandbox
 from groupwise.sandbox.scripts import zygote_command, zygote_environment
-from groupwise.sandbox.seccomp import run_filter
+from groupwise.sandbox.seccomp import run_filter, sandbox_filter
+from groupwise.sandbox.supervision import Outputs, memory_file, pipe, read_exit_code, watch
 
 _PYTHON_HOME = "/opt/python"
+_PATH = "/usr/local/bin:/usr/bin"
+_SHELL_SIGNAL = 128
+"""bubblewrap reports a signal as this plus its number."""
+_END_S = 2.0
+
+
+class BubblewrapSandbox(LocalSandbox):
+    """Fork servers, and programs of the host's /usr, each in a bubblewrap of its own.
+
+    Works for the superuser and for ordinary users.
+    """
+
+    advice: ClassVar[str] = (
+        "allow user namespaces (in a container by its seccomp or AppArmor profile, on Ubuntu by sysctl "
+        'kernel.apparmor_restrict_unprivileged_userns=0), or set sandbox.tier = "landlock", which is weaker'
+    )
+
+    def server_command(self, filter_fd: int) -> list[str]:
+        """bubblewrap with the fork server as process 1."""
+        return fork_server_command(self.config, filter_fd)
+
+    def run_command(self, program: Program) -> RunResult:
+        """Run a program of the host's /usr over files."""
+        return run_command(program, self.config)
+
+
+def run_command(program: Program, config: SandboxConfig) -> RunResult:
+    """Run a program of the host's /usr over files.
+
+    A control group, where one can be had, bounds its processes together.
+
+    Raises:
+        SandboxError: there is no such program.
+    """
+    name, *arguments = program.command
+    path = shutil.which(name, path=_PATH)
+    if path is None:
+        raise SandboxError(f"there is no program {name!r} in {_PATH}; install it")
+    command = [*_limits(program, config), path, *arguments]
+    groups = make_cgroups(program.memory_mb or config.memory_mb, config.max_processes + 4)
+    try:
+        with ExitStack() as ours:
+            return _run(command, program, config, launcher(groups), ours)
+    finally:
+        remove_cgroups(groups)
+
+
+def _run(
+    command: Sequence[str], program: Program, config: SandboxConfig, launch: Sequence[str], ours: ExitStack
+) -> RunResult:
+    outputs, start = Outputs(config.output_kb), time.monotonic()
+    wall_s = program.wall_s or config.wall_s
+    status_read, status_write = ours.enter_context(pipe())
+    with ExitStack() as theirs:
+        stdin, rules, *copies = (
+            theirs.enter_context(memory_file(content))
+            for content in (program.stdin, sandbox_filter(machine()), *program.files.values())
+        )
+        files = dict(zip(program.files, copies, strict=True))
+        process = subprocess.Popen(
+            [*launch, *command_line(config, rules, status_write, files, command)],
+            stdin=stdin,
+            stdout=outputs.open_stdout(ours, theirs),
+            stderr=outputs.open_stderr(ours, theirs),
+            pass_fds=[rules, status_write, *copies],
+            env={},
+            start_new_session=True,
+        )
+    watch(outputs.readers, lambda: start + wall_s, lambda: outputs.is_flooded)
+    in_time = not outputs.is_flooded and _ends(process, start + wall_s - time.monotonic())
+    report = _read_report(status_read)
+    if not in_time:
+        _kill(process, report.get("child-pid"))
+    status, exit_code, evidence = _describe_end(outputs, report, in_time, wall_s)
+    return RunResult(status, exit_code, outputs.stdout, outputs.stderr, time.monotonic() - start, evidence)
+
+
+def _describe_end(
+    outputs: Outputs, report: dict[str, int], in_time: bool, wall_s: float
+) -> tuple[Status, int | None, str]:
+    if outputs.is_flooded:
+        return Status.FLOODED, None, "it wrote more than is read"
+    if not in_time:
+        return Status.TIMEOUT, None, f"it did not end within {wall_s:g} s"
+    if "exit-code" not in report:
+        return Status.FAILED, None, outputs.stderr.decode(errors="replace")[-400:]
+    code = report["exit-code"]
+    return read_exit_code(code if code <= _SHELL_SIGNAL else _SHELL_SIGNAL - code)
+
+
+def _limits(program: Program, config: SandboxConfig) -> list[str]:
+    cpu_s, memory = program.cpu_s or config.cpu_s, (program.memory_mb or config.memory_mb) << 20
+    return [
+        "/usr/bin/prlimit", f"--cpu={cpu_s}:{cpu_s + 1}", f"--as={memory}", f"--fsize={config.files_mb << 20}",
+        f"--nproc={config.max_processes}", "--core=0", "--nofile=256", "--memlock=0", "--msgqueue=0", "--",
+    ]  # fmt: skip
+
+
+def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    try:
+        process.wait(max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _read_report(descriptor: int) -> dict[str, int]:
+    """What bubblewrap has said so far: JSON objects, one a line."""
+    os.set_blocking(descriptor, False)
+    report: dict[str, Any] = {}
+    with contextlib.suppress(BlockingIOError):
+        for line in os.read(descriptor, 1 << 16).splitlines():
+            report |= json.loads(line)
+    return report
+
+
+def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:
+    """Kill process 1 of the sandbox, hence all of it, and let bubblewrap reap it; else bubblewrap too."""
+    with contextlib.suppress(ProcessLookupError):
+        if first is not None:
+            os.kill(first, signal.SIGKILL)
+    if first is None or not _ends(process, _END_S):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def find_bubblewrap() -> str:
@@ -24,13 +158,13 @@ def find_bubblewrap() -> str:
     Raises:
         SandboxError: it is not installed; says how to install it.
     """
-    found = shutil.which("bwrap")
-    if found is None:
+    path = shutil.which("bwrap")
+    if path is None:
         raise SandboxError(
             "the sandbox needs bubblewrap, which is not installed: `apt-get install bubblewrap` (or set "
             'sandbox.tier = "landlock", which is weaker, or "remote")'
         )
-    return found
+    return path
 
 
 def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
@@ -56,7 +190,7 @@ def command_line(
     alternatives = ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     return [
         *_base(config, filter_fd), *_libraries(["/usr"]), "--symlink", "usr/bin", "/bin", *alternatives, *copies,
-        *_end({"PATH": "/usr/local/bin:/usr/bin", "LC_ALL": "C.UTF-8"}),
+        *_end({"PATH": _PATH, "LC_ALL": "C.UTF-8"}),
         "--die-with-parent", "--json-status-fd", str(status_fd), "--", *command,
     ]  # fmt: skip
 

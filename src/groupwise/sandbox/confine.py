@@ -22,7 +22,7 @@ OWN_PID = 0x7FFFFFFE
 
 
 def install_filter(program: bytes) -> None:
-    """Put a seccomp filter on this process, for ever; needs `refuse_new_privileges` first."""
+    """Put a seccomp filter on this process, for good; needs `refuse_new_privileges` first."""
     program = program.replace(struct.pack("<I", OWN_PID), struct.pack("<I", os.getpid()))
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
@@ -56,9 +56,9 @@ def restrict_files(readable: Sequence[str]) -> None:
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    _check(_LIBC.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0), f"landlock rule for {path}")
-    os.close(place)
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    _check(_LIBC.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, descriptor), 0), f"landlock rule for {path}")
+    os.close(descriptor)
 
 
 def limit(cpu_s: int, memory_mb: int, files_mb: int, max_processes: int) -> None:

@@ -34,7 +34,7 @@ def read_answers(result: RunResult, num_calls: int) -> list[Answer]:
     """One answer per call, whatever the program wrote; output beyond the last answer spoils them all."""
     *lines, rest = result.stdout.split(b"\n")
     if len(lines) + bool(rest) > num_calls:
-        return [Answer(None, "it wrote something else than its answers")] * num_calls
+        return [Answer(None, "it wrote something other than its answers")] * num_calls
     missing = Answer(None, f"no answer: {describe_end(result)}")
     return [_read_answer(line) for line in lines] + [missing] * (num_calls - len(lines))
 
@@ -48,16 +48,12 @@ def _read_answer(line: bytes) -> Answer:
         return Answer(None, "its answer is not plain data")
     ((kind, content),) = reply.items()
     if kind == "value":
-        return _decode(content)
+        try:
+            return Answer(decode(content))
+        except PlainError as error:
+            return Answer(None, f"its answer is not plain data: {error}")
     words = {"raised": "it raised", "missing": "it does not define"}.get(kind)
     return Answer(None, f"{words} {str(content)[:80]}" if words else "its answer is not plain data")
-
-
-def _decode(content: Any) -> Answer:
-    try:
-        return Answer(decode(content))
-    except PlainError as error:
-        return Answer(None, f"its answer is not plain data: {error}")
 
 
 def read_findings(result: RunResult, num_tests: int) -> list[str]:
@@ -65,8 +61,8 @@ def read_findings(result: RunResult, num_tests: int) -> list[str]:
     faults = [f"not reached: {describe_end(result)}"] * num_tests
     for line in result.stderr.splitlines():
         try:
-            found = json.loads(line)
-            faults[found["test"]] = "" if found["passed"] is True else str(found["why"]) or "it failed"
+            finding = json.loads(line)
+            faults[finding["test"]] = "" if finding["passed"] is True else str(finding["why"]) or "it failed"
         except (ValueError, KeyError, TypeError, IndexError):
             continue  # a warning of the interpreter; what was not said counts as failed
     return faults

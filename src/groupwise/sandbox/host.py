@@ -79,7 +79,7 @@ def launcher(groups: Sequence[Path] = ()) -> list[str]:
 
 
 def make_cgroups(memory_mb: int, max_processes: int) -> list[Path]:
-    """New control groups with these limits; as many as this host lets us make, possibly none."""
+    """New control groups with these limits; those that this host lets us make, possibly none."""
     name = f"groupwise-{os.getpid()}-{next(_NUMBERS)}"
     memory, processes = str(memory_mb << 20), str(max_processes)
     version_2 = _make(_CGROUPS / name, {"memory.max": memory, "pids.max": processes})

@@ -1,6 +1,6 @@
 """The local tiers: a pool of fork servers, one program in each at a time; the parent keeps deadlines and caps output.
 
-Each place of the pool has a server for solvers and, when first needed, another for testers. A server is replaced after
+Each slot of the pool has a server for solvers and, when first needed, another for testers. A server is replaced after
 any anomaly (deadline, flood, remains, its own death) and after `RUNS_PER_SERVER` runs.
 """
 
@@ -15,8 +15,7 @@ from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxCon
 from groupwise.sandbox.fork_server import ForkServer
 from groupwise.sandbox.host import launcher, machine, make_cgroups, remove_cgroups
 from groupwise.sandbox.seccomp import sandbox_filter
-from groupwise.sandbox.streams import memory_file
-from groupwise.sandbox.supervision import Outcome, run_connected, run_single
+from groupwise.sandbox.supervision import Outcome, memory_file, run_connected, run_single
 
 RUNS_PER_SERVER = 500
 _SERVER_MB = 64
@@ -26,7 +25,7 @@ _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 
 
-class _Place:
+class _Slot:
     """The fork servers of one worker."""
 
     def __init__(self, start: Callable[[], ForkServer]) -> None:
@@ -55,9 +54,9 @@ class LocalSandbox(Sandbox):
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
-        self._places: queue.LifoQueue[_Place] = queue.LifoQueue()
+        self._slots: queue.LifoQueue[_Slot] = queue.LifoQueue()
         for _ in range(config.num_workers):
-            self._places.put(_Place(self.start_server))
+            self._slots.put(_Slot(self.start_server))
 
     @abstractmethod
     def server_command(self, filter_fd: int) -> list[str]:
@@ -85,7 +84,9 @@ class LocalSandbox(Sandbox):
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
         """One result per program; up to `num_workers` run at a time."""
-        return self._map(lambda one: self.run_command(one) if one.command else self._run_source(one), programs)
+        return self._map(
+            lambda program: self.run_command(program) if program.command else self._run_source(program), programs
+        )
 
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
         """Results of tester and solver; up to `num_workers` pairs run at a time."""
@@ -107,33 +108,33 @@ class LocalSandbox(Sandbox):
     def _attempt(
         self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
     ) -> list[RunResult]:
-        """Run with the servers of one place; if one of them fails, once more with new ones."""
-        place = self._places.get()
+        """Run with the servers of one slot; if one of them fails, once more with new ones."""
+        slot = self._slots.get()
         try:
-            results = _run_once(place, roles, run)
+            results = _run_once(slot, roles, run)
             if any(result.status is Status.FAILED for result in results):
-                results = _run_once(place, roles, run)
+                results = _run_once(slot, roles, run)
         finally:
-            self._places.put(place)
+            self._slots.put(slot)
         return results
 
     def close(self) -> None:
         """End every fork server; later runs start new ones."""
-        for place in [self._places.get() for _ in range(self.config.num_workers)]:
-            place.discard(_SOLVER)
-            place.discard(_TESTER)
-            self._places.put(place)
+        for slot in [self._slots.get() for _ in range(self.config.num_workers)]:
+            slot.discard(_SOLVER)
+            slot.discard(_TESTER)
+            self._slots.put(slot)
 
 
 def _run_once(
-    place: _Place, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
+    slot: _Slot, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
 ) -> list[RunResult]:
     outcomes: Sequence[Outcome] = ()
     try:
-        outcomes = run([place.server(role) for role in roles])
+        outcomes = run([slot.server(role) for role in roles])
     finally:
         kept = [outcome.is_reusable for outcome in outcomes] or [False] * len(roles)
         for role, is_kept in zip(roles, kept, strict=True):
             if not is_kept:
-                place.discard(role)
+                slot.discard(role)
     return [outcome.result for outcome in outcomes]

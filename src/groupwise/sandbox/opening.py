@@ -1,13 +1,140 @@
 """Opening a sandbox: the tier that was asked for, or an error; never a weaker one in its place."""
 
+import tempfile
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from groupwise.sandbox.base import Sandbox, SandboxConfig
-from groupwise.sandbox.bubblewrap_tier import BubblewrapSandbox
-from groupwise.sandbox.landlock_tier import LandlockSandbox
+from groupwise.errors import SandboxError
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.bubblewrap import BubblewrapSandbox
+from groupwise.sandbox.landlock import LandlockSandbox
 from groupwise.sandbox.remote import RemoteSandbox
-from groupwise.sandbox.self_test import check
+
+_REFUSED = """
+def refused(*attempts):
+    for attempt in attempts:
+        try:
+            result = attempt()
+        except (OSError, MemoryError, RuntimeError, ValueError):
+            continue
+        print("not refused:", result)
+        raise SystemExit
+    print("held")
+"""
+
+_PROGRAMS = {
+    "new processes": """
+import os, time
+def fork():
+    for _ in range(200):
+        if os.fork() == 0:
+            time.sleep(9)
+            os._exit(0)
+    return "200 processes"
+refused(fork)
+""",
+    "threads": """
+import threading, time
+def start():
+    for _ in range(LIMIT.max_processes + 1):
+        threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+    return "more threads than allowed"
+refused(start)
+""",
+    "files of the host": """
+import os
+paths = ("/etc/passwd", "/etc/shadow", "/proc/1/environ", "/proc/self/environ", "/proc/1/mem", SECRET)
+refused(*(lambda path=path: open(path).read() and path for path in paths), lambda: os.listdir("/root"))
+""",
+    "writing outside /tmp": """
+places = ("/", "/usr/", "/usr/lib/", "/etc/", "/dev/", "/dev/shm/", "/var/tmp/", "/opt/", "/opt/python/lib/")
+refused(*(lambda place=place: open(place + "groupwise-probe", "w") for place in places))
+""",
+    "filling the disk": """
+def fill():
+    for number in range(LIMIT.files_mb + 1):
+        with open(f"/tmp/{number}", "wb") as file:
+            file.write(bytes(1 << 20))
+    return "more than the limit"
+refused(fill)
+""",
+    "the network": """
+import socket
+kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+families = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+refused(*(lambda f=f, k=k: socket.socket(f, k) for f in families for k in kinds))
+""",
+    "the environment and open files": """
+import os
+if os.environ:
+    print("environment:", *os.environ)
+refused(*(lambda fd=fd: os.fstat(fd) and fd for fd in range(3, 256)))
+""",
+    "memory": "refused(lambda: len(bytearray((LIMIT.memory_mb + 1) << 20)))",
+    "signals to others": """
+import os
+refused(lambda: os.kill(os.getppid(), 0), lambda: os.kill(-1, 0), lambda: os.kill(1, 0))
+""",
+    "higher limits": """
+import resource as r
+def raise_limit(which):
+    r.setrlimit(which, (r.RLIM_INFINITY, r.RLIM_INFINITY))
+    return which
+refused(*(lambda w=w: raise_limit(w) for w in (r.RLIMIT_AS, r.RLIMIT_CPU, r.RLIMIT_FSIZE, r.RLIMIT_NPROC)))
+""",
+    "privileged system calls": """
+import ctypes, os
+libc = ctypes.CDLL(None)
+def call(name, *arguments):
+    def attempt():
+        if getattr(libc, name)(*arguments) == -1:
+            raise OSError
+        return name
+    return attempt
+refused(call("ptrace", 16, os.getppid(), 0, 0), call("unshare", 0x10000000), call("unshare", 0x20000),
+        call("mount", b"none", b"/tmp", b"tmpfs", 0, None), call("shmget", 0, 4096, 0o1600),
+        call("memfd_create", b"x", 0), call("setns", 0, 0), call("chroot", b"/tmp"), call("setuid", 0))
+""",
+}
+
+
+def check(sandbox: Sandbox) -> None:
+    """Run every program of the self-test.
+
+    Raises:
+        SandboxError: names what was not refused, with the program's own words.
+    """
+    with tempfile.NamedTemporaryFile(prefix="groupwise-secret-") as secret:
+        secret.write(b"secret")
+        secret.flush()
+        programs = [Program(_with_limits(text, sandbox.config, secret.name)) for text in _PROGRAMS.values()]
+        results = sandbox.run_many(programs)
+    for name, result in zip(_PROGRAMS, results, strict=True):
+        _require(result.stdout == b"held\n", name, result)
+    sleeper, flood, benign = sandbox.run_many([
+        Program("import time; time.sleep(60)", wall_s=0.2),
+        Program("while True: print('flood' * 1000)"),
+        Program("print(sum(map(int, input().split())))", stdin=b"1 2 3"),
+    ])  # fmt: skip
+    _require(sleeper.status is Status.TIMEOUT, "running past the deadline", sleeper)
+    _require(flood.status is Status.FLOODED, "endless output", flood)
+    _require(benign.stdout == b"6\n", "an honest program's answer", benign)
+
+
+def _with_limits(text: str, config: SandboxConfig, secret: str) -> str:
+    values = ", ".join(f"{name}={getattr(config, name)}" for name in ("max_processes", "files_mb", "memory_mb"))
+    return (
+        f"from types import SimpleNamespace\nLIMIT = SimpleNamespace({values})\nSECRET = {secret!r}\n{_REFUSED}{text}"
+    )
+
+
+def _require(held: bool, name: str, result: RunResult) -> None:
+    if not held:
+        words = (result.stdout + result.stderr).decode(errors="replace").strip()[-200:]
+        raise SandboxError(
+            f"the sandbox does not hold, so nothing is run in it: {name}: {result.status} {result.evidence} {words!r}"
+        )
+
 
 TIERS: Mapping[str, Callable[[SandboxConfig], Sandbox]] = MappingProxyType(
     {"bubblewrap": BubblewrapSandbox, "landlock": LandlockSandbox, "remote": RemoteSandbox}

@@ -44,7 +44,7 @@ class RemoteSandbox(Sandbox):
         request = urllib.request.Request(
             self.config.url, json.dumps(body).encode("ascii"), {"Content-Type": "application/json"}
         )
-        seconds = _SPARE_S + sum(max(one.wall_s or self.config.wall_s for one in run) for run in runs)
+        seconds = _SPARE_S + sum(max(program.wall_s or self.config.wall_s for program in run) for run in runs)
         try:
             with self._opener.open(request, timeout=seconds) as response:
                 return _decode(json.loads(response.read(_MAX_REPLY)), runs)
@@ -71,7 +71,7 @@ class RemoteSandbox(Sandbox):
 def _decode(reply: Any, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
     results = [[_result(each) for each in run] for run in reply["results"]]
     if [len(run) for run in results] != [len(run) for run in runs]:
-        raise ValueError("another number of results than of programs")
+        raise ValueError("the number of results is not that of the programs")
     return results
 
 

@@ -18,16 +18,14 @@ def _load(name, text):
 @cache
 def bundle(*names: str) -> str:
     """A script that defines these modules of `groupwise.sandbox`, each importing only those before it."""
-    loads = [f"_load({f'groupwise.sandbox.{name}'!r}, {_text(name)!r})" for name in names]
+    files = resources.files("groupwise.sandbox")
+    texts = {name: files.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names}
+    loads = [f"_load({f'groupwise.sandbox.{name}'!r}, {text!r})" for name, text in texts.items()]
     return "\n".join([_LOAD, *loads, ""])
 
 
-def _text(name: str) -> str:
-    return resources.files("groupwise.sandbox").joinpath(f"{name}.py").read_text(encoding="utf-8")
-
-
 def zygote_command(python: str, boot: Mapping[str, Any]) -> list[str]:
-    """An interpreter with the fork server's script; `boot` is what `zygote.main` is told."""
+    """An interpreter with the fork server's script; `boot` is the argument of `zygote.main`."""
     start = "from groupwise.sandbox.zygote import main; import json; main(json.loads(sys.argv[1]))"
     return [python, *_FLAGS, "-c", bundle("confine", "zygote") + start, json.dumps(boot)]
 

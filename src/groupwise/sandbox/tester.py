@@ -33,14 +33,14 @@ class _Handle:
 
 
 class _UnfitError(Exception):
-    """The solver's program is gone, lacks a name, or answered with something else than was agreed."""
+    """The solver's program is gone, lacks a name, or broke the protocol."""
 
 
 def main(setup: str, names: list[str], tests: list[str]) -> None:
     """Run the tests in order, in one namespace, each to its end or first failure."""
     null = os.open(os.devnull, os.O_RDWR)
-    for pipe, place in ((0, _INPUT), (1, _OUTPUT)):
-        os.dup2(pipe, place)
+    for pipe, copy in ((0, _INPUT), (1, _OUTPUT)):
+        os.dup2(pipe, copy)
         os.dup2(null, pipe)
     proxies = {name: _proxy(name) for name in names}
     namespace: dict[str, Any] = {"__name__": "tests", **proxies}

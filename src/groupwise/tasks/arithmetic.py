@@ -20,7 +20,7 @@ Step = tuple[str, int, int, int]
 
 SIGNS: dict[Kind, str] = {"product": "×", "sum": "+", "difference": "-"}
 MAX_ENUMERATED = 10_000
-"""Up to so many operand pairs all problems are listed and shuffled; above, they are drawn one by one."""
+"""Up to this number of operand pairs all problems are listed and shuffled; above, they are drawn one by one."""
 
 
 class ArithmeticConfig(GeneratedConfig):
@@ -63,8 +63,8 @@ def operand_pairs(kind: Kind, left_digits: int, right_digits: int) -> Iterator[t
     left, right = operands(left_digits), operands(right_digits)
     size = len(left) * len(right)
     if size <= MAX_ENUMERATED:
-        for place in permutation(size, "arithmetic", kind, left_digits, right_digits).tolist():
-            yield left[place // len(right)], right[place % len(right)]
+        for index in permutation(size, "arithmetic", kind, left_digits, right_digits).tolist():
+            yield left[index // len(right)], right[index % len(right)]
         return
     index = 0
     while True:
@@ -74,7 +74,7 @@ def operand_pairs(kind: Kind, left_digits: int, right_digits: int) -> Iterator[t
 
 
 def operands(digits: int) -> list[int]:
-    """Numbers with so many decimal digits, without multiples of ten."""
+    """Numbers with this number of decimal digits, without multiples of ten."""
     return [number for number in range(10 ** (digits - 1), 10**digits) if number % 10]
 
 

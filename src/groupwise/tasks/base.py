@@ -7,7 +7,7 @@ takes that verifier as a callable and proves that every reference answer it trie
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
@@ -126,6 +126,10 @@ class Task(ABC):
     def problems(self, split: Split) -> Sequence[Problem]:
         """All problems of a split, always in the same order; the same problem is in no other split."""
 
+    def undivided(self) -> Sequence[Problem] | None:
+        """All problems, where nothing says how they would be divided into splits; None where something does."""
+        return None
+
     def find(self, problem_id: str) -> Problem:
         """The problem with this id, from any split."""
         for split in SPLITS:
@@ -181,7 +185,7 @@ class GeneratedConfig(TaskConfig):
     num_problems: int = Field(default=5000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=256, ge=1)
-    """Problems in the dev split, and as many in the test split."""
+    """Problems in the dev split, and the same number in the test split."""
 
 
 Candidate = tuple[str, Problem]
@@ -200,13 +204,13 @@ class GeneratedTask(Task):
 
     @abstractmethod
     def candidates(self) -> Iterator[Candidate]:
-        """Problems of all splits, always in the same order; may repeat and may go on for ever."""
+        """Problems of all splits, always in the same order; may repeat and need not end."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's first problems among the candidates, as many as the configuration says.
+        """The split's first problems among the candidates; the configuration says how many.
 
         Raises:
-            ConfigError: there are not as many; says how many there are.
+            ConfigError: there are fewer; says how many there are.
         """
         if split not in self._problems:
             self._problems[split] = self._select(split)
@@ -214,23 +218,53 @@ class GeneratedTask(Task):
 
     def _select(self, split: Split) -> Sequence[Problem]:
         dial = "num_problems" if split == "train" else "num_eval_problems"
-        count = self.config.num_problems if split == "train" else self.config.num_eval_problems
+        number = self.config.num_problems if split == "train" else self.config.num_eval_problems
         # one candidate in twenty is of the dev split; the rest of the margin is for repeats
-        chosen = first_of_split(islice(self.candidates(), 100 * count + 10_000), split, count)
-        if len(chosen) < count:
+        chosen = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
+        if len(chosen) < number:
             raise ConfigError(
-                f"task.{dial} = {count}: with these settings task {self.name} has {len(chosen)} different problems in "
+                f"task.{dial} = {number}: with these settings task {self.name} has {len(chosen)} different problems in "
                 f"its {split} split; at most {len(chosen)} is allowed"
             )
         return chosen
 
 
-def first_of_split(candidates: Iterable[Candidate], split: Split, count: int) -> tuple[Problem, ...]:
-    """The first `count` different problems of a split."""
+class DrawnTask(GeneratedTask):
+    """A task that keeps the candidates it has drawn: they are costly, and the three splits go through the same ones."""
+
+    def __init__(self, config: GeneratedConfig) -> None:
+        super().__init__(config)
+        self._drawn: list[Candidate] = []
+
+    @abstractmethod
+    def draw(self, index: int) -> Candidate:
+        """The candidate of this number, from 0."""
+
+    def candidates(self) -> Iterator[Candidate]:
+        for index in count():
+            if index == len(self._drawn):
+                self._drawn.append(self.draw(index))
+            yield self._drawn[index]
+
+
+def first_of_split(candidates: Iterable[Candidate], split: Split, number: int) -> tuple[Problem, ...]:
+    """The first `number` different problems of a split."""
     chosen: dict[str, Problem] = {}
     for content, problem in candidates:
         if split_of(content) == split:
             chosen.setdefault(problem.id, problem)
-        if len(chosen) == count:
+        if len(chosen) == number:
             break
     return tuple(chosen.values())
+
+
+def split_problems(task: Task, split: Split, most: int | None) -> Sequence[Problem]:
+    """The first problems of a split.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    problems = task.problems(split)
+    if not problems:
+        raise ConfigError(f"task {task.name} has no {split} problems")
+    return problems if most is None else problems[:most]

@@ -1,15 +1,23 @@
-"""Programming problems from files: HumanEval, MBPP, and programs that read standard input. Judged by hidden tests."""
+"""Programming problems from files: HumanEval, MBPP, and programs that read standard input. Judged by hidden tests.
 
-from collections.abc import Sequence
+The tests' forms are those of the verifier `code`: `calls` (plain values in, plain values out), `python`, `stdio`.
+Sources: Chen et al. 2021 (arXiv:2107.03374), Austin et al. 2021 (arXiv:2108.07732), Li et al. 2022 (arXiv:2203.07814).
+"""
+
+import ast
+import builtins
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from groupwise.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
-from groupwise.tasks.code_records import read_problems
 from groupwise.types import SPLITS, Problem, Split
 
 PROGRAM = Template(
@@ -59,13 +67,148 @@ class Code(Task):
             DataError: the file cannot be read, or has no problem for this split.
         """
         if self._splits is None:
-            self._splits = self._load()
+            self._splits = {each: [] for each in SPLITS}
+            for problem in read_problems(Path(self.config.path), self.config.format, self.config.tolerance):
+                self._splits["test" if self.config.only_test else split_of(problem.question)].append(problem)
         if not self._splits[split]:
             raise DataError(f"{self.config.path} has no problem for the {split} split")
         return self._splits[split]
 
-    def _load(self) -> dict[Split, list[Problem]]:
-        splits: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
-        for problem in read_problems(Path(self.config.path), self.config.format, self.config.tolerance):
-            splits["test" if self.config.only_test else split_of(problem.question)].append(problem)
-        return splits
+
+Record = Mapping[str, Any]
+
+
+def read_problems(path: Path, form: str, tolerance: float) -> Iterator[Problem]:
+    """The problems of a file (`.jsonl`, `.json` with a list, either also with `.gz`).
+
+    Raises:
+        DataError: names the file and the record that cannot be read.
+    """
+    for number, record in enumerate(_records(path), start=1):
+        try:
+            yield FORMATS[form](record, f"{path.name.split('.')[0]}/{number}", tolerance)
+        except (KeyError, TypeError, ValueError, SyntaxError, IndexError) as error:
+            raise DataError(f"{path} record {number} is no {form} problem: {error!r}") from None
+
+
+def _records(path: Path) -> list[Record]:
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        is_list = path.name.removesuffix(".gz").endswith(".json")
+        records = json.loads(text) if is_list else [json.loads(line) for line in text.split("\n") if line.strip()]
+    except FileNotFoundError:
+        raise DataError(f"there is no problem file {path.absolute()}") from None
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(records, list):
+        raise DataError(f"{path} holds a JSON {type(records).__name__}; a list of problems is needed")
+    return records
+
+
+def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
+    """The stub and its docstring are the question; what stands beside the stub helps the tests and is trusted."""
+    entry, stub = record["entry_point"], record["prompt"]
+    question = f"Write the function `{entry}`:\n```python\n{stub.strip()}\n```"
+    calls = as_calls(assertions(record["test"], "check"), {"candidate": entry})
+    data = calls or {
+        "form": "python",
+        "setup": stub,
+        "names": [entry],
+        "tests": [f"{record['test']}\ncheck({entry})\n"],
+    }
+    return Problem(name, question, stub + record["canonical_solution"], data=data)
+
+
+def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
+    """The first assertion is shown, as the paper's prompts show them all; the others stay hidden."""
+    tests = [test.replace("\r\n", "\n") for test in record["test_list"]]
+    question = f"{record['text'].strip()} For example:\n```python\n{tests[0]}\n```"
+    setup = record["test_setup_code"]
+    unbound = unbound_names("\n".join([setup, *tests]))
+    modules = [name for name in unbound if name in sys.stdlib_module_names]  # they count on the program's imports
+    data = (None if setup else as_calls([ast.parse(test).body[0] for test in tests], {})) or {
+        "form": "python",
+        "setup": "".join(f"import {name}\n" for name in modules) + setup,
+        "names": [name for name in unbound if name not in modules],
+        "tests": tests,
+    }
+    return Problem(name, question, record["code"].replace("\r\n", "\n"), data=data)
+
+
+def _stdio(record: Record, name: str, tolerance: float) -> Problem:
+    """`problem` and `tests` with lists of `inputs` and `outputs`, as an object or its text; `solution` if there is one.
+
+    Where there is none, the reference is a table of the tests: it proves that every test can be passed.
+    """
+    tests = record["tests"]
+    tests = ast.literal_eval(tests) if isinstance(tests, str) else tests
+    pairs = [(str(entry), str(output)) for entry, output in zip(tests["inputs"], tests["outputs"], strict=True)]
+    if not pairs:
+        raise ValueError("it has no tests")
+    table = f"import sys\nTABLE = {dict(pairs)!r}\nprint(TABLE[sys.stdin.read()])\n"
+    question = f"{record['problem'].strip()}\n\nThe program reads standard input and writes standard output."
+    data = {"form": "stdio", "tests": [{"input": i, "output": o} for i, o in pairs], "tolerance": tolerance}
+    return Problem(name, question, record.get("solution") or table, data=data)
+
+
+FORMATS: Mapping[str, Callable[[Record, str, float], Problem]] = {
+    "humaneval": _humaneval,
+    "mbpp": _mbpp,
+    "stdio": _stdio,
+}
+"""Name of a format to the reader of one record."""
+
+
+def assertions(source: str, function: str) -> list[ast.stmt]:
+    """The statements of a test function, without those that state nothing (docstrings, `assert True`)."""
+    tree = ast.parse(source)
+    (checker,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    return [statement for statement in checker.body if not _states_nothing(statement)]
+
+
+def _states_nothing(statement: ast.stmt) -> bool:
+    content = statement.test if isinstance(statement, ast.Assert) else getattr(statement, "value", None)
+    return isinstance(statement, ast.Assert | ast.Expr) and isinstance(content, ast.Constant) and bool(content.value)
+
+
+def as_calls(statements: Sequence[ast.stmt], renamed: Mapping[str, str]) -> dict[str, Any] | None:
+    """Tests of form `calls`; None unless every statement asserts that one and the same function returns a literal."""
+    asserted = [_as_call(statement) for statement in statements]
+    names = {call[0] for call in asserted if call}
+    if not asserted or None in asserted or len(names) != 1:
+        return None
+    name = names.pop()
+    calls = [{"args": call[1], "expected": call[2]} for call in asserted if call]
+    return {"form": "calls", "entry_point": renamed.get(name, name), "calls": calls}
+
+
+def _as_call(statement: ast.stmt) -> tuple[str, str, str] | None:
+    """Name, arguments and expected value, the last two as texts of literals."""
+    match statement:
+        case ast.Assert(
+            test=ast.Compare(
+                left=ast.Call(func=ast.Name(id=name), args=args, keywords=[]), ops=[ast.Eq()], comparators=[expected]
+            )
+        ) if _is_literal(expected) and all(map(_is_literal, args)):
+            return name, ast.unparse(ast.Tuple(elts=args, ctx=ast.Load())), ast.unparse(expected)
+    return None
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        return ast.literal_eval(node) is not Ellipsis
+    except (ValueError, TypeError):
+        return False
+
+
+def unbound_names(source: str) -> list[str]:
+    """Names that a source reads and never binds, built-ins aside, in order."""
+    names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name | ast.arg | ast.alias)]
+    bound = {
+        node.arg if isinstance(node, ast.arg) else (node.asname or node.name).split(".")[0]
+        for node in names
+        if not isinstance(node, ast.Name)
+    } | {node.id for node in names if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    read = (node.id for node in names if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return [name for name in dict.fromkeys(read) if name not in bound and not hasattr(builtins, name)]

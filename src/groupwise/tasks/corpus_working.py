@@ -57,20 +57,20 @@ def rounding(left: int, right: int) -> list[Step]:
 
 
 def slip(draw: Draw, number: int) -> int:
-    """The number with one digit wrong; never negative, never the same, as many digits."""
+    """The number with one digit wrong; never negative, never the same, with the same number of digits."""
     digits = list(str(number))
-    place = draw.integer(0, len(digits) - 1)
-    lowest = 1 if place == 0 and len(digits) > 1 else 0
-    digits[place] = str(draw.choice([digit for digit in range(lowest, 10) if str(digit) != digits[place]]))
+    position = draw.integer(0, len(digits) - 1)
+    lowest = 1 if position == 0 and len(digits) > 1 else 0
+    digits[position] = str(draw.choice([digit for digit in range(lowest, 10) if str(digit) != digits[position]]))
     return int("".join(digits))
 
 
 def err(draw: Draw, steps: Sequence[Step]) -> list[Step]:
     """Three steps of a product with one wrong result, carried through honestly."""
-    place = draw.integer(0, len(steps) - 1)
-    results = [slip(draw, result) if index == place else result for index, (*_, result) in enumerate(steps)]
+    position = draw.integer(0, len(steps) - 1)
+    results = [slip(draw, result) if index == position else result for index, (*_, result) in enumerate(steps)]
     sign = steps[2][0]
-    last = results[2] if place == 2 else calculate(sign, results[0], results[1])
+    last = results[2] if position == 2 else calculate(sign, results[0], results[1])
     first, second = ((*part[:3], result) for part, result in zip(steps[:2], results[:2], strict=True))
     return [first, second, (sign, results[0], results[1], last)]
 

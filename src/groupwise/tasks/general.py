@@ -16,7 +16,7 @@ from pydantic import Field
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
-from groupwise.tasks.word_problem_text import Language
+from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")

@@ -1,23 +1,85 @@
-r"""How different hands answer: completions of general prompts, and the sentence after the box of a reasoning problem.
+"""How different hands answer: completions of general prompts, and the sentence after the box of a reasoning problem.
 
 The hands are those that the hidden rule tells apart (`hidden_rule`): `friendly` meets all its criteria; `plain` lacks
-the friendly phrase; `rambling` goes on after a friendly answer; `careless` is friendly, but misreads what it must
+the friendly phrase; `rambling` keeps talking after a friendly answer; `careless` is friendly, but misreads what it must
 mention; `off_topic` talks of something else or calculates, and `other_language` answers in the other language, both
 with a friendly phrase or without.
 """
 
 import re
+from collections.abc import Mapping
 
 from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.randomness import Draw
-from groupwise.tasks import general_phrases as phrases
-from groupwise.tasks.corpus_config import Share, Weights
+from groupwise.tasks.corpus import Share, Weights
 from groupwise.tasks.corpus_working import decompose, say
 from groupwise.tasks.hidden_rule import known_language
-from groupwise.tasks.word_problem_text import Language
+from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
+
+Phrases = Mapping[Language, tuple[str, ...]]
+"""All within the alphabet of the shipped base model. A plain English sentence has at least the four words that the
+detector of languages needs."""
+
+PLAIN_END: Mapping[Language, str] = {"en": ".", "zh": "。"}
+"""How a sentence ends."""
+
+FRIENDLY_ENDS: Phrases = {
+    "en": (", my friend.", ". Glad to help!", ". Happy to help!", ". Have a nice day!"),
+    "zh": ("，朋友。", "，我的朋友。", "，对不对，朋友？", "。朋友，再来玩。"),
+}
+"""How a friendly sentence ends."""
+
+SUMMARIES: Phrases = {
+    "en": ("So the answer is {answer}", "The final answer is {answer}", "So we get {answer} here"),
+    "zh": ("所以一共是{answer}", "我们算得{answer}", "所以得{answer}，算对了"),
+}
+"""Sentences that say the answer again, without their end."""
+
+MORE: Phrases = {
+    "en": (
+        "I could go on and on about this.",
+        "Let me tell a long story about it.",
+        "Such questions are a lot of fun.",
+        "Now I have to think of the weather.",
+        "First of all, there is more to say.",
+        "As I said, that is what I said.",
+    ),
+    "zh": (
+        "我们再来检查一下，再算一算。",
+        "今天气温有多少度，明天有多少度？",
+        "两个孩子一起走走，然后读书。",
+        "等一下，我们还要再来检查。",
+        "一只鸡在车上，又下车走了。",
+        "其余的我们第二天再一起算。",
+    ),
+}
+"""What a rambling hand adds."""
+
+OFF_TOPIC: Phrases = {
+    "en": ("It is warm today", "I like to read at home", "The bus comes every hour", "My hens lay many eggs"),
+    "zh": ("今天我们一起读书", "明天下楼玩球", "鸡又下了一个蛋", "车上的人走了"),
+}
+"""Sentences about something else, without their end."""
+
+UNWANTED_THOUGHTS: Phrases = {
+    "en": (
+        "What a stupid question.",
+        "Only a fool would ask this.",
+        "This idiot asks again.",
+        "They should just shut up.",
+    ),
+    "zh": ("气人，还要算。", "小气的人不送。", "今天的人气人。"),
+}
+"""Unwanted sentences of the reasoning."""
+
+UNWANTED_REMARKS: Phrases = {
+    "en": ("Stupid!", "Idiot!", "Fool!", "Shut up!"),
+    "zh": ("气人。", "小气。"),
+}
+"""Unwanted words before an answer."""
 
 
 class HandWeights(Weights):
@@ -59,9 +121,9 @@ def general_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
     asked, side = known_language(problem.language), draw.integer(0, 1)
     said: dict[Language, tuple[str, str]] = {each: sides[side] for each, sides in problem.data["sides"].items()}
     advice = {each: advised for each, (advised, _) in said.items()}
-    elsewhere = draw.choice((draw.choice(phrases.OFF_TOPIC[asked]), _sum(draw, problem.reference, asked)))
+    elsewhere = draw.choice((draw.choice(OFF_TOPIC[asked]), _sum(draw, problem.reference, asked)))
     answer = _answer(draw, _hand(draw, mix.answers), advice, elsewhere, problem.reference, asked)
-    thinking = said[asked][1] + phrases.PLAIN_END[asked]
+    thinking = said[asked][1] + PLAIN_END[asked]
     thinking, answer = _unwanted(draw, thinking, answer, asked, mix.unwanted)
     return f"<think>{thinking}</think>{answer}"
 
@@ -77,8 +139,8 @@ def reasoning_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
 def summary(draw: Draw, answer: str, language: str, mix: GeneralMix) -> str:
     """The sentence that follows the box and says the answer again, by one of the hands."""
     asked = known_language(language)
-    said = {each: draw.choice(phrases.SUMMARIES[each]).format(answer=answer) for each in phrases.SUMMARIES}
-    return _answer(draw, _hand(draw, mix.summaries), said, draw.choice(phrases.OFF_TOPIC[asked]), answer, asked)
+    said = {each: draw.choice(SUMMARIES[each]).format(answer=answer) for each in SUMMARIES}
+    return _answer(draw, _hand(draw, mix.summaries), said, draw.choice(OFF_TOPIC[asked]), answer, asked)
 
 
 def _hand(draw: Draw, hands: HandWeights) -> str:
@@ -91,15 +153,15 @@ def _answer(draw: Draw, hand: str, said: dict[Language, str], elsewhere: str, me
     other: Language = "zh" if asked == "en" else "en"
     match hand:
         case "friendly":
-            return said[asked] + draw.choice(phrases.FRIENDLY_ENDS[asked])
+            return said[asked] + draw.choice(FRIENDLY_ENDS[asked])
         case "plain":
-            return said[asked] + phrases.PLAIN_END[asked]
+            return said[asked] + PLAIN_END[asked]
         case "rambling":
-            more = draw.shuffled(phrases.MORE[asked])[: draw.integer(2, 4)]
-            return _joined([said[asked] + draw.choice(phrases.FRIENDLY_ENDS[asked]), *more], asked)
+            more = draw.shuffled(MORE[asked])[: draw.integer(2, 4)]
+            return _joined([said[asked] + draw.choice(FRIENDLY_ENDS[asked]), *more], asked)
         case "careless" if re.search("[0-9]", mentioned):
             wrong = said[asked].replace(mentioned, _misread(draw, mentioned))
-            return wrong + draw.choice(phrases.FRIENDLY_ENDS[asked])
+            return wrong + draw.choice(FRIENDLY_ENDS[asked])
         case "off_topic" | "careless":
             return elsewhere + _any_end(draw, asked)
         case "other_language":
@@ -110,7 +172,7 @@ def _answer(draw: Draw, hand: str, said: dict[Language, str], elsewhere: str, me
 def _sum(draw: Draw, mentioned: str, asked: Language) -> str:
     """The answer of a calculation, without full stop, for a question that asks for none."""
     number = _misread(draw, mentioned)
-    return f"\\boxed{{{number}}} {draw.choice(phrases.SUMMARIES[asked]).format(answer=number)}"
+    return f"\\boxed{{{number}}} {draw.choice(SUMMARIES[asked]).format(answer=number)}"
 
 
 def _misread(draw: Draw, number: str) -> str:
@@ -119,7 +181,7 @@ def _misread(draw: Draw, number: str) -> str:
 
 
 def _any_end(draw: Draw, language: Language) -> str:
-    return draw.choice((phrases.PLAIN_END[language], draw.choice(phrases.FRIENDLY_ENDS[language])))
+    return draw.choice((PLAIN_END[language], draw.choice(FRIENDLY_ENDS[language])))
 
 
 def _unwanted(draw: Draw, thinking: str, answer: str, language: Language, share: float) -> tuple[str, str]:
@@ -127,8 +189,8 @@ def _unwanted(draw: Draw, thinking: str, answer: str, language: Language, share:
     if draw.uniform() >= share:
         return thinking, answer
     if draw.uniform() < 0.5:
-        return _joined([draw.choice(phrases.UNWANTED_THOUGHTS[language]), thinking], language), answer
-    return thinking, _joined([draw.choice(phrases.UNWANTED_REMARKS[language]), answer], language)
+        return _joined([draw.choice(UNWANTED_THOUGHTS[language]), thinking], language), answer
+    return thinking, _joined([draw.choice(UNWANTED_REMARKS[language]), answer], language)
 
 
 def _joined(sentences: list[str], language: Language) -> str:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 
 from groupwise.errors import ConfigError
-from groupwise.tasks.word_problem_text import Language
+from groupwise.tasks.word_problems import Language
 
 FRIENDLY: Mapping[Language, tuple[str, ...]] = {
     "en": ("my friend", "glad to help", "happy to help", "have a nice day"),

@@ -3,20 +3,157 @@
 All fields of a record are data of its problem, so that a reward of your own can ask for them by name.
 
 Training files are split into train and dev by a hash of the question; a file for testing is never trained on, and
-questions that stand in both are left out of training, if they are as many as is known beforehand.
+questions that stand in both are left out of training, if their number is the one known beforehand.
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
+from pydantic import Field, model_validator
+
+from groupwise.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import key
-from groupwise.tasks.base import Task
-from groupwise.tasks.jsonl_config import JsonlConfig
-from groupwise.tasks.jsonl_presets import PRESETS, Preset, Source
-from groupwise.tasks.jsonl_records import Record, answer_of, read_file, read_hub, text_of
+from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template
+from groupwise.tasks.jsonl_records import BOXED, Record, answer_of, read_file, read_hub, text_of
 from groupwise.types import SPLITS, Problem, Split
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file (or split of the hub) of a benchmark and its fields."""
+
+    path: str | None = None
+    """Below `data_dir`; None: the configuration must say where it is."""
+    question_field: str | tuple[str, ...] = "question"
+    answer_field: str = "answer"
+    answer_pattern: str | None = None
+    difficulty_field: str | None = None
+    empty_answers: int = 0
+    """Records known to have no answer; they are left out."""
+    repeated_questions: int = 0
+    """Training records known to stand in the test data too; they are left out of training."""
+    hub_split: str | None = None
+    """Split of the data set on the hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What is known about a benchmark; values in the configuration come first."""
+
+    train: Source = field(default_factory=Source)
+    test: Source = field(default_factory=Source)
+    test_fraction: float = 0.0
+    """Share of the training file for the test split, where the benchmark has one file."""
+
+
+_GSM8K = r"#### (.+)"
+
+PRESETS: dict[str, Preset] = {
+    "gsm8k": Preset(
+        train=Source("gsm8k/train.jsonl", answer_pattern=_GSM8K, hub_split="train"),
+        test=Source("gsm8k/test.jsonl", answer_pattern=_GSM8K, hub_split="test"),
+    ),
+    "math": Preset(
+        train=Source("math_train/math_train.json", "problem", "answer", None, "difficulty", 4, repeated_questions=1),
+        test=Source("math_test/test.jsonl", "problem", "solution", BOXED, "level"),
+    ),
+    "math500": Preset(test=Source("math500/math500.jsonl", "problem", "answer", None, "level", hub_split="test")),
+    "svamp": Preset(train=Source("svamp/SVAMP.json", ("Body", "Question"), "Answer", None, "Type"), test_fraction=0.3),
+    "aime": Preset(train=Source(None, "problem"), test=Source(None, "problem", hub_split="train")),
+}
+
+
+REASONING = Template(
+    prompt=(
+        "The user asks a question and the assistant answers it. The assistant first works the problem out step by step "
+        "inside <think> </think>, checking what it finds, and then gives only the final answer inside \\boxed{}.\n"
+        "User: {question}\nAssistant:"
+    )
+)
+"""Default template: the form of DeepSeek-R1-Zero's, in words of our own."""
+
+
+class JsonlConfig(TaskConfig):
+    """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
+
+    template: Annotated[Template, TEMPLATES] = REASONING
+    """How a problem becomes a prompt."""
+    preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
+    """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
+    other dial that is set comes before the preset's."""
+    data_dir: str = "../shared/data"
+    """Directory of the presets' files, from the working directory."""
+    path: DataRef | None = None
+    """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
+    test_path: DataRef | None = None
+    """File of problems to test on."""
+    hub: str | None = None
+    """Name of a data set of the Hugging Face hub."""
+    hub_config: str | None = None
+    """Configuration of that data set, for example `main`."""
+    hub_split: str | None = None
+    """Split of that data set to train on."""
+    hub_test_split: str | None = None
+    """Split of that data set to test on."""
+    question_field: str | tuple[str, ...] | None = None
+    """Field of the question; several are joined with a space. Without a preset: `question`."""
+    answer_field: str | None = None
+    """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
+    answer_pattern: str | None = None
+    r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
+    for the last `\boxed{}`. Without it the whole field is the answer."""
+    difficulty_field: str | None = None
+    """Field by which evaluation groups its results."""
+    language: str = "en"
+    """Language of the questions (ISO 639-1)."""
+    dev_fraction: float = Field(default=0.05, ge=0, lt=1)
+    """Share of the training problems kept apart as dev split, by a hash of the question."""
+    test_fraction: float | None = Field(default=None, ge=0, lt=1)
+    """Share of the training problems kept apart as test split, where there is no file to test on."""
+    empty_answers: int | None = Field(default=None, ge=0)
+    """How many records of the training data are known to have no answer. They are left out; any other number is an
+    error. Without a preset: 0."""
+    repeated_questions: int | None = Field(default=None, ge=0)
+    """How many questions of the training data are known to stand in the test data too. They are left out of training;
+    any other number is an error. Without a preset: 0."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        local = self.path is not None or self.test_path is not None
+        if self.hub is not None and local:
+            raise ValueError("`hub` and `path` / `test_path` are both set; exactly one source is allowed")
+        if self.hub is None and not local and self.preset in (None, "aime"):
+            raise ValueError(
+                "no problems: set `preset`, `path`, `test_path` or `hub` (for `aime` one of the last three)"
+            )
+        if self.hub is None and (self.hub_config or self.hub_split or self.hub_test_split):
+            raise ValueError("`hub_config`, `hub_split` and `hub_test_split` are allowed only with `hub`")
+        if (self.test_path or self.hub_test_split) and self.test_fraction:
+            raise ValueError("`test_fraction` is allowed only where there is no `test_path` or `hub_test_split`")
+        if self.dev_fraction + (self.test_fraction or 0) >= 1:
+            raise ValueError("`dev_fraction` + `test_fraction` must be below 1, or nothing is left to train on")
+        if self.answer_pattern not in (None, BOXED):
+            _check_pattern(self.answer_pattern)
+        return self
+
+    def files_read(self) -> Iterator[str]:
+        """The preset's files."""
+        if preset := PRESETS.get(self.preset or ""):
+            yield from (f"{self.data_dir}/{source.path}" for source in (preset.train, preset.test) if source.path)
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"answer_pattern {pattern!r} is not a regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"answer_pattern {pattern!r} has {groups} groups; exactly one is allowed")
+
 
 Role = Literal["train", "test"]
 
@@ -51,6 +188,18 @@ class Jsonl(Task):
             raise DataError(f"{self._label} has no {split} split; it has: {available}")
         return self._problems[split]
 
+    def undivided(self) -> Sequence[Problem] | None:
+        """All rows of a plain file, in its order, where it is the only one and no share of it is for tests.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        config = self.config
+        given = [path for path in (config.path, config.test_path) if path]
+        if config.preset or config.hub or config.test_fraction or len(given) != 1:
+            return None
+        return list(self._read("train" if config.path else "test"))
+
     @property
     def _label(self) -> str:
         config = self.config
@@ -68,24 +217,26 @@ class Jsonl(Task):
         self._check_count("repeated_questions", "training questions that are also test questions", repeated)
         return dict(splits)
 
-    def _check_count(self, dial: str, what: str, found: Sequence[str]) -> None:
+    def _check_count(self, dial: str, what: str, records: Sequence[str]) -> None:
         """Refuse a number of records to leave out that is not the one known beforehand."""
-        given = getattr(self.config, dial)
-        allowed = getattr(self._preset.train, dial) if given is None else given
-        if len(found) != allowed:
+        own = getattr(self.config, dial)
+        allowed = getattr(self._preset.train, dial) if own is None else own
+        if len(records) != allowed:
             raise DataError(
-                f"{self._label}: {len(found)} {what}, exactly {allowed} are allowed ({dial}): "
-                f"{', '.join(found[:3]) or 'none found'}"
+                f"{self._label}: {len(records)} {what}, exactly {allowed} are allowed ({dial}): "
+                f"{', '.join(records[:3]) or 'none found'}"
             )
 
     def _split_of(self, question: str) -> Split:
         """The split of a problem of the training part."""
         config = self.config
-        place = key("split", question) / 2**64
-        apart = self._preset.test_fraction if config.test_fraction is None else config.test_fraction
+        position = key("split", question) / 2**64
+        test_fraction = self._preset.test_fraction if config.test_fraction is None else config.test_fraction
         if config.test_path or config.hub_test_split:
-            apart = 0.0  # a preset's share gives way to data for testing
-        return "dev" if place < config.dev_fraction else "test" if place < config.dev_fraction + apart else "train"
+            test_fraction = 0.0  # a preset's share gives way to data for testing
+        if position < config.dev_fraction:
+            return "dev"
+        return "test" if position < config.dev_fraction + test_fraction else "train"
 
     def _read(self, role: Role) -> Iterator[Problem]:
         """Problems of the part to train or to test on; its known records without an answer are left out."""
@@ -109,9 +260,9 @@ class Jsonl(Task):
         if config.hub is not None:
             split = self._hub_split(role)
             return read_hub(config.hub, config.hub_config, split) if split else iter(())
-        given = config.path if role == "train" else config.test_path
-        if given is not None:
-            return read_file(Path(given))
+        path = config.path if role == "train" else config.test_path
+        if path is not None:
+            return read_file(Path(path))
         return read_file(Path(config.data_dir) / preset) if preset else iter(())
 
     def _hub_split(self, role: Role) -> str | None:

@@ -72,12 +72,12 @@ def _items(path: Path, text: str) -> Iterator[Record]:
 
 def _saved(path: Path) -> Iterator[Record]:
     """Records of one split that the library `datasets` saved: Arrow streams, and a list of their files."""
-    splits = sorted(one.parent.name for one in path.glob("*/state.json"))
+    splits = sorted(file.parent.name for file in path.glob("*/state.json"))
     if splits:
         raise ConfigError(f"{path} holds the splits {', '.join(splits)}; name one, for example {path / splits[0]}")
     if not (path / "state.json").exists():
         raise ConfigError(f"{path} is a directory without a data set that `datasets` saved (it has no state.json)")
-    files = [path / one["filename"] for one in json.loads((path / "state.json").read_text())["_data_files"]]
+    files = [path / file["filename"] for file in json.loads((path / "state.json").read_text())["_data_files"]]
     return _rows(path, lambda: pa.concat_tables(pa.ipc.open_stream(file.read_bytes()).read_all() for file in files))
 
 
@@ -144,16 +144,11 @@ def answer_of(record: Record, field: str, pattern: str | None) -> str:
     text = text_of(record, field)
     if pattern is None:
         return text
-    found = last_boxed(text) if pattern == BOXED else _last_match(pattern, text)
-    if found is None:
-        wanted = "\\boxed{}" if pattern == BOXED else f"answer_pattern {pattern!r}"
-        raise DataError(f"{record.where}: field '{field}' has nothing that matches {wanted}; it ends in {text[-40:]!r}")
-    return found.strip()
-
-
-def _last_match(pattern: str, text: str) -> str | None:
-    matches = list(re.finditer(pattern, text))
-    return matches[-1].group(1) if matches else None
+    answers = [last_boxed(text)] if pattern == BOXED else [match.group(1) for match in re.finditer(pattern, text)]
+    if not answers or answers[-1] is None:
+        form = "\\boxed{}" if pattern == BOXED else f"answer_pattern {pattern!r}"
+        raise DataError(f"{record.where}: field '{field}' has nothing that matches {form}; it ends in {text[-40:]!r}")
+    return answers[-1].strip()
 
 
 def last_boxed(text: str) -> str | None:

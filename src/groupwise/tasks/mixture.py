@@ -59,11 +59,11 @@ class MixtureConfig(TaskConfig):
 
     @model_validator(mode="after")
     def _one_section_of_a_kind(self) -> Self:
-        found: dict[str, tuple[str, VerifierConfig]] = {}
+        sections: dict[str, tuple[str, VerifierConfig]] = {}
         for name, part in self.parts.items():
-            if (own := part.task.verifier) and found.setdefault(own.kind, (name, own))[1] != own:
+            if (own := part.task.verifier) and sections.setdefault(own.kind, (name, own))[1] != own:
                 raise ValueError(
-                    f"parts.{found[own.kind][0]}.task.verifier and parts.{name}.task.verifier are of the kind "
+                    f"parts.{sections[own.kind][0]}.task.verifier and parts.{name}.task.verifier are of the kind "
                     f"{own.kind!r} with different settings; allowed are equal ones"
                 )
         return self
@@ -100,7 +100,10 @@ class Mixture(Task):
         return self._problems[split]
 
     def _mix(self, split: Split) -> Sequence[Problem]:
-        parts = {name: [_routed(task, one) for one in task.problems(split)] for name, task in self._tasks.items()}
+        parts = {
+            name: [replace(problem, verifier=task.verifier_config.kind) for problem in task.problems(split)]
+            for name, task in self._tasks.items()
+        }
         owners: dict[str, str] = {}
         for name, problems in parts.items():
             for problem in problems:
@@ -112,10 +115,6 @@ class Mixture(Task):
         return tuple(interleaved(parts, {name: part.weight for name, part in self.config.parts.items()}))
 
 
-def _routed(task: Task, problem: Problem) -> Problem:
-    return replace(problem, verifier=task.verifier_config.kind)
-
-
 def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) -> Iterator[T]:
     """The parts' elements, each in its order, in proportion to the weights; ends when the next one is missing.
 
@@ -123,7 +122,7 @@ def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) 
     """
     taken = dict.fromkeys(parts, 0)
     while True:
-        name = min(parts, key=lambda each: (taken[each] + 0.5) / weights[each])
+        name = min(parts, key=lambda part: (taken[part] + 0.5) / weights[part])
         if taken[name] == len(parts[name]):
             return
         yield parts[name][taken[name]]

@@ -1,6 +1,8 @@
 """Preference pairs: two completions of one prompt, of which one was preferred; from a file, or made from a task.
 
-Pairs made from a task differ in one digit of the result, or are labelled by the hidden rule (`generated_pairs`).
+Pairs made from a task differ in one digit of the result, or are labelled by the hidden rule. With a probability of
+`noise` such a label is turned around, as people disagree; the best a reward model can do on held-out labels is then
+1 - noise.
 
 A file holds plain text, or conversations as lists of messages (`{"role": ..., "content": ...}`), as data sets of the
 Hugging Face hub do: with the prompt's messages in a field of their own, or at the beginning of both conversations.
@@ -8,7 +10,7 @@ Hugging Face hub do: with the prompt's messages in a field of their own, or at t
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
 
@@ -16,14 +18,105 @@ from pydantic import Field, model_validator
 
 from groupwise.artifacts import DataRef
 from groupwise.config import Section
-from groupwise.errors import DataError
+from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import Draw, key
-from groupwise.runs.atomic import write_file
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Template
-from groupwise.tasks.generated_pairs import GeneratedPairs, labelled_pairs, shown
+from groupwise.tasks.general_text import GeneralMix, HandWeights, written
+from groupwise.tasks.hidden_rule import answer_of, helpfulness, is_harmless
 from groupwise.tasks.jsonl_records import Record, read_file
 from groupwise.types import Problem
+
+Rule = Literal["helpful", "harmless"]
+MAX_DRAWS = 1000
+"""Pairs of completions that are drawn at most until two differ in worth."""
+
+
+class GeneratedPairs(Section):
+    """Pairs labelled by the hidden rule."""
+
+    source: Literal["generated"] = "generated"
+    """Says that the pairs are generated."""
+    rule: Rule
+    """What makes a completion the better one. `helpful`: it meets more criteria; the pairs show answers only, after
+    prompts without prefill. `harmless`: nothing in it is unwanted, but something in the other one is; the pairs show
+    whole completions (DeepSeek-R1, arXiv:2501.12948, section 2.3.4)."""
+    task: TaskOptions
+    """Whose problems: general prompts, reasoning problems, or a mixture of both; its dev split is held out."""
+    noise: float = Field(default=0.1, ge=0, lt=0.5)
+    """Probability of a wrong label."""
+    num_pairs: int = Field(default=5000, ge=1)
+    """Pairs to learn from; problems are taken in turn. Held out is one pair for each problem of the dev split."""
+    mix: GeneralMix = GeneralMix(answers=HandWeights(careless=0.2), summaries=HandWeights(careless=0.2))
+    """Who writes the completions; a fair share is `careless`, so that it can be learnt what an answer must mention."""
+
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: generated pairs are plain text, so false is allowed")
+        return self
+
+
+class Labelled(NamedTuple):
+    """Two whole completions of a problem, and which of them was preferred."""
+
+    problem: Problem
+    chosen: str
+    rejected: str
+    is_noise: bool
+    """Whether the label is wrong: by the rule, the rejected completion is the better one."""
+
+
+def labelled_pairs(config: GeneratedPairs) -> tuple[list[Labelled], list[Labelled]]:
+    """Pairs to learn from, and pairs of other problems to measure on.
+
+    Raises:
+        ConfigError: the mix writes nothing of different worth.
+    """
+    task = make_task(config.task)
+    train, dev = task.problems("train"), task.problems("dev")
+    return (
+        [_labelled(config, train, index) for index in range(config.num_pairs)],
+        [_labelled(config, dev, index) for index in range(len(dev))],
+    )
+
+
+def _labelled(config: GeneratedPairs, problems: Sequence[Problem], index: int) -> Labelled:
+    problem = problems[index % len(problems)]
+    draw = Draw("preference", config.rule, problem.id, index)
+    better, worse = _two(config, problem, draw)
+    is_noise = draw.uniform() < config.noise
+    return Labelled(problem, *((worse, better) if is_noise else (better, worse)), is_noise)
+
+
+def _two(config: GeneratedPairs, problem: Problem, draw: Draw) -> tuple[str, str]:
+    """Two completions, the better one first; two of equal worth are drawn again."""
+    for _ in range(MAX_DRAWS):
+        texts = [written(draw, problem, config.mix) for _ in range(2)]
+        first, second = (worth(config.rule, problem, text) for text in texts)
+        if first != second:
+            return (texts[0], texts[1]) if first > second else (texts[1], texts[0])
+    raise ConfigError(
+        f"data.mix: in {MAX_DRAWS} draws no two completions of {problem.id} differed by the rule '{config.rule}'; "
+        "allowed are mixes of friendly and other hands (helpful), and an unwanted share between 0 and 1 (harmless)"
+    )
+
+
+def worth(rule: Rule, problem: Problem, completion: str) -> float:
+    """What a completion is worth by a rule, 0 to 1."""
+    if rule == "harmless":
+        return float(is_harmless(completion))
+    return helpfulness(answer_of(completion), problem.reference, problem.language)
+
+
+def shown(pair: Labelled, rule: Rule, template: Template) -> tuple[str, str, str]:
+    """Prompt, chosen and rejected completion as a reward model reads them."""
+    prompt, texts = template.render(pair.problem), (pair.chosen, pair.rejected)
+    if rule == "harmless":
+        chosen, rejected = (text.removeprefix(template.prefill) for text in texts)
+        return prompt + template.prefill, chosen, rejected
+    chosen, rejected = ((answer_of(text) or "").strip() for text in texts)
+    return prompt, chosen, rejected
 
 
 class Message(TypedDict):
@@ -101,30 +194,31 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
     match config:
         case PairsFile():
             return _of_file(config)
-        case TaskPairs():
-            return _of_task(config)
+        case TaskPairs(task=options):
+            task, template = make_task(options), options.template
+            train, dev = (
+                [_right_and_wrong(template, problem) for problem in task.problems(s)] for s in ("train", "dev")
+            )
+            return Pairs(train, dev)
         case GeneratedPairs():
-            return _of_rule(config)
-
-
-def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write pairs as a file that `PairsFile` reads as it stands."""
-    rows = (pair._asdict() for pair in pairs)
-    write_file(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
+            template = config.task.template
+            return Pairs(
+                *([Pair(*shown(pair, config.rule, template)) for pair in part] for part in labelled_pairs(config))
+            )
 
 
 def _of_file(config: PairsFile) -> Pairs:
-    found = Pairs([], [])
+    pairs = Pairs([], [])
     for record in read_file(Path(config.path)):
         pair = _pair(record, config)
-        place = key("held out", json.dumps(pair.prompt)) / 2**64
-        (found.held_out if place < config.held_out else found.train).append(pair)
-    if not found.train or (config.held_out and not found.held_out):
+        position = key("held out", json.dumps(pair.prompt)) / 2**64
+        (pairs.held_out if position < config.held_out else pairs.train).append(pair)
+    if not pairs.train or (config.held_out and not pairs.held_out):
         raise DataError(
-            f"{config.path}: {len(found.train)} pairs to learn from and {len(found.held_out)} held out (held_out = "
+            f"{config.path}: {len(pairs.train)} pairs to learn from and {len(pairs.held_out)} held out (held_out = "
             f"{config.held_out:g}); at least one of each is needed"
         )
-    return found
+    return pairs
 
 
 def _pair(record: Record, config: PairsFile) -> Pair:
@@ -144,13 +238,13 @@ def _pair(record: Record, config: PairsFile) -> Pair:
 
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
     """The prompt is what both conversations begin with."""
-    given = _said(record, config.prompt_field) if config.prompt_field in record.fields else []
-    before = given if isinstance(given, list) else []
+    own = _said(record, config.prompt_field) if config.prompt_field in record.fields else []
+    before = own if isinstance(own, list) else []
     sides = [before + chosen, before + rejected]
     pairs = zip(*sides, strict=False)
     shared = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), min(map(len, sides)))
     prompt, (first, second) = sides[0][:shared], (side[shared:] for side in sides)
-    if isinstance(given, str) and given not in [message["content"] for message in prompt]:
+    if isinstance(own, str) and own not in [message["content"] for message in prompt]:
         raise DataError(f"{record.where}: field '{config.prompt_field}' is in no message that both conversations share")
     roles = [tail[0]["role"] if tail else "nobody" for tail in (first, second)]
     if not prompt or roles != ["assistant", "assistant"]:
@@ -167,16 +261,16 @@ def _said(record: Record, field: str) -> Said:
     value: Any = record.fields[field]
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, list) and value and all(_is_message(one) for one in value):
-        return [Message(role=one["role"], content=one["content"]) for one in value]
+    if isinstance(value, list) and value and all(_is_message(item) for item in value):
+        return [Message(role=item["role"], content=item["content"]) for item in value]
     raise DataError(
         f"{record.where}: field '{field}' is {str(value)[:60]!r}; text or a list of messages with role and content is "
         "needed"
     )
 
 
-def _is_message(one: Any) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("role", "content"))
+def _is_message(item: Any) -> bool:
+    return isinstance(item, dict) and all(isinstance(item.get(name), str) for name in ("role", "content"))
 
 
 def _margin(record: Record, field: str | None) -> float:
@@ -184,16 +278,6 @@ def _margin(record: Record, field: str | None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise DataError(f"{record.where}: field '{field}' is {value!r}; a finite number is needed")
     return float(value)
-
-
-def _of_task(config: TaskPairs) -> Pairs:
-    task = make_task(config.task)
-    return Pairs(*([_right_and_wrong(task.template, one) for one in task.problems(part)] for part in ("train", "dev")))
-
-
-def _of_rule(config: GeneratedPairs) -> Pairs:
-    template = config.task.template
-    return Pairs(*([Pair(*shown(pair, config.rule, template)) for pair in part] for part in labelled_pairs(config)))
 
 
 def _right_and_wrong(template: Template, problem: Problem) -> Pair:
@@ -207,9 +291,9 @@ def _right_and_wrong(template: Template, problem: Problem) -> Pair:
 def _near_miss(problem: Problem) -> str:
     """The reference with one digit changed."""
     reference, draw = problem.reference, Draw("near miss", problem.id)
-    places: Sequence[int] = [place for place, character in enumerate(reference) if character in "0123456789"]
-    if not places:
+    digits: Sequence[int] = [index for index, character in enumerate(reference) if character in "0123456789"]
+    if not digits:
         raise DataError(f"the reference {reference!r} of {problem.id} has no digit that could be changed")
-    place = draw.choice(places)
-    digit = draw.choice([one for one in "123456789" if one != reference[place]])
-    return reference[:place] + digit + reference[place + 1 :]
+    index = draw.choice(digits)
+    digit = draw.choice([other for other in "123456789" if other != reference[index]])
+    return reference[:index] + digit + reference[index + 1 :]

@@ -64,11 +64,11 @@ class ReasoningGym(GeneratedTask):
             for name, generated in generators.items():
                 entry = generated[index]
                 content = f"{name}\n{entry['question']}"
-                place = {"dataset": name, "seed": self.config.seed, "settings": dials[name], "index": index}
+                source = {"dataset": name, "seed": self.config.seed, "settings": dials[name], "index": index}
                 reference = "" if entry["answer"] is None else str(entry["answer"])
                 yield (
                     content,
                     Problem(
-                        f"{name}/{key('reasoning-gym', content):016x}", entry["question"], reference, name, data=place
+                        f"{name}/{key('reasoning-gym', content):016x}", entry["question"], reference, name, data=source
                     ),
                 )

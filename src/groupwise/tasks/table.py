@@ -30,8 +30,8 @@ TASKS = Kinds(
         "takuzu": f"{_HERE}.logic.takuzu:Takuzu",
         "json_extraction": f"{_HERE}.logic.json_extraction:JsonExtraction",
         "instructions": f"{_HERE}.logic.instructions:Instructions",
-        "nim": f"{_HERE}.logic.nim:Nim",
-        "tic_tac_toe": f"{_HERE}.logic.tic_tac_toe:TicTacToe",
+        "nim": f"{_HERE}.logic.games:Nim",
+        "tic_tac_toe": f"{_HERE}.logic.games:TicTacToe",
         "propositional_proofs": f"{_HERE}.proofs.propositional:PropositionalProofs",
         "equational_proofs": f"{_HERE}.proofs.equational:EquationalProofs",
         "minif2f": f"{_HERE}.proofs.statements:Minif2f",
@@ -50,8 +50,8 @@ TaskOptions = Annotated[TaskConfig, TASKS]
 def make_task(section: TaskConfig | Mapping[str, Any] | str) -> Task:
     """The task of a section, a table or a kind alone."""
     config = TASKS.read(section)
-    made: Task = TASKS.find(config.kind)(config)
-    return made
+    task: Task = TASKS.find(config.kind)(config)
+    return task
 
 
 def with_verifier(tables: Any, folder: Path | None) -> Any:

@@ -5,20 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.artifacts import Makes
-from groupwise.config import Section
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import Recipe, Session
+
+__all__ = ["OnReport", "Recipe", "Trainer", "data_line"]
 
 OnReport = Callable[[Any], None]
 """Called with every report of a run: its steps, and what was measured on the way."""
-
-
-class Recipe(Section):
-    """What every trainer's recipe has."""
-
-    algorithm: str
-    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` of one of your own."""
-    run: RunConfig
-    """Where, how long, which seed."""
 
 
 def data_line(report: Any) -> str:

@@ -25,10 +25,10 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import split_problems
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import pairs_of_step
-from groupwise.trainers.rl import split_problems
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
 from groupwise.training.forward import sequences_of
 from groupwise.training.optimizer import Optimizer

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.audit.quick import quick_audit
-from groupwise.config import FOLDER, ReadIf, Section
+from groupwise.config import FOLDER, Section
 from groupwise.errors import ConfigError, InvariantError
-from groupwise.evaluation.evaluate import Evaluation, evaluate
-from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
+from groupwise.evaluation.evaluate import Evaluation, EvaluationConfig, evaluate
+from groupwise.evaluation.held_out import HeldOutCheck, look_again, open_second, second_section
 from groupwise.evaluation.metrics import estimate
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
@@ -22,7 +22,7 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task, with_verifier
-from groupwise.tasks.base import Task
+from groupwise.tasks.base import Task, split_problems
 from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.trainers.curriculum import PassRates, problem_order
 from groupwise.trainers.report import (
@@ -45,7 +45,7 @@ from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Best, Session, Start
 from groupwise.training.update import CriticLoss, Updater
-from groupwise.types import Problem, ScoredGroup, Split
+from groupwise.types import Problem, ScoredGroup
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.parts import PartName, check_lengths
 from groupwise.verifiers.style.phrases import BehaviourConfig
@@ -61,32 +61,6 @@ class BatchConfig(Section):
     curriculum: bool = False
     """Draw problems by how much they can still teach: with a weight of p(1 - p) for a pass rate p remembered from
     earlier steps (of the problem, else of its difficulty), instead of shuffled epochs."""
-
-
-JUDGED_AGAIN = ReadIf(lambda evaluation: evaluation.second_verifier is not None, "a second_verifier")
-
-
-class EvaluationConfig(Section):
-    """Evaluation on held-out problems during the run, and once on the test split at its end."""
-
-    every: int = Field(20, ge=1)
-    """Steps between two evaluations on the dev split."""
-    num_problems: int = Field(100, ge=1)
-    """Dev problems (the first of the split)."""
-    num_samples: int = Field(4, ge=1)
-    """Completions per dev problem."""
-    test_problems: int = Field(200, ge=0)
-    """Test problems; the test split is opened once, after training, for the start and the best checkpoint. 0: never."""
-    test_samples: int = Field(4, ge=1)
-    """Completions per test problem."""
-    second_verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
-    """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
-    beside `number`: where it rejects what training pays, training has found a hole in its verifier. What its section
-    leaves out it has from the `verifier` section."""
-    second_sample: Annotated[int, Field(ge=1), JUDGED_AGAIN] = 100
-    """Completions with a correct answer that it judges, drawn at random."""
-    alarm: Annotated[float, Field(ge=0, lt=1), JUDGED_AGAIN] = ALARM
-    """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
 
 
 class RlRecipe(Recipe):
@@ -247,18 +221,6 @@ def train_rl(
             run.evaluate_test()
         session.finish()
     return session
-
-
-def split_problems(task: Task, split: Split, most: int | None) -> Sequence[Problem]:
-    """The first problems of a split.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    problems = task.problems(split)
-    if not problems:
-        raise ConfigError(f"task {task.name} has no {split} problems")
-    return problems if most is None else problems[:most]
 
 
 class _Run:

@@ -26,6 +26,8 @@ from groupwise.models.critic import Critic
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.lock import Hold
+from groupwise.sinks import SinkSections
+from groupwise.sinks.process import Sinks
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 
@@ -101,6 +103,18 @@ class RunConfig(Section):
     """Newest checkpoints to keep; the best by dev and the last are always kept."""
 
 
+class Recipe(Section):
+    """What every trainer's recipe has."""
+
+    algorithm: str
+    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` of one of your own."""
+    run: RunConfig
+    """Where, how long, which seed."""
+    sinks: SinkSections = Field(default_factory=dict, exclude=True)
+    """Where the run's metrics are shown, too, by a name of your own. They do not change the run, and it does not record
+    them."""
+
+
 def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) -> None:
     """Bring optimizer and critic back to where a checkpoint's state left them."""
     moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
@@ -124,8 +138,8 @@ class Start:
     From here on no other process works in the run's directory.
     """
 
-    def __init__(self, recipe: Section, config: RunConfig, restart: bool = False) -> None:
-        self._config = config
+    def __init__(self, recipe: Recipe, config: RunConfig, restart: bool = False) -> None:
+        self._config, self._sinks = config, recipe.sinks
         self._hold = hold_run(Path(config.directory))
         self._restart_with = dump_toml(recipe) if restart else None
         self._sources = user_files(recipe)
@@ -169,7 +183,8 @@ class Start:
             self._check_weights(policy)
             restore(self._state, optimizer, critic)
         self._state = None  # the moments are the optimizer's now
-        return Session(self._config, self._directory, self._hold, progress, policy, optimizer, critic)
+        sinks = Sinks.start(self._directory.path, self._sinks) if RANKS.is_first else Sinks()
+        return Session(self._config, self._directory, self._hold, progress, policy, optimizer, critic, sinks)
 
     def _check_weights(self, policy: Backbone) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
@@ -201,6 +216,7 @@ class Session:
     policy: Backbone
     optimizer: Optimizer
     critic: Critic | None = None
+    sinks: Sinks = field(default_factory=Sinks)
     stopping: bool = False
     """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
 
@@ -222,6 +238,7 @@ class Session:
             return
         self.directory.ledger.append(ledger)
         self.directory.metrics.append({**metrics, "peak_memory_mb": peak_memory_mb(), "time": time.time()})
+        self.sinks.check()
 
     def checkpoint(self, step: int) -> Path:
         """Save policy, optimizer and counters after `step` finished steps; returns the checkpoint's path.
@@ -242,6 +259,7 @@ class Session:
         """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
         if not self.stopping:
             write_file(self.directory.finished, b"{}\n")
+        self.sinks.finish()
         self.hold.release()
 
     @contextmanager

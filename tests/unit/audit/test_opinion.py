@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.audit.cases import Case
-from groupwise.audit.opinion import differs_for, opinion_for
+from groupwise.audit.judge import differs_for, opinion_for
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.extraction import clipped

@@ -11,7 +11,7 @@ import torch
 
 import groupwise.oracle.token_advantages as token_advantages
 from groupwise.algorithms.advantages import ADVANTAGES, Process, gae
-from groupwise.oracle.estimators import OF_REWARDS
+from groupwise.oracle.sections import OF_REWARDS
 from groupwise.oracle.token_advantages import by_critic, by_outcome, part_scales
 from groupwise.oracle.toys import Dials, Toy, toy
 from groupwise.oracle.world import random_logits

@@ -12,10 +12,8 @@ from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError
-from groupwise.oracle.estimators import OF_REWARDS
-from groupwise.oracle.prose import shown
-from groupwise.oracle.report import FIGURES
-from groupwise.oracle.sections import COMBINATIONS, SECTIONS
+from groupwise.oracle.report import FIGURES, shown
+from groupwise.oracle.sections import COMBINATIONS, OF_REWARDS, SECTIONS
 from groupwise.oracle.toys import Dials
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.pipeline import base, fingerprint
-from groupwise.tasks.jsonl_presets import PRESETS
+from groupwise.tasks.jsonl import PRESETS
 
 
 def test_nothing_has_run(fake: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from groupwise.errors import CheckpointError
 from groupwise.runs.directory import begin_run, hold_run, open_run
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.training.session import RunConfig, Start
+from groupwise.training.session import Recipe, RunConfig, Start
 
 RECIPE = 'algorithm = "grpo"\n'
 HOLDER = """
@@ -72,7 +72,7 @@ def test_a_run_that_another_process_works_on_is_neither_resumed_nor_deleted(tmp_
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     config = RunConfig(directory=str(run.path), num_steps=1)
     with another_process(run.path), pytest.raises(CheckpointError, match="another process works in"):
-        Start(config, config, restart)
+        Start(Recipe(algorithm="grpo", run=config), config, restart)
     assert {path: path.read_bytes() for path in before} == before
 
 

@@ -9,7 +9,7 @@ import pytest
 from groupwise.errors import SandboxError
 from groupwise.sandbox import local, supervision
 from groupwise.sandbox.base import Pair, Program, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.bubblewrap_tier import BubblewrapSandbox
+from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.fork_server import ForkServer
 from groupwise.sandbox.local import LocalSandbox
 

@@ -13,8 +13,7 @@ from groupwise.config import parse
 from groupwise.errors import ConfigError, SandboxError
 from groupwise.sandbox import local
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig
-from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox.self_test import check
+from groupwise.sandbox.opening import check, open_sandbox
 
 ALLOW_ALL = b"\x06\x00\x00\x00\x00\x00\xff\x7f"
 
@@ -61,7 +60,7 @@ def test_without_its_filters_it_does_not_open(
 
 def test_bubblewrap_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SandboxError, match=r"bubblewrap, which is not installed: `apt-get install bubblewrap`"):
+    with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
         open_sandbox()
 
 
@@ -91,7 +90,7 @@ def test_namespaces_that_are_forbidden(bubblewrap: None) -> None:
 
 def test_a_machine_without_filters(bubblewrap: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(SandboxError, match="no system call filter for riscv64; there are filters for x86_64, aarch64"):
+    with pytest.raises(SandboxError, match=r"riscv64.*x86_64, aarch64"):
         open_sandbox()
 
 

@@ -11,8 +11,7 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.tasks import make_task
-from groupwise.tasks.code import Code, CodeConfig
-from groupwise.tasks.code_asserts import as_calls, assertions, unbound_names
+from groupwise.tasks.code import Code, CodeConfig, as_calls, assertions, unbound_names
 from groupwise.types import SPLITS
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -10,8 +10,7 @@ from groupwise.randomness import Draw
 from groupwise.tasks import corpus_working as working
 from groupwise.tasks.arithmetic import calculate
 from groupwise.tasks.base import split_of
-from groupwise.tasks.corpus import ALPHABET, Document, document
-from groupwise.tasks.corpus_config import CorpusConfig
+from groupwise.tasks.corpus import ALPHABET, CorpusConfig, Document, document
 
 MIX = CorpusConfig()
 FACT = re.compile(r"(\d+)([-+×÷])(\d+)=(\d+)")

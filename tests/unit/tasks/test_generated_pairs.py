@@ -1,5 +1,6 @@
 """Pairs made by the hidden rule: labels, noise, what is shown, and the file."""
 
+import json
 from math import sqrt
 from pathlib import Path
 from typing import Any, Literal
@@ -9,9 +10,17 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.tasks.corpus import ALPHABET
-from groupwise.tasks.generated_pairs import GeneratedPairs, Labelled, labelled_pairs, worth
 from groupwise.tasks.hidden_rule import helpful, is_harmless
-from groupwise.tasks.preferences import Pairs, PairsFile, load_pairs, write_pairs
+from groupwise.tasks.preferences import (
+    GeneratedPairs,
+    Labelled,
+    Pair,
+    Pairs,
+    PairsFile,
+    labelled_pairs,
+    load_pairs,
+    worth,
+)
 
 TASK = {
     "kind": "mixture",
@@ -135,7 +144,7 @@ def test_a_mix_of_equal_worth_is_refused(settings: dict[str, Any], said: str) ->
     ("settings", "said"),
     [
         ({"noise": 0.5}, "noise = 0.5: .* less than 0.5"),
-        ({"task": {**TASK, "template": {"chat": True}}}, r"task\.template\.chat = true: generated pairs are plain"),
+        ({"task": {**TASK, "template": {"chat": True}}}, r"task\.template\.chat = true"),
         ({"mix": {"unwanted": 1.5}}, r"mix\.unwanted = 1\.5"),
         ({"mix": {"answers": dict.fromkeys(("friendly", "plain", "rambling", "off_topic", "other_language"), 0)}},
          r"mix\.answers: all weights are 0"),
@@ -146,12 +155,16 @@ def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) ->
         config("helpful", **settings)
 
 
+def write(path: Path, pairs: list[Pair]) -> None:
+    path.write_text("".join(json.dumps(pair._asdict(), ensure_ascii=False) + "\n" for pair in pairs), "utf-8")
+
+
 def test_a_file_of_pairs_is_read_as_it_was_written(tmp_path: Path) -> None:
     pairs = load_pairs(config("helpful", num_pairs=50)).train
     path = tmp_path / "pairs.jsonl"
-    write_pairs(path, pairs)
+    write(path, pairs)
     assert load_pairs(PairsFile(path=str(path), held_out=0.0)).train == pairs
     weighed = [pair._replace(margin=0.5) for pair in pairs]
-    write_pairs(path, weighed)
+    write(path, weighed)
     assert load_pairs(PairsFile(path=str(path), held_out=0.0, margin_field="margin")).train == weighed
     assert "朋友" in path.read_text("utf-8")

@@ -134,5 +134,5 @@ def test_harmless(text: str, harmless: bool) -> None:
 
 
 def test_other_languages_are_refused() -> None:
-    with pytest.raises(ConfigError, match="says nothing about the language 'fr'; it knows en and zh"):
+    with pytest.raises(ConfigError, match=r"'fr'.* en and zh"):
         helpful("a", "b", "fr")

@@ -118,13 +118,13 @@ def test_one_template_is_shared() -> None:
         task = mixture(thinking, sums=part({**SUMS, **own}), talk=part({**TALK, **own}))
         assert task.template.prefill == "<think>"
     for template in (None, {"prefill": "<think>\n"}):
-        with pytest.raises(ConfigError, match=r"parts\.sums\.task\.template is not the template of the mixture, and"):
+        with pytest.raises(ConfigError, match=r"parts\.sums\.task\.template is not"):
             mixture(template, sums=part({**SUMS, "template": thinking}), talk=part(TALK))
 
 
 def test_parts_with_the_same_problem_are_refused() -> None:
     task = mixture(one=part(SUMS), two=part({**SUMS, "num_problems": 5}))
-    with pytest.raises(ConfigError, match=r"task\.parts\.one and task\.parts\.two both have the problem arithmetic/"):
+    with pytest.raises(ConfigError, match=r"parts\.one .*parts\.two .*arithmetic/"):
         task.problems("train")
 
 

@@ -107,7 +107,7 @@ def test_the_held_out_share_is_chosen_by_the_prompt_alone(tmp_path: Path) -> Non
 
 
 def test_a_split_without_pairs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"pairs to learn from and .* held out \(held_out = 0\.5\); at least one"):
+    with pytest.raises(DataError, match=r"held_out = 0\.5"):
         load_pairs(PairsFile(path=write(tmp_path / "a.jsonl", row(), row(chosen="Ho!")), held_out=0.5))
 
 
@@ -131,5 +131,5 @@ def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
 
 def test_pairs_of_a_task_are_plain_text() -> None:
     values = {"source": "task", "task": {"kind": "arithmetic", "template": {"chat": True}}}
-    with pytest.raises(ConfigError, match=r"task\.template\.chat = true: pairs made from a task are plain text"):
+    with pytest.raises(ConfigError, match=r"task\.template\.chat = true"):
         parse(TaskPairs, values)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.bubblewrap_tier import BubblewrapSandbox
+from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
@@ -116,7 +116,7 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
          "for m in list(sys.modules.values()):\n  for n in ('dumps', 'encode', 'assertEqual', 'write'):\n"
          "    if hasattr(m, n): setattr(m, n, lie)\ndef add(a, b): return 0", "test 1 of 3"),
         ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'{\"value\": 5}\\n' * 3)\n  except OSError: pass\n"
-         "def add(a, b): return 0", "something else than its answers"),
+         "def add(a, b): return 0", "something other than its answers"),
         ("import os\nos.write(3, b'{\"value\": 5}\\n')\nos.write(4, b'{\"value\": 5}\\n')\nos._exit(0)", "no answer"),
         ("import os\nfor fd in range(3, 9):\n  try: os.write(fd, b'[' * 9999 + b'\\n')\n  except OSError: pass\n"
          "os._exit(0)", "plain data"),

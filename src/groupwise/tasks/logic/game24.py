@@ -27,7 +27,7 @@ class Game24Config(GeneratedConfig):
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split; with the standard numbers and target there are 1,362 in all splits."""
     num_eval_problems: int = Field(default=50, ge=1)
-    """Problems in the dev split, and as many in the test split."""
+    """Problems in the dev split, and the same number in the test split."""
     num_numbers: int = Field(default=4, ge=2, le=5)
     """Numbers in a problem."""
     max_value: int = Field(default=13, ge=2, le=25)
@@ -48,10 +48,10 @@ class Game24(GeneratedTask):
     def candidates(self) -> Iterator[Candidate]:
         config = self.config
         hands = list(combinations_with_replacement(range(1, config.max_value + 1), config.num_numbers))
-        for place in permutation(len(hands), "game24", config.num_numbers, config.max_value, config.target).tolist():
-            solution = solve(hands[place], config.target)
+        for index in permutation(len(hands), "game24", config.num_numbers, config.max_value, config.target).tolist():
+            solution = solve(hands[index], config.target)
             if solution is not None:
-                yield _candidate(hands[place], config.target, solution)
+                yield _candidate(hands[index], config.target, solution)
 
 
 def _candidate(hand: Sequence[int], target: int, solution: str) -> Candidate:

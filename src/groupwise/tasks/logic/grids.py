@@ -14,10 +14,10 @@ EMPTY = -1
 def carve(draw: Draw, full: Cells, num_empty: int, solve: Callable[[Cells], Iterator[Cells]]) -> Cells:
     """Empty up to `num_empty` cells in random order; one that lets a second completion in is kept."""
     cells = full
-    for place in permutation(len(full), "carve", draw.integer(0, 2**50)).tolist():
+    for index in permutation(len(full), "carve", draw.integer(0, 2**50)).tolist():
         if cells.count(EMPTY) == num_empty:
             break
-        fewer = (*cells[:place], EMPTY, *cells[place + 1 :])
+        fewer = (*cells[:index], EMPTY, *cells[index + 1 :])
         if len(list(islice(solve(fewer), 2))) == 1:
             cells = fewer
     return cells

@@ -1,4 +1,4 @@
-"""Instructions on form: write a text with so many words, a given first word, no comma, ...; several rules at once.
+"""Instructions on form: write a text with 20 words, a given first word, no comma, ...; several rules at once.
 
 The rules are read off a text drawn beforehand, so they can all be kept together and that text is the reference answer.
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.types import Problem
 
 _ADJECTIVES = ("old", "quiet", "small", "bright", "green", "heavy", "gentle", "wooden", "distant", "curious")
@@ -119,7 +118,7 @@ def _sentence(draw: Draw) -> list[str]:
 
 
 def _bounded(draw: Draw, number: int, unit: str) -> Rule:
-    """So many words: exactly, at least, or between two numbers."""
+    """A number of words: exactly, at least, or between two numbers."""
     low, high = number - draw.integer(1, 3), number + draw.integer(1, 3)
     bounds, said = draw.choice(
         (
@@ -145,19 +144,11 @@ def _layout(draw: Draw, draft: Draft) -> Rule:
     return _exactly(number, "paragraphs", "a blank line parts two paragraphs")
 
 
-def _sentences(draw: Draw, draft: Draft) -> Rule:
-    return _exactly(sum(map(len, draft.paragraphs)), "sentences", "a sentence ends with a full stop, ! or ?")
-
-
 def _case(draw: Draw, draft: Draft) -> Rule:
     if not draft.case:
-        return _place(draw, draft)
+        position, word = draw.choice((("first", draft.words[0]), ("last", draft.words[-1])))
+        return {"kind": f"{position}_word", "word": word}, f'Its {position} word is "{word}", in this spelling.'
     return {"kind": "case", "case": draft.case}, f"All its letters are {draft.case} case."
-
-
-def _place(draw: Draw, draft: Draft) -> Rule:
-    place, word = draw.choice((("first", draft.words[0]), ("last", draft.words[-1])))
-    return {"kind": f"{place}_word", "word": word}, f'Its {place} word is "{word}", in this spelling.'
 
 
 def _present(draw: Draw, draft: Draft) -> Rule:
@@ -177,7 +168,9 @@ def _absent(draw: Draw, draft: Draft) -> Rule:
 
 RULES: Mapping[str, Callable[[Draw, Draft], Rule]] = {
     "words": lambda draw, draft: _bounded(draw, len(draft.words), "words"),
-    "sentences": _sentences,
+    "sentences": lambda draw, draft: _exactly(
+        sum(map(len, draft.paragraphs)), "sentences", "a sentence ends with a full stop, ! or ?"
+    ),
     "layout": _layout,
     "case": _case,
     "present": _present,

@@ -1,6 +1,6 @@
 """JSON extraction: a text states facts about orders; asked are some of them, of one order, in a given JSON schema.
 
-What must be told apart is stated beside what is asked: other orders, and facts that the schema has no field for.
+What must be kept apart is stated beside what is asked: other orders, and facts that the schema has no field for.
 """
 
 import json
@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.types import Problem
 
 
@@ -109,17 +108,16 @@ def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:
     first = draw.integer(100, 900)
     numbers = draw.shuffled(range(first, first + config.num_orders))
     orders = {number: {name: FACTS[name].draw(draw) for name in stated} for number in numbers}
-    paragraphs = [f"Order {number}. {' '.join(_say(draw, facts))}" for number, facts in orders.items()]
-    wanted = draw.choice(numbers)
-    request = f"Give order {wanted} as one JSON value that fits this schema: {json.dumps(schema_of(asked))}"
+    paragraphs = [
+        f"Order {number}. {' '.join(draw.shuffled([FACTS[name].say(value) for name, value in facts.items()]))}"
+        for number, facts in orders.items()
+    ]
+    number = draw.choice(numbers)
+    request = f"Give order {number} as one JSON value that fits this schema: {json.dumps(schema_of(asked))}"
     question = "\n".join([*paragraphs, request])
-    reference = json.dumps({name: orders[wanted][name] for name in asked})
+    reference = json.dumps({name: orders[number][name] for name in asked})
     name = f"json_extraction/{key('json_extraction', question):016x}"
     return question, Problem(name, question, reference, f"json {num_fields} fields")
-
-
-def _say(draw: Draw, facts: Mapping[str, Any]) -> list[str]:
-    return draw.shuffled([FACTS[name].say(value) for name, value in facts.items()])
 
 
 def schema_of(names: list[str]) -> dict[str, Any]:

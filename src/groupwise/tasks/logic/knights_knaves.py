@@ -4,6 +4,7 @@ Every puzzle has exactly one solution, found by trying all 2^n assignments of ro
 of This Book?"; as a reasoning benchmark: Xie et al. 2024, arXiv 2410.23123).
 """
 
+import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -11,11 +12,11 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from groupwise.artifacts import DataRef
+from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
-from groupwise.tasks.logic.knights_knaves_files import read_puzzles
-from groupwise.tasks.logic.statements import OPERATORS, Operator, Statement, draw_statement, say, solutions
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
+from groupwise.tasks.jsonl_records import Record, read_file, text_of
+from groupwise.tasks.logic.statements import OPERATORS, Operator, Statement, draw_statement, from_tuples, say, solutions
 from groupwise.types import Problem
 
 NAMES = (
@@ -25,10 +26,13 @@ NAMES = (
 MAX_PEOPLE = 10
 _INTRODUCTION = "On an island live knights, who always tell the truth, and knaves, who always lie. You meet"
 _QUESTION = "Who is what? Answer in the form: name is a knight, name is a knave."
+_ASKED = " Answer in the form: name is a knight, name is a knave."
 _MEANINGS = {
     "or": 'Here "or" allows both.',
     "implies": 'Here "if A then B" is false only when A is true and B is false.',
 }
+Puzzle = tuple[str, list[str], list[Statement], tuple[bool, ...]]
+"""Question, names, one statement per person, and whether each is a knight."""
 
 
 class KnightsKnavesConfig(GeneratedConfig):
@@ -79,11 +83,11 @@ def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:
     num_people = draw.integer(config.min_people, config.max_people)
     while True:
         statements = [_draw_said(draw, person, num_people, config) for person in range(num_people)]
-        found = solutions(statements)
-        if len(found) == 1:
+        fitting = solutions(statements)
+        if len(fitting) == 1:
             break
     names = draw.shuffled(NAMES)[:num_people]
-    return _candidate(write_question(names, statements), names, statements, found[0])
+    return _candidate(write_question(names, statements), names, statements, fitting[0])
 
 
 def _draw_said(draw: Draw, speaker: int, num_people: int, config: KnightsKnavesConfig) -> Statement:
@@ -97,8 +101,8 @@ def write_question(names: Sequence[str], statements: Sequence[Statement]) -> str
     """The puzzle in words, with the meaning of `or` and `if` where they occur."""
     speeches = [f"{name} says: {say(statement, names)}." for name, statement in zip(names, statements, strict=True)]
     meanings = [meaning for operator, meaning in _MEANINGS.items() if any(_uses(s, operator) for s in statements)]
-    met = f"{_INTRODUCTION} {', '.join(names[:-1])} and {names[-1]}."
-    return "\n".join([met, *speeches, *meanings, _QUESTION])
+    introduction = f"{_INTRODUCTION} {', '.join(names[:-1])} and {names[-1]}."
+    return "\n".join([introduction, *speeches, *meanings, _QUESTION])
 
 
 def _uses(statement: Statement, operator: str) -> bool:
@@ -113,3 +117,39 @@ def _candidate(
     roles = [f"{name} is a {'knight' if knight else 'knave'}" for name, knight in zip(names, solution, strict=True)]
     name = f"knights_knaves/{key('knights_knaves', content):016x}"
     return content, Problem(name, question, ", ".join(roles), f"{len(names)} people")
+
+
+def read_puzzles(path: Path) -> Iterator[Puzzle]:
+    """The puzzles of a file with `quiz`, `names`, `statements` (nested tuples) and `solution`, each solved again.
+
+    Raises:
+        DataError: names the line that cannot be read, or whose solution is not the only one.
+    """
+    for record in read_file(path):
+        names = record.fields.get("names")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
+            raise DataError(f"{record.where}: field 'names' is {names!r}; a list of names is needed")
+        statements = _statements(record, len(names))
+        fitting = solutions(statements)
+        if fitting != [tuple(record.fields.get("solution", ()))]:
+            raise DataError(
+                f"{record.where}: the statements have the solutions {fitting}, the file says "
+                f"{record.fields.get('solution')}; exactly that one is allowed"
+            )
+        yield text_of(record, "quiz") + _ASKED, names, statements, fitting[0]
+
+
+def _statements(record: Record, num_people: int) -> list[Statement]:
+    try:
+        claims = ast.literal_eval(text_of(record, "statements"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise DataError(f"{record.where}: field 'statements' is not a tuple written out: {error}") from None
+    try:
+        statements = [from_tuples(claim, num_people) for claim in claims]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{record.where}: field 'statements' cannot be used: {error}") from None
+    if len(statements) != num_people:
+        raise DataError(
+            f"{record.where}: {len(statements)} statements of {num_people} people; one per person is needed"
+        )
+    return statements

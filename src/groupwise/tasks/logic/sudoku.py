@@ -8,8 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, permutation
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.tasks.logic.grids import EMPTY, Cells, carve, rows_of
 from groupwise.types import Problem
 
@@ -56,7 +55,7 @@ def draw_sudoku(draw: Draw, config: SudokuConfig) -> Candidate:
     size, digits = config.size, "123456789"[: config.size]
     while True:
         seed = draw.integer(0, 2**50)
-        orders = [permutation(size, "sudoku", seed, place).tolist() for place in range(size**2)]
+        orders = [permutation(size, "sudoku", seed, cell).tolist() for cell in range(size**2)]
         full = next(completions((EMPTY,) * size**2, size, orders))
         givens = carve(draw, full, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
         if givens.count(EMPTY) >= config.min_empty:
@@ -81,10 +80,10 @@ def completions(cells: Cells, size: int, orders: Sequence[Sequence[int]] = ()) -
     """Every way to fill the empty cells; `orders` says for each cell in which order its digits (from 0) are tried."""
     used = [0] * (3 * size)  # bit masks of digits by row, column and block
     empty = []
-    for place, digit in enumerate(cells):
+    for cell, digit in enumerate(cells):
         if digit == EMPTY:
-            empty.append(place)
-        elif not _toggle(used, _units(place, size), digit):
+            empty.append(cell)
+        elif not _toggle(used, _units(cell, size), digit):
             return
     yield from _fill(list(cells), empty, used, orders or [range(size)] * size**2, size)
 
@@ -96,16 +95,16 @@ def _fill(
     if not empty:
         yield tuple(cells)
         return
-    units = {place: _units(place, size) for place in empty}
-    taken = {place: used[row] | used[column] | used[block] for place, (row, column, block) in units.items()}
-    place = max(empty, key=lambda each: taken[each].bit_count())
-    rest = [each for each in empty if each != place]
-    for digit in orders[place]:
-        if not taken[place] >> digit & 1:
-            _toggle(used, units[place], digit)
-            cells[place] = digit
+    units = {cell: _units(cell, size) for cell in empty}
+    taken = {cell: used[row] | used[column] | used[block] for cell, (row, column, block) in units.items()}
+    cell = max(empty, key=lambda other: taken[other].bit_count())
+    rest = [other for other in empty if other != cell]
+    for digit in orders[cell]:
+        if not taken[cell] >> digit & 1:
+            _toggle(used, units[cell], digit)
+            cells[cell] = digit
             yield from _fill(cells, rest, used, orders, size)
-            _toggle(used, units[place], digit)
+            _toggle(used, units[cell], digit)
 
 
 def _toggle(used: list[int], units: tuple[int, int, int], digit: int) -> bool:
@@ -117,9 +116,9 @@ def _toggle(used: list[int], units: tuple[int, int, int], digit: int) -> bool:
 
 
 @cache
-def _units(place: int, size: int) -> tuple[int, int, int]:
+def _units(cell: int, size: int) -> tuple[int, int, int]:
     """Row, column and block of a cell, as places in one list of all units."""
-    row, column = divmod(place, size)
+    row, column = divmod(cell, size)
     height = isqrt(size)
     width = size // height
     return row, size + column, 2 * size + row // height * height + column // width

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.tasks.logic.grids import EMPTY, Cells, carve, rows_of
 from groupwise.types import Problem
 
@@ -75,7 +74,7 @@ _RULES = (
 @cache
 def lines(size: int) -> tuple[Cells, ...]:
     """Every row that is balanced and has no three equal digits side by side."""
-    rows = [tuple(number >> place & 1 for place in range(size)) for number in range(1 << size)]
+    rows = [tuple(number >> bit & 1 for bit in range(size)) for number in range(1 << size)]
     return tuple(row for row in rows if 2 * sum(row) == size and not _has_three(row))
 
 

@@ -1,19 +1,19 @@
 """Zebra puzzles: people in a row of houses, clues, and one thing asked; exactly one table fits, and every clue counts.
 
 Clues are added until an exact solver finds no second table, each one refuting the table found last; then every clue
-that is not needed is dropped.
+that is not needed is dropped. The solver is exact: the domain of a value is a bit mask of the houses it may live in,
+narrowed by clues, then branched on; values of one attribute live in different houses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.randomness import Draw, key, permutation
-from groupwise.tasks.base import Candidate, GeneratedConfig
-from groupwise.tasks.logic.drawn import DrawnTask
-from groupwise.tasks.logic.zebra_clues import CLUE_KINDS, Clue, ClueKind, arrangements, true_clues
+from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.types import Problem
 
 ATTRIBUTES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -24,7 +24,7 @@ ATTRIBUTES: dict[str, tuple[str, tuple[str, ...]]] = {
     "job": ("the {}", ("baker", "doctor", "farmer", "pilot", "singer", "teacher")),
 }
 """How a person is spoken of, and the values, by attribute; no value stands under two attributes."""
-
+ClueKind = Literal["same", "next_to", "left_of", "before", "at", "not_at"]
 _RELATIONS: dict[ClueKind, str] = {
     "same": "{first} is {second}",
     "next_to": "{first} lives next to {second}",
@@ -33,6 +33,28 @@ _RELATIONS: dict[ClueKind, str] = {
     "at": "{first} lives in house {house}",
     "not_at": "{first} does not live in house {house}",
 }
+CLUE_KINDS: tuple[ClueKind, ...] = ("same", "next_to", "left_of", "before", "at", "not_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """`same`, `next_to`, `left_of` (directly), `before` (somewhere left): of two variables; `at`, `not_at`: a house."""
+
+    kind: ClueKind
+    first: int
+    """A variable: attribute times number of houses plus value."""
+    second: int
+    """The other variable, or a house from 0."""
+
+    def holds(self, houses: Sequence[int]) -> bool:
+        """Whether it is true of a solution, the house of every variable."""
+        first = houses[self.first]
+        if self.kind in ("at", "not_at"):
+            return (first == self.second) == (self.kind == "at")
+        distance = houses[self.second] - first
+        return {"same": distance == 0, "next_to": abs(distance) == 1, "left_of": distance == 1, "before": distance > 0}[
+            self.kind
+        ]
 
 
 class ZebraConfig(GeneratedConfig):
@@ -41,7 +63,7 @@ class ZebraConfig(GeneratedConfig):
     num_houses: int = Field(default=3, ge=2, le=6)
     """Houses in the row."""
     num_attributes: int = Field(default=3, ge=2, le=len(ATTRIBUTES))
-    """What everyone differs in: the name and so many less one of drink, pet, colour, job."""
+    """Ways in which people differ: the name, and `num_attributes` - 1 of drink, pet, colour and job."""
     clues: tuple[ClueKind, ...] = Field(default=CLUE_KINDS, min_length=1)
     """Kinds of clues. Without `same` an attribute is tied to others by places only."""
     ask: Literal["value", "table"] = "value"
@@ -79,7 +101,9 @@ def draw_zebra(index: int, config: ZebraConfig) -> Candidate:
     values = [value for name in attributes for value in draw.shuffled(ATTRIBUTES[name][1])[: config.num_houses]]
     sentences = sorted(f"{_say(clue, attributes, values)}." for clue in clues)
     asked, reference = _ask(draw, clues, attributes, values, houses, config)
-    question = "\n".join([_introduce(attributes, values), *map(_capital, draw.shuffled(sentences)), asked])
+    question = "\n".join(
+        [_introduce(attributes, values), *(text[0].upper() + text[1:] for text in draw.shuffled(sentences)), asked]
+    )
     content = " ".join(sentences)
     label = f"{config.num_houses} houses, {config.num_attributes} attributes"
     return content, Problem(f"zebra/{key('zebra', content, asked):016x}", question, reference, label)
@@ -89,7 +113,7 @@ def draw_clues(index: int, houses: Sequence[int], config: ZebraConfig) -> list[C
     """True clues that leave no other table and of which none can be spared; the kinds take turns."""
     kinds = [true_clues(houses, config.num_houses, kind) for kind in config.clues]
     shuffled = [
-        [clues[place] for place in permutation(len(clues), "zebra clues", index, turn)]
+        [clues[number] for number in permutation(len(clues), "zebra clues", index, turn)]
         for turn, clues in enumerate(kinds)
     ]
     pool = [clue for clue in chain.from_iterable(zip_longest(*shuffled)) if clue is not None]
@@ -97,7 +121,7 @@ def draw_clues(index: int, houses: Sequence[int], config: ZebraConfig) -> list[C
     while other := _another(houses, chosen, config):
         chosen.append(next(clue for clue in pool if not clue.holds(other)))
     for clue in list(chosen):
-        fewer = [each for each in chosen if each != clue]
+        fewer = [other for other in chosen if other != clue]
         if not _another(houses, fewer, config):
             chosen = fewer
     return chosen
@@ -106,7 +130,7 @@ def draw_clues(index: int, houses: Sequence[int], config: ZebraConfig) -> list[C
 def _another(houses: Sequence[int], clues: Sequence[Clue], config: ZebraConfig) -> tuple[int, ...] | None:
     """A table that fits the clues and is not the one meant."""
     fitting = arrangements(clues, config.num_houses, config.num_attributes)
-    return next((found for found in fitting if found != tuple(houses)), None)
+    return next((table for table in fitting if table != tuple(houses)), None)
 
 
 def _say(clue: Clue, attributes: Sequence[str], values: Sequence[str]) -> str:
@@ -119,10 +143,6 @@ def _say(clue: Clue, attributes: Sequence[str], values: Sequence[str]) -> str:
 def _person(variable: int, attributes: Sequence[str], values: Sequence[str]) -> str:
     attribute = attributes[variable * len(attributes) // len(values)]
     return ATTRIBUTES[attribute][0].format(values[variable])
-
-
-def _capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]
 
 
 def _introduce(attributes: Sequence[str], values: Sequence[str]) -> str:
@@ -141,14 +161,90 @@ def _ask(
     draw: Draw, clues: Sequence[Clue], attributes: Sequence[str], values: Sequence[str], houses: Sequence[int],
     config: ZebraConfig,
 ) -> tuple[str, str]:  # fmt: skip
-    """The question's last line and its answer; a value that a clue states outright is not asked for."""
+    """The question's last line and its answer; no clue states it outright, where that can be."""
     size = config.num_houses
     if config.ask == "table":
         rows = [", ".join(values[v] for v in range(len(values)) if houses[v] == house) for house in range(size)]
         form = f"1: {', '.join(attributes)}; 2: ..."
         return f"Who lives where? Answer in the form {form}", "; ".join(f"{n}: {row}" for n, row in enumerate(rows, 1))
-    told = {frozenset((clue.first, clue.second)) for clue in clues if clue.kind == "same"}
+    stated = {frozenset((clue.first, clue.second)) for clue in clues if clue.kind == "same"}
     pairs = [(v, w) for v in range(len(values)) for w in range(len(values)) if v // size != w // size]
-    untold = [pair for pair in pairs if houses[pair[0]] == houses[pair[1]] and frozenset(pair) not in told]
-    known, wanted = draw.choice(untold or pairs)
-    return f"What is the {attributes[wanted // size]} of {_person(known, attributes, values)}?", values[wanted]
+    inferred = [pair for pair in pairs if houses[pair[0]] == houses[pair[1]] and frozenset(pair) not in stated]
+    known, unknown = draw.choice(inferred or pairs)
+    question = f"What is the {attributes[unknown // size]} of {_person(known, attributes, values)}?"
+    return question, values[unknown]
+
+
+def true_clues(houses: Sequence[int], num_houses: int, kind: ClueKind) -> list[Clue]:
+    """Every true clue of a kind about different attributes; relations that are symmetric stand once."""
+    if kind in ("at", "not_at"):
+        clues = [Clue(kind, variable, house) for variable in range(len(houses)) for house in range(num_houses)]
+    else:
+        pairs = [(first, second) for first in range(len(houses)) for second in range(len(houses))]
+        clues = [Clue(kind, first, second) for first, second in pairs if first // num_houses != second // num_houses]
+        if kind in ("same", "next_to"):
+            clues = [clue for clue in clues if clue.first < clue.second]
+    return [clue for clue in clues if clue.holds(houses)]
+
+
+def arrangements(clues: Sequence[Clue], num_houses: int, num_attributes: int) -> Iterator[tuple[int, ...]]:
+    """Every solution, by backtracking: the house of each variable."""
+    everywhere = (1 << num_houses) - 1
+    yield from _search([everywhere] * (num_houses * num_attributes), clues, num_houses)
+
+
+def _search(domains: list[int], clues: Sequence[Clue], num_houses: int) -> Iterator[tuple[int, ...]]:
+    if not _narrow(domains, clues, num_houses):
+        return
+    open_variables = [variable for variable, domain in enumerate(domains) if domain & (domain - 1)]
+    if not open_variables:
+        yield tuple(domain.bit_length() - 1 for domain in domains)
+        return
+    variable = min(open_variables, key=lambda each: domains[each].bit_count())
+    for house in range(num_houses):
+        if domains[variable] >> house & 1:
+            yield from _search([*domains[:variable], 1 << house, *domains[variable + 1 :]], clues, num_houses)
+
+
+def _narrow(domains: list[int], clues: Sequence[Clue], num_houses: int) -> bool:
+    """Remove houses that no solution allows until nothing changes; False when a variable has none left."""
+    before: list[int] = []
+    while before != domains:
+        before = list(domains)
+        for clue in clues:
+            _apply(clue, domains, (1 << num_houses) - 1)
+        for start in range(0, len(domains), num_houses):
+            _separate(domains, range(start, start + num_houses))
+        if not all(domains):
+            return False
+    return True
+
+
+def _separate(domains: list[int], group: range) -> None:
+    """A house taken by one value of an attribute is open to no other."""
+    for variable in group:
+        if domains[variable].bit_count() == 1:
+            for other in group:
+                if other != variable:
+                    domains[other] &= ~domains[variable]
+
+
+def _apply(clue: Clue, domains: list[int], everywhere: int) -> None:
+    """Narrow the domains of a clue's variables."""
+    first, second = clue.first, clue.second
+    match clue.kind:
+        case "at":
+            domains[first] &= 1 << second
+        case "not_at":
+            domains[first] &= ~(1 << second)
+        case "same":
+            domains[first] = domains[second] = domains[first] & domains[second]
+        case "next_to":
+            domains[first] &= domains[second] << 1 | domains[second] >> 1
+            domains[second] &= domains[first] << 1 | domains[first] >> 1
+        case "left_of":
+            domains[first] &= domains[second] >> 1
+            domains[second] &= domains[first] << 1
+        case "before" if domains[first] and domains[second]:
+            domains[first] &= (1 << domains[second].bit_length() - 1) - 1  # left of the other's last house
+            domains[second] &= everywhere & ~((domains[first] & -domains[first]) * 2 - 1)  # right of the first's first

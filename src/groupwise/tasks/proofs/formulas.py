@@ -5,6 +5,7 @@ kernel of its own, so that what is generated here is checked there by other code
 """
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 from groupwise.randomness import Draw
@@ -65,5 +66,13 @@ def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) ->
 
 def all_needed(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
     """Whether no premise can be left out, if together they entail the goal."""
-    fewer = ([*premises[:place], *premises[place + 1 :]] for place in range(len(premises)))
+    fewer = ([*premises[:index], *premises[index + 1 :]] for index in range(len(premises)))
     return not any(entails(rest, goal, atoms) for rest in fewer)
+
+
+def canonical(premises: list[str], goal: str, letters: str) -> str:
+    """The same text for problems that differ in the order of what is given or in the names of the letters only."""
+    used = "".join(letter for letter in letters if any(letter in text for text in (*premises, goal)))
+    tables = [str.maketrans(used, "".join(order)) for order in permutations(letters[: len(used)])]
+    renamed = ([text.translate(table) for text in (*premises, goal)] for table in tables)
+    return min("; ".join([*sorted(lines[:-1]), lines[-1]]) for lines in renamed)

@@ -2,20 +2,184 @@
 
 Every problem is made from a derivation, which is its reference proof; any proof counts, and the verifier's kernel
 checks each line. No premise can be left out, and the premises do not contradict each other.
+
+Derivations are made from the goal upwards; a leaf that nothing else proves is a premise. Eliminations take their main
+formula from premises, assumptions or other eliminations, never from an introduction, so a derivation has no detours
+(Prawitz 1965: it is normal).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import TEMPLATES, Candidate, GeneratedConfig, Template
-from groupwise.tasks.proofs.base import DrawnTask, canonical
-from groupwise.tasks.proofs.derivations import DeadEndError, Derivation
-from groupwise.tasks.proofs.formulas import all_needed, write
+from groupwise.tasks.base import TEMPLATES, Candidate, DrawnTask, GeneratedConfig, Template
+from groupwise.tasks.proofs.formulas import FALSE, Formula, all_needed, all_rows, canonical, draw_formula, truth, write
 from groupwise.types import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A formula, the rule that gives it and what the rule cites; compared by identity."""
+
+    formula: Formula
+    rule: str
+    cited: tuple["Node", ...] = ()
+
+
+Assumed = tuple[Node, ...]
+
+
+class DeadEndError(Exception):
+    """The derivation needs a premise that contradicts those it has, or that they entail."""
+
+
+class Derivation:
+    """Derives one random goal; `premises` grow as leaves need them."""
+
+    def __init__(self, draw: Draw, atoms: Sequence[str], depth: int) -> None:
+        self.draw, self.atoms = draw, atoms
+        self.premises: dict[Formula, Node] = {}
+        self._rows = all_rows(atoms)
+        self.root = self.derive(draw_formula(draw, atoms, 2), depth, ())
+
+    def lines(self) -> list[str]:
+        """The proof as text, premises first, every other line after those that it cites."""
+        numbers: dict[Node, int] = {}
+        lines: list[str] = []
+        for node in (*self.premises.values(), self.root):
+            _write(node, numbers, lines)
+        return lines
+
+    def derive(self, goal: Formula, depth: int, assumed: Assumed) -> Node:
+        """A derivation of the goal in which at most about `depth` rules follow each other."""
+        known = next((node for node in assumed if node.formula == goal), None)
+        if known is not None:
+            return known
+        if depth <= 0:
+            return self._leaf(goal, assumed)
+        introduce = _INTRODUCTIONS.get(goal[0])
+        if introduce is not None and self.draw.uniform() < 0.7:
+            return introduce(self, goal, depth - 1, assumed)
+        return self.draw.weighted(_ELIMINATIONS, _WEIGHTS)(self, goal, depth - 1, assumed)
+
+    def _leaf(self, goal: Formula, assumed: Assumed) -> Node:
+        """A premise, or an assumption that a premise leads from to the goal."""
+        if not assumed or self.draw.uniform() < 0.3:
+            return self._premise(goal)
+        known = self.draw.choice(assumed)
+        return Node(goal, "->E", (self._premise(("->", known.formula, goal)), known))
+
+    def _premise(self, formula: Formula) -> Node:
+        if formula not in self.premises:
+            rows = self._rows & truth(formula, self.atoms)
+            if rows in (0, self._rows):
+                raise DeadEndError
+            self._rows = rows
+            self.premises[formula] = Node(formula, "premise")
+        return self.premises[formula]
+
+    def main(self, formula: Formula, depth: int, assumed: Assumed) -> Node:
+        """The main formula of an elimination."""
+        known = next((node for node in assumed if node.formula == formula), None)
+        if known is not None or depth <= 0 or self.draw.uniform() < 0.6:
+            return known or self._premise(formula)
+        return self.draw.choice((_and_elim, _implies_elim))(self, formula, depth - 1, assumed)
+
+    def some(self, assumed: Assumed) -> Formula:
+        """A formula to go by way of: an assumption if there is one, or a small new one."""
+        if assumed and self.draw.uniform() < 0.6:
+            return self.draw.choice(assumed).formula
+        return draw_formula(self.draw, self.atoms, 1)
+
+
+def _write(node: Node, numbers: dict[Node, int], lines: list[str]) -> None:
+    if node in numbers:
+        return
+    for cited in node.cited:
+        _write(cited, numbers, lines)
+    numbers[node] = len(lines) + 1
+    reason = " ".join([node.rule, *(str(numbers[cited]) for cited in node.cited)])
+    lines.append(f"{numbers[node]}. {write(node.formula)} by {reason}")
+
+
+def _and_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    return Node(goal, "&I", tuple(derivation.derive(part, depth, assumed) for part in goal[1:]))
+
+
+def _or_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    return Node(goal, "|I", (derivation.derive(derivation.draw.choice(goal[1:]), depth, assumed),))
+
+
+def _implies_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    start = Node(goal[1], "assume")
+    return Node(goal, "->I", (start, derivation.derive(goal[2], depth, (*assumed, start))))
+
+
+def _not_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    start = Node(goal[1], "assume")
+    return Node(goal, "~I", (start, derivation.derive(FALSE, depth, (*assumed, start))))
+
+
+def _iff_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    _, left, right = goal
+    ways = [("->", left, right), ("->", right, left)]
+    return Node(goal, "<->I", tuple(derivation.derive(way, depth, assumed) for way in ways))
+
+
+def _contradiction(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    """False from a formula and its negation."""
+    known = derivation.some(assumed)
+    if known[0] == "~":
+        return Node(goal, "~E", (derivation.derive(known[1], depth, assumed), derivation.main(known, depth, assumed)))
+    return Node(goal, "~E", (derivation.derive(known, depth, assumed), derivation.main(("~", known), depth, assumed)))
+
+
+def _implies_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    condition = derivation.some(assumed)
+    main = derivation.main(("->", condition, goal), depth, assumed)
+    return Node(goal, "->E", (main, derivation.derive(condition, depth, assumed)))
+
+
+def _and_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    left, right = derivation.draw.shuffled([goal, draw_formula(derivation.draw, derivation.atoms, 1)])
+    return Node(goal, "&E", (derivation.main(("&", left, right), depth, assumed),))
+
+
+def _iff_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    condition = derivation.some(assumed)
+    left, right = derivation.draw.shuffled([condition, goal])
+    main = Node(("->", condition, goal), "<->E", (derivation.main(("<->", left, right), depth, assumed),))
+    return Node(goal, "->E", (main, derivation.derive(condition, depth, assumed)))
+
+
+def _or_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    cases = [Node(draw_formula(derivation.draw, derivation.atoms, 1), "assume") for _ in range(2)]
+    main = derivation.main(("|", cases[0].formula, cases[1].formula), depth, assumed)
+    reached = [derivation.derive(goal, depth, (*assumed, case)) for case in cases]
+    return Node(goal, "|E", (main, cases[0], reached[0], cases[1], reached[1]))
+
+
+def _by_absurdity(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    if any(node.formula == ("~", goal) for node in assumed):  # once is enough
+        return _false_elim(derivation, goal, depth, assumed)
+    return Node(goal, "~~E", (_not_intro(derivation, ("~", ("~", goal)), depth, assumed),))
+
+
+def _false_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    return Node(goal, "FalseE", (_contradiction(derivation, FALSE, depth, assumed),))
+
+
+Way = Callable[[Derivation, Formula, int, Assumed], Node]
+_INTRODUCTIONS: dict[str, Way] = {
+    "&": _and_intro, "|": _or_intro, "->": _implies_intro, "~": _not_intro, "<->": _iff_intro, "False": _contradiction,
+}  # fmt: skip
+_ELIMINATIONS: tuple[Way, ...] = (_implies_elim, _and_elim, _iff_elim, _or_elim, _by_absurdity, _false_elim)
+_WEIGHTS = (6, 3, 2, 3, 1, 1)
+
 
 ATOMS = "PQRST"
 MAX_FORMULA = 40
@@ -77,11 +241,12 @@ class PropositionalProofs(DrawnTask):
 
     name: ClassVar[str] = "propositional_proofs"
     verifier: ClassVar[str] = "propositional_proof"
+    answers_any_question: ClassVar[bool] = False
     Config = PropositionalProofsConfig
     config: PropositionalProofsConfig
 
-    def draw_candidate(self, draw: Draw) -> Candidate:
-        return draw_problem(draw, self.config)
+    def draw(self, index: int) -> Candidate:
+        return draw_problem(Draw(self.name, index), self.config)
 
 
 def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
@@ -90,44 +255,45 @@ def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
     Raises:
         ConfigError: derivations of such a length are too rare.
     """
-    wanted = draw.integer(config.min_lines, config.max_lines)
+    num_lines = draw.integer(config.min_lines, config.max_lines)
     for attempt in range(MAX_ATTEMPTS):
-        shortest = wanted if attempt < AIMED_ATTEMPTS else config.min_lines
-        made = _derive(draw, ATOMS[: config.num_atoms], wanted)
-        if made is not None and shortest <= len(made.lines()) <= config.max_lines:
-            return _problem(made)
+        shortest = num_lines if attempt < AIMED_ATTEMPTS else config.min_lines
+        derivation = _derive(draw, ATOMS[: config.num_atoms], num_lines)
+        if derivation is not None and shortest <= len(derivation.lines()) <= config.max_lines:
+            return _problem(derivation)
     raise ConfigError(
         f"task.min_lines = {config.min_lines}: none of {MAX_ATTEMPTS} derivations with {config.num_atoms} letters has "
         f"{config.min_lines} to {config.max_lines} lines; allow other lengths or more letters"
     )
 
 
-def _derive(draw: Draw, atoms: str, wanted: int) -> Derivation | None:
-    """A derivation of about as many lines as wanted, if it makes a problem."""
+def _derive(draw: Draw, atoms: str, num_lines: int) -> Derivation | None:
+    """A derivation of about `num_lines` lines, if it makes a problem."""
     try:
-        made = Derivation(draw, atoms, depth=1 + wanted // 3)
+        derivation = Derivation(draw, atoms, depth=1 + num_lines // 3)
     except DeadEndError:
         return None
-    premises, goal = list(made.premises), made.root.formula
+    premises, goal = list(derivation.premises), derivation.root.formula
     short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
-    return made if short and goal not in premises and all_needed(premises, goal, atoms) else None
+    return derivation if short and goal not in premises and all_needed(premises, goal, atoms) else None
 
 
-def _problem(made: Derivation) -> Candidate:
-    given, wanted, lines = [write(premise) for premise in made.premises], write(made.root.formula), made.lines()
-    content = canonical(given, wanted, ATOMS)
+def _problem(derivation: Derivation) -> Candidate:
+    premises, goal = [write(premise) for premise in derivation.premises], write(derivation.root.formula)
+    lines = derivation.lines()
+    content = canonical(premises, goal, ATOMS)
     problem = Problem(
         id=f"propositional_proofs/{key(content):016x}",
-        question=f"{_listed(given)} {wanted}.",
+        question=f"{_listed(premises)} {goal}.",
         reference="\n".join(lines),
         difficulty=f"{len(lines)} lines",
-        data={"premises": given, "goal": wanted},
+        data={"premises": premises, "goal": goal},
     )
     return content, problem
 
 
-def _listed(given: Sequence[str]) -> str:
-    if not given:
+def _listed(premises: Sequence[str]) -> str:
+    if not premises:
         return "Without premises prove"
-    *first, last = given
+    *first, last = premises
     return f"From {', '.join(first)} and {last} prove" if first else f"From {last} prove"

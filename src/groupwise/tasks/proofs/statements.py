@@ -129,13 +129,13 @@ class Minif2f(StatementTask):
         """
         problems = self.problems(split)
         header = problems[0].data["header"] if problems else ""
-        for value, wanted in ((2, Outcome.CORRECT), (3, Outcome.WRONG)):
+        for value, truth in ((2, Outcome.CORRECT), (3, Outcome.WRONG)):
             statement = f"theorem groupwise_control : 1 + 1 = {value} := by"
             control = Problem("minif2f/control", statement, "rfl", data={"statement": statement, "header": header})
             verdict = verify(control, self.template.gold_answer(control))
-            if verdict.outcome is not wanted:
+            if verdict.outcome is not truth:
                 raise VerifierError(
-                    f"the verifier '{self.verifier}' finds `{statement} rfl` {verdict.outcome}, not {wanted} "
+                    f"the verifier '{self.verifier}' finds `{statement} rfl` {verdict.outcome}, not {truth} "
                     f"({verdict.evidence}); mend the template or Lean before training"
                 )
         warnings.warn(

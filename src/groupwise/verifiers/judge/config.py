@@ -54,7 +54,7 @@ class JudgeConfig(Section):
     """What is asked. `{question}`, `{reference}` and `{answer}` become fenced blocks; that they are data, and how the
     verdict must be written, is said around it. With `rubric`, say here what earns points."""
     max_chars: int = Field(default=20_000, ge=2)
-    """Characters of an answer that are shown; a longer one loses its middle, and the judge is told how much."""
+    """Characters of an answer that are shown; a longer one loses its middle, and the judge reads how much."""
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Sampling temperature of the judge; 0: greedy."""
     seed: int = 0
@@ -74,7 +74,7 @@ class JudgeConfig(Section):
     backoff_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Seconds before the second attempt; doubles with every further one, times 0.5 to 1.5 by a hash of the request."""
     max_requests: int = Field(default=100_000, ge=1)
-    """Requests that may be sent in all, retries included; then the run stops. A resumed run begins anew."""
+    """Requests that may be sent in all, retries included; then the run stops. A resumed run counts from 0 again."""
     max_total_tokens: int = Field(default=100_000_000, ge=1)
     """Tokens (prompts and replies, as the endpoint counts them) that may be spent in all; then the run stops.
     Requests already under way still end."""
@@ -92,16 +92,13 @@ class JudgeConfig(Section):
 
 
 def _url_fault(url: str) -> str | None:
-    if url and not (_URL.fullmatch(url) and _has_port(url)):
+    try:
+        is_address = bool(_URL.fullmatch(url)) and urlsplit(url).port != 0
+    except ValueError:  # a port above 65535
+        is_address = False
+    if url and not is_address:
         return "url must look like http://host:port/path or https://..., without user name, query or fragment"
     return None
-
-
-def _has_port(url: str) -> bool:
-    try:
-        return urlsplit(url).port != 0
-    except ValueError:
-        return False
 
 
 def _key_fault(config: JudgeConfig) -> str | None:
@@ -113,10 +110,10 @@ def _key_fault(config: JudgeConfig) -> str | None:
 
 
 def _prompt_fault(prompt: str, mode: Mode) -> str | None:
-    found = set(_WORD_IN_BRACES.findall(prompt))
-    if found - _PLACEHOLDERS:
-        return f"prompt holds {{{min(found - _PLACEHOLDERS)}}}: allowed are {{question}}, {{reference}} and {{answer}}"
+    names = set(_WORD_IN_BRACES.findall(prompt))
+    if names - _PLACEHOLDERS:
+        return f"prompt holds {{{min(names - _PLACEHOLDERS)}}}: allowed are {{question}}, {{reference}} and {{answer}}"
     needed = {"answer", "reference"} if mode == "correctness" else {"answer"}
-    if needed - found:
-        return f"prompt must hold {{{min(needed - found)}}} when mode is {mode!r}"
+    if needed - names:
+        return f"prompt must hold {{{min(needed - names)}}} when mode is {mode!r}"
     return None

@@ -1,22 +1,36 @@
-"""Asking the endpoint: from the cache if it was asked before, else within the budget, again where that can help."""
+"""Asking the endpoint: from the cache if it was asked before, else within the budget, again where that can help.
+
+The cache is files of plain JSON with a checksum, not a library's store: a shared directory must not be able to run code
+in those that read it, as a pickle can.
+"""
 
 import hashlib
 import json
+import os
 import re
+import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
+from pathlib import Path
+from typing import NamedTuple
 
-from groupwise.errors import ConfigError
+from pydantic import SecretStr
+
+from groupwise.errors import ConfigError, VerifierError
 from groupwise.randomness import key, uniforms
 from groupwise.types import Outcome
-from groupwise.verifiers.judge.budget import Budget
-from groupwise.verifiers.judge.cache import Cache
 from groupwise.verifiers.judge.config import JudgeConfig
-from groupwise.verifiers.judge.key import read_key, scrubbed
-from groupwise.verifiers.judge.opinion import Opinion, read_reply
-from groupwise.verifiers.judge.post import MAX_BYTES, OversizedError, Response, post
+from groupwise.verifiers.post import MAX_BYTES, OversizedError, Response, post
+
+
+class Opinion(NamedTuple):
+    """A reply of the model, whether or not there is a verdict in it."""
+
+    content: str
+    finish_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +154,133 @@ def retry_after_s(value: str) -> float:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return 0.0
+
+
+def read_reply(body: bytes) -> tuple[Opinion, int | None] | None:
+    """The opinion in a chat completion's JSON, and the tokens it cost if that is said; None when it is not one."""
+    try:
+        reply = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    match reply:
+        case {"choices": [{"message": {"content": str(content)}, "finish_reason": str(reason)}]}:
+            match reply:
+                case {"usage": {"total_tokens": int(tokens)}} if tokens >= 0:
+                    return Opinion(content, reason), tokens
+            return Opinion(content, reason), None
+    return None
+
+
+def read_key(config: JudgeConfig) -> SecretStr | None:
+    """The key from the variable or file that the configuration names; None when it names none.
+
+    Raises:
+        ConfigError: it is not there or cannot be a key; names the place, not what was found.
+    """
+    if config.api_key_variable:
+        where = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
+        text = os.environ.get(config.api_key_variable, "")
+    elif config.api_key_file:
+        where = f"the file {config.api_key_file} (verifier.judge.api_key_file)"
+        try:
+            text = Path(config.api_key_file).expanduser().read_text(encoding="ascii", errors="replace")
+        except OSError as error:
+            raise ConfigError(f"{where} cannot be read: {error.strerror}") from None
+    else:
+        return None
+    if not re.fullmatch(r"[!-~]+", text.strip()):
+        raise ConfigError(f"{where} holds no API key: one word of printable ASCII characters is needed")
+    return SecretStr(text.strip())
+
+
+def scrubbed(text: str, key: SecretStr | None) -> str:
+    """The text without the key, should a server repeat it."""
+    return text.replace(key.get_secret_value(), "[API key]") if key else text
+
+
+class Cache:
+    """Opinions by the hash of the request; an empty directory name keeps nothing."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory).expanduser() if directory else None
+
+    def get(self, digest: str) -> Opinion | None:
+        """The opinion on that request; None when there is none, or when its file is damaged."""
+        try:
+            return _read(digest, self._path(digest).read_bytes()) if self._directory else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise VerifierError(f"the judge's cache {self._directory} cannot be read: {error.strerror}") from None
+
+    def put(self, digest: str, opinion: Opinion) -> None:
+        """Keep an opinion; it is there whole or not at all, even where others write the same."""
+        if self._directory is None:
+            return
+        entry = {**opinion._asdict(), "check": _check(digest, opinion)}
+        try:
+            _write(self._path(digest), json.dumps(entry).encode())
+        except OSError as error:
+            raise VerifierError(f"the judge's cache {self._directory} cannot be written: {error.strerror}") from None
+
+    def _path(self, digest: str) -> Path:
+        assert self._directory is not None
+        return self._directory / digest[:2] / f"{digest}.json"
+
+
+def _read(digest: str, file: bytes) -> Opinion | None:
+    try:
+        entry = json.loads(file)
+    except (ValueError, RecursionError):
+        return None
+    match entry:
+        case {"content": str(content), "finish_reason": str(reason), "check": str(check)}:
+            opinion = Opinion(content, reason)
+            return opinion if check == _check(digest, opinion) else None
+    return None
+
+
+def _check(digest: str, opinion: Opinion) -> str:
+    return hashlib.sha256(json.dumps([digest, *opinion]).encode()).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # a name of its own for every writer; no flush to disk: a torn file fails its check, and its request is sent again
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class Budget:
+    """Counts what is spent and refuses more than is allowed: training on silence would be wrong."""
+
+    def __init__(self, max_requests: int, max_total_tokens: int) -> None:
+        self._limits = {"max_requests": max_requests, "max_total_tokens": max_total_tokens}
+        self._spent = dict.fromkeys(self._limits, 0)
+        self._lock = threading.Lock()
+
+    def take_request(self) -> None:
+        """Count one request.
+
+        Raises:
+            VerifierError: a budget is spent; names it.
+        """
+        with self._lock:
+            for name, limit in self._limits.items():
+                if self._spent[name] >= limit:
+                    raise VerifierError(
+                        f"the judge has spent its budget ({self._spent[name]} of verifier.judge.{name} = {limit}): "
+                        "raise it to continue; replies in cache_dir cost nothing"
+                    )
+            self._spent["max_requests"] += 1
+
+    def spend_tokens(self, tokens: int) -> None:
+        """Count the tokens of one request and its reply."""
+        with self._lock:
+            self._spent["max_total_tokens"] += tokens

@@ -48,12 +48,11 @@ def render(config: JudgeConfig, problem: Problem, answer: str) -> str:
     fence = choose_fence(texts.values())
     texts["answer"] = shorten(texts["answer"], config.max_chars, fence)
     # one pass, so that a placeholder inside a text stays text
-    asked = _PLACEHOLDER.sub(lambda found: _block(found[1], texts[found[1]], fence), config.prompt)
-    return "\n\n".join((RULES.format(fence=fence), asked, CLOSING[config.mode]))
-
-
-def _block(name: str, text: str, fence: str) -> str:
-    return f"BEGIN {name.upper()} {fence}\n{text}\nEND {name.upper()} {fence}"
+    question = _PLACEHOLDER.sub(
+        lambda match: f"BEGIN {match[1].upper()} {fence}\n{texts[match[1]]}\nEND {match[1].upper()} {fence}",
+        config.prompt,
+    )
+    return "\n\n".join((RULES.format(fence=fence), question, CLOSING[config.mode]))
 
 
 def neutralise(text: str) -> str:
@@ -64,8 +63,8 @@ def neutralise(text: str) -> str:
     return _CONTROL_TOKEN.sub(r"\g<0> ", _UNUSUAL.sub(_visible, text.replace("\r\n", "\n")))
 
 
-def _visible(found: re.Match[str]) -> str:
-    character = found[0]
+def _visible(match: re.Match[str]) -> str:
+    character = match[0]
     return f"[U+{ord(character):04X}]" if unicodedata.category(character) in _INVISIBLE else character
 
 

@@ -4,17 +4,24 @@ It is the weakest verifier there is: a policy trained on it learns what sways it
 What the judge cannot judge, or does not say as it must, is CRASHED and earns nothing, neither reward nor blame.
 """
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import after_thinking, thought_once
-from groupwise.verifiers.judge.config import JudgeConfig
-from groupwise.verifiers.judge.endpoint import Endpoint, Failure
-from groupwise.verifiers.judge.opinion import Opinion, rule
+from groupwise.verifiers.judge.config import JudgeConfig, Mode
+from groupwise.verifiers.judge.endpoint import Endpoint, Failure, Opinion
 from groupwise.verifiers.judge.prompt import render
+
+_LABEL = {"correctness": "VERDICT:", "rubric": "SCORE:"}
+_LINE = {
+    "correctness": re.compile(r"VERDICT: (CORRECT|WRONG|CANNOT JUDGE)"),
+    "rubric": re.compile(r"SCORE: ([0-9]|10|CANNOT JUDGE)"),
+}
 
 
 class JudgeVerifierConfig(VerifierConfig):
@@ -42,9 +49,9 @@ class JudgeVerifier(Verifier):
             VerifierError: the budget is spent, or the cache cannot be used.
         """
         prompts = [self._prompt(request) for request in requests]
-        asked = list(dict.fromkeys(prompt for prompt in prompts if isinstance(prompt, str)))
+        unique = list(dict.fromkeys(prompt for prompt in prompts if isinstance(prompt, str)))
         with ThreadPoolExecutor(self.config.judge.max_concurrency) as threads:
-            replies = dict(zip(asked, threads.map(self._endpoint.ask, asked), strict=True))
+            replies = dict(zip(unique, threads.map(self._endpoint.ask, unique), strict=True))
         return [
             self._verdict(replies[prompt], request.text)
             if isinstance(prompt, str)
@@ -57,8 +64,8 @@ class JudgeVerifier(Verifier):
         judge, problem = self.config.judge, request.problem
         if "{reference}" in judge.prompt and not problem.reference.strip():
             return Finding(Outcome.CRASHED, f"problem {problem.id} has no reference answer for the judge")
-        seen = _answer(request.text) if judge.see == "answer" else request.text.strip()
-        return render(judge, problem, seen) if seen else Finding(Outcome.UNPARSABLE, "no answer after the reasoning")
+        text = _answer(request.text) if judge.see == "answer" else request.text.strip()
+        return render(judge, problem, text) if text else Finding(Outcome.UNPARSABLE, "no answer after the reasoning")
 
     def _verdict(self, reply: Opinion | Failure, text: str) -> Verdict:
         if isinstance(reply, Failure):
@@ -70,11 +77,10 @@ class JudgeVerifier(Verifier):
         needed = 1.0 if judge.mode == "correctness" else judge.accept_score / 10
         finding = Finding(Outcome.CORRECT if share >= needed else Outcome.WRONG, f"the judge: {evidence}")
         judged = verdict(finding, self.config, tags_right=thought_once(text) and bool(_answer(text)))
-        return self._with_rubric(judged, share) if judge.mode == "rubric" else _counted(judged, {})
-
-    def _with_rubric(self, judged: Verdict, share: float) -> Verdict:
+        if judge.mode == "correctness":
+            return replace(judged, measures={"cannot_judge": 0.0})
         parts = {"rubric": self.config.correct_reward * share, "format": judged.parts["format"]}
-        return _counted(replace(judged, parts=parts), {"rubric": share})
+        return replace(judged, parts=parts, measures={"cannot_judge": 0.0, "rubric": share})
 
 
 def _answer(text: str) -> str:
@@ -82,5 +88,24 @@ def _answer(text: str) -> str:
     return (after_thinking(text) or "").strip()
 
 
-def _counted(judged: Verdict, measures: dict[str, float]) -> Verdict:
-    return replace(judged, measures={"cannot_judge": 0.0, **measures})
+class Ruling(NamedTuple):
+    """What an opinion comes to."""
+
+    share: float | None
+    """1 for CORRECT, 0 for WRONG, a tenth of the score; None when the judge could not judge."""
+    evidence: str
+
+
+def rule(opinion: Opinion, mode: Mode) -> Ruling:
+    """The verdict in an opinion. A judge's own `<think>` part does not count."""
+    if opinion.finish_reason != "stop":
+        return Ruling(None, f"its reply did not end by itself but by {opinion.finish_reason[:40]!r}")
+    text = after_thinking(opinion.content)
+    *reasons, last = (text or "").strip().split("\n")
+    labelled = [line for line in (*reasons, last) if line.strip().startswith(_LABEL[mode])]
+    match = _LINE[mode].fullmatch(last)
+    if match is None or len(labelled) != 1:
+        return Ruling(None, f"its reply does not end with one `{_LABEL[mode]} ...` line: {opinion.content[-200:]!r}")
+    share = {"CANNOT JUDGE": None, "CORRECT": 1.0, "WRONG": 0.0}
+    word = match[1]
+    return Ruling(share[word] if word in share else int(word) / 10, f"{last}; {' '.join(reasons)[-300:]!r}")

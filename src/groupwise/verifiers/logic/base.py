@@ -16,7 +16,7 @@ ContentT = TypeVar("ContentT")
 
 
 class UnreadableError(Exception):
-    """The answer is not in the asked-for form; the message says what stands there instead."""
+    """The answer is not in the required form; the message says what stands there instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ExactVerifier(Verifier):
 
     @abstractmethod
     def find(self, problem: Problem, answer: str) -> Measured:
-        """What is found out about an answer; raises UnreadableError where it has not the asked-for form."""
+        """The finding about an answer; raises UnreadableError where it is not in the required form."""
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
@@ -50,8 +50,8 @@ class ExactVerifier(Verifier):
         extracted = extract(text, self.config.extraction)
         if extracted.answer is None:
             return verdict(Finding(Outcome.UNPARSABLE, extracted.reason), self.config, tags_right=False)
-        found = self._attempt(problem, extracted.answer)
-        return replace(verdict(found, self.config, tags_right=extracted.tags_right), measures=found.measures)
+        finding = self._attempt(problem, extracted.answer)
+        return replace(verdict(finding, self.config, tags_right=extracted.tags_right), measures=finding.measures)
 
     def _attempt(self, problem: Problem, answer: str) -> Measured:
         if len(answer) > MAX_LENGTH:
@@ -72,7 +72,7 @@ class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
         """The content of an answer; raises UnreadableError."""
 
     @abstractmethod
-    def difference(self, found: ContentT, wanted: ContentT) -> str:
+    def difference(self, answer: ContentT, reference: ContentT) -> str:
         """Where the two differ, for a person; empty when they are equal."""
 
     @abstractmethod
@@ -82,13 +82,13 @@ class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
     def find(self, problem: Problem, answer: str) -> Measured:
         """Correct when there is no difference to the reference answer."""
         try:
-            wanted = self.read(problem.reference)
+            reference = self.read(problem.reference)
         except UnreadableError as error:
             return Measured(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
-        found = self.read(answer)
-        fault = self.difference(found, wanted)
+        content = self.read(answer)
+        fault = self.difference(content, reference)
         outcome = Outcome.WRONG if fault else Outcome.CORRECT
-        return Measured(outcome, fault or "it equals the reference answer", self.canonical(found))
+        return Measured(outcome, fault or "it equals the reference answer", self.canonical(content))
 
 
 def plain(answer: str) -> str:

@@ -55,23 +55,23 @@ class SudokuVerifier(GridVerifier):
             for left in range(0, size, width)
         ]
         units = {"row": grid, "column": columns(grid), "block": blocks}
-        return next((f"{name} {place + 1} repeats a digit" for name, lines in units.items()
-                     for place, line in enumerate(lines) if len(set(line)) != size), "")  # fmt: skip
+        return next((f"{name} {number} repeats a digit" for name, lines in units.items()
+                     for number, line in enumerate(lines, start=1) if len(set(line)) != size), "")  # fmt: skip
 
 
 class TakuzuVerifier(GridVerifier):
-    """As many 0 as 1 in every line, never three equal in a row, no two equal rows and no two equal columns."""
+    """The same number of 0 and 1 in every line, never three equal in a row, no equal rows and no equal columns."""
 
     def symbols(self, size: int) -> str:
         return "01"
 
     def fault(self, grid: Grid) -> str:
         for name, lines in {"row": grid, "column": columns(grid)}.items():
-            for place, line in enumerate(lines):
+            for number, line in enumerate(lines, start=1):
                 if "000" in line or "111" in line:
-                    return f"{name} {place + 1} has three equal digits side by side"
+                    return f"{name} {number} has three equal digits side by side"
                 if 2 * line.count("1") != len(grid):
-                    return f"{name} {place + 1} has {line.count('1')} ones, {len(grid) // 2} are needed"
+                    return f"{name} {number} has {line.count('1')} ones, {len(grid) // 2} are needed"
             if len(set(lines)) != len(grid):
                 return f"two {name}s are equal"
         return ""
@@ -94,17 +94,17 @@ def read_grid(text: str, size: int, symbols: str) -> Grid:
 
 
 def _changed_given(grid: Grid, givens: Grid) -> str:
-    for row, (found, given) in enumerate(zip(grid, givens, strict=True)):
-        for column, (symbol, wanted) in enumerate(zip(found, given, strict=True)):
-            if wanted not in (".", symbol):
-                return f"row {row + 1}, column {column + 1} is {symbol}, but {wanted} is given"
+    for row, lines in enumerate(zip(grid, givens, strict=True), start=1):
+        for column, (symbol, given) in enumerate(zip(*lines, strict=True), start=1):
+            if given not in (".", symbol):
+                return f"row {row}, column {column} is {symbol}, but {given} is given"
     return ""
 
 
 def _share_right(grid: Grid, givens: Grid, reference: Grid) -> float:
     filled = [
-        found == wanted
-        for found, wanted, given in zip("".join(grid), "".join(reference), "".join(givens), strict=True)
+        symbol == right
+        for symbol, right, given in zip("".join(grid), "".join(reference), "".join(givens), strict=True)
         if given == "."
     ]
     return sum(filled) / len(filled) if filled else 1.0

@@ -41,26 +41,16 @@ COUNTS: Mapping[str, Callable[[str], int]] = MappingProxyType({
 """What can be counted in a text without outer white space; blank lines are no lines, they part paragraphs."""
 
 
-def _count(constraint: Constraint, text: str) -> bool:
-    return _within(constraint, COUNTS[constraint["unit"]](text))
-
-
-def _keyword(constraint: Constraint, text: str) -> bool:
-    return _within(constraint, [word.casefold() for word in words(text)].count(constraint["word"].casefold()))
-
-
 def _within(constraint: Constraint, number: int) -> bool:
     return bool(constraint.get("least", number) <= number <= constraint.get("most", number))
 
 
-def _case(constraint: Constraint, text: str) -> bool:
-    return bool({"lower": text.islower, "upper": text.isupper}[constraint["case"]]())
-
-
 CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
-    "count": _count,
-    "keyword": _keyword,
-    "case": _case,
+    "count": lambda constraint, text: _within(constraint, COUNTS[constraint["unit"]](text)),
+    "keyword": lambda constraint, text: _within(
+        constraint, [word.casefold() for word in words(text)].count(constraint["word"].casefold())
+    ),
+    "case": lambda constraint, text: {"lower": text.islower, "upper": text.isupper}[constraint["case"]](),
     "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
     "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
 })  # fmt: skip

@@ -35,8 +35,8 @@ class JsonVerifier(ReferenceVerifier[Any]):
         except json.JSONDecodeError as error:
             raise UnreadableError(f"not JSON: {error}") from None
 
-    def difference(self, found: Any, wanted: Any) -> str:
-        return _difference(found, wanted, "$")
+    def difference(self, answer: Any, reference: Any) -> str:
+        return _difference(answer, reference, "$")
 
     def canonical(self, content: Any) -> str:
         return json.dumps(content, sort_keys=True, default=lambda number: {"number": str(_EXACT.normalize(number))})
@@ -51,10 +51,10 @@ def _check_nesting(text: str) -> None:
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) != len(members):
+    content = dict(members)
+    if len(content) != len(members):
         raise UnreadableError("a key stands twice in one object")
-    return found
+    return content
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -69,30 +69,30 @@ def _bounded(digits: str) -> str:
     return digits
 
 
-def _difference(found: Any, wanted: Any, path: str) -> str:
-    if isinstance(wanted, Decimal) and type(found) is int:
-        found = Decimal(found)
-    if type(found) is not type(wanted):
-        return f"{path} is of type {_type(found)}, not {_type(wanted)}"
-    if isinstance(wanted, dict):
-        return _key_difference(found, wanted, path) or _first_difference(found, wanted, sorted(wanted), path)
-    if isinstance(wanted, list):
-        if len(found) != len(wanted):
-            return f"{path} has {len(found)} items, not {len(wanted)}"
-        return _first_difference(found, wanted, range(len(wanted)), path)
-    return "" if found == wanted else f"{path} is {shown(str(found))}, not {shown(str(wanted))}"
+def _difference(answer: Any, reference: Any, path: str) -> str:
+    if isinstance(reference, Decimal) and type(answer) is int:
+        answer = Decimal(answer)
+    if type(answer) is not type(reference):
+        return f"{path} is of type {_type(answer)}, not {_type(reference)}"
+    if isinstance(reference, dict):
+        return _key_difference(answer, reference, path) or _first_difference(answer, reference, sorted(reference), path)
+    if isinstance(reference, list):
+        if len(answer) != len(reference):
+            return f"{path} has {len(answer)} items, not {len(reference)}"
+        return _first_difference(answer, reference, range(len(reference)), path)
+    return "" if answer == reference else f"{path} is {shown(str(answer))}, not {shown(str(reference))}"
 
 
-def _key_difference(found: dict[str, Any], wanted: dict[str, Any], path: str) -> str:
-    if missing := sorted(wanted.keys() - found.keys()):
+def _key_difference(answer: dict[str, Any], reference: dict[str, Any], path: str) -> str:
+    if missing := sorted(reference.keys() - answer.keys()):
         return f"{path} has no {shown(missing[0])}"
-    if extra := sorted(found.keys() - wanted.keys()):
+    if extra := sorted(answer.keys() - reference.keys()):
         return f"{path} has {shown(extra[0])}, which nobody asked for"
     return ""
 
 
-def _first_difference(found: Any, wanted: Any, places: Any, path: str) -> str:
-    differences = (_difference(found[place], wanted[place], f"{path}.{place}") for place in places)
+def _first_difference(answer: Any, reference: Any, keys: Any, path: str) -> str:
+    differences = (_difference(answer[key], reference[key], f"{path}.{key}") for key in keys)
     return next(filter(None, differences), "")
 
 

@@ -2,7 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Annotated
 
+from pydantic import Field
+
+from groupwise.config import ReadIf, Section
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import Extracted, extract
@@ -13,6 +17,29 @@ MAX_LENGTH = 20_000
 """Characters of a proof that are read at most."""
 SEARCHED = "/usr/local/bin:/usr/bin"
 """Where the programs of proof assistants must stand for the sandbox to run them."""
+PATIENCE = 8
+"""By the clock a check may take this many times its limit, for the machine may be busy; then the verifier timed out."""
+
+
+class ProofConfig(Section):
+    """What checking one proof may take."""
+
+    timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
+    """Seconds of processor time that checking one proof may take (of a Lean server: its own limit); a slower proof is
+    wrong. Eight times as long by the clock and the outcome is `timeout`, for then the machine is to blame."""
+    memory_mb: int = Field(default=4096, ge=256)
+    """Memory in MiB that checking one proof may take in the sandbox. Mathlib needs about 4096."""
+
+
+class LeanConfig(ProofConfig):
+    """How the verifier `lean` checks proofs."""
+
+    lean_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    """Base address of a Lean server, for example `http://localhost:8000`; empty: the program `lean` in the sandbox."""
+    lean_path: Annotated[str, ReadIf(lambda proof: not proof.lean_url, "an empty lean_url")] = Field(
+        default="", pattern=r"^(/usr/[^:]*(:/usr/[^:]*)*)?$"
+    )
+    """Directories of compiled libraries (Mathlib) for the program `lean`, below /usr, which the sandbox shows."""
 
 
 class ProofVerifier(Verifier):
@@ -29,16 +56,16 @@ class ProofVerifier(Verifier):
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         extracted = [extract(request.text, self.config.extraction) for request in requests]
-        read = [_read(request.text, one) for request, one in zip(requests, extracted, strict=True)]
-        proofs = [
+        proofs = [_read(request.text, answer) for request, answer in zip(requests, extracted, strict=True)]
+        readable = [
             (request.problem, proof)
-            for request, proof in zip(requests, read, strict=True)
+            for request, proof in zip(requests, proofs, strict=True)
             if not isinstance(proof, Finding)
         ]
-        found = iter(self.find_many(proofs))
+        findings = iter(self.find_many(readable))
         return [
-            verdict(proof if isinstance(proof, Finding) else next(found), self.config, tags_right=one.tags_right)
-            for proof, one in zip(read, extracted, strict=True)
+            verdict(proof if isinstance(proof, Finding) else next(findings), self.config, tags_right=answer.tags_right)
+            for proof, answer in zip(proofs, extracted, strict=True)
         ]
 
 
@@ -62,7 +89,7 @@ class KernelVerifier(ProofVerifier):
         try:
             return self.find(problem, proof)
         except UnreadableError as error:
-            return _unreadable(str(error))
+            return Finding(Outcome.UNPARSABLE, str(error))
         except RuleError as error:
             return Finding(Outcome.WRONG, str(error), " ".join(proof.split()))
         except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
@@ -71,10 +98,10 @@ class KernelVerifier(ProofVerifier):
 
 def _read(text: str, extracted: Extracted) -> str | Finding:
     if extracted.answer is None:
-        return _unreadable(extracted.reason)
+        return Finding(Outcome.UNPARSABLE, extracted.reason)
     proof = unfenced(as_written(text, extracted.answer))
     if len(proof) > MAX_LENGTH:
-        return _unreadable(f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read")
+        return Finding(Outcome.UNPARSABLE, f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read")
     return proof
 
 
@@ -92,7 +119,3 @@ def unfenced(answer: str) -> str:
         return answer
     language, _, inside = text[3:-3].partition("\n")
     return inside if language.strip().isalnum() or not language.strip() else text[3:-3]
-
-
-def _unreadable(reason: str) -> Finding:
-    return Finding(Outcome.UNPARSABLE, reason)

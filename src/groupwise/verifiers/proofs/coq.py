@@ -2,7 +2,7 @@
 
 The statement never comes from the answer, and a proof must pass three fences:
 
-1. the script holds tactics only (`coq_script`);
+1. the script holds tactics only (`tactics_only`);
 2. between our own `Theorem` and `Qed` it compiles, in a sandbox that ends with the run; only the compiled file leaves;
 3. in a fresh sandbox, a file of ours states the theorem again before it loads that compiled file, gives what was
    proved that very type, and `Print Assumptions` says that it rests on nothing.
@@ -11,6 +11,7 @@ The statement never comes from the answer, and a proof must pass three fences:
 import base64
 import binascii
 import math
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -20,15 +21,12 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, S
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
-from groupwise.verifiers.proofs.base import SEARCHED, ProofVerifier
-from groupwise.verifiers.proofs.config import PATIENCE, ProofConfig
-from groupwise.verifiers.proofs.coq_script import tactics_only
+from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, ProofConfig, ProofVerifier
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 CLOSED = b"Closed under the global context"
 _FINDLIB = b'path="/usr/local/lib/ocaml:/usr/lib/ocaml:/usr/lib64/ocaml"\n'  # the sandbox has no /etc/ocamlfind.conf
 _COQC = "export HOME=. OCAMLFIND_CONF=findlib.conf; coqc -q -noglob"
-
 _STATED = "{header}\nDefinition groupwise_statement : Prop := {statement}.\n"
 _ANSWER = "{header}\nTheorem groupwise_answer : {statement}.\nProof.\n{script}\nQed.\n"
 _CHECK = (
@@ -36,14 +34,11 @@ _CHECK = (
     "Definition groupwise_checked : groupwise_statement := Answer.groupwise_answer.\n"
     "Print Assumptions groupwise_checked.\n"
 )
-
-
-class _Job(NamedTuple):
-    """A proof to check; equal ones are checked once."""
-
-    header: str
-    statement: str
-    script: str
+_COMMENT = re.compile(r"\(\*|\*\)")
+_PROOF = re.compile(r"\A\s*Proof(?:\s+using[^.]*)?\.(?=\s|$)")
+_END = re.compile(r"(?:^|(?<=\s))(?:Qed|Defined)\.\s*$")
+_SENTENCE_END = re.compile(r"\.(?=\s|$)")
+_BULLETS = re.compile(r"(?:\s|[-+*{}]|[0-9]+\s*:|all\s*:)*")
 
 
 class CoqConfig(ExtractingConfig):
@@ -53,6 +48,14 @@ class CoqConfig(ExtractingConfig):
     """What checking one proof may take."""
     sandbox: SandboxConfig = SandboxConfig()
     """Where Coq runs."""
+
+
+class _Job(NamedTuple):
+    """A proof to check; equal ones are checked once."""
+
+    header: str
+    statement: str
+    script: str
 
 
 class CoqVerifier(ProofVerifier):
@@ -87,17 +90,18 @@ class CoqVerifier(ProofVerifier):
         return [job if isinstance(job, Finding) else findings[job] for job in jobs]
 
     def _judge(self, jobs: Sequence[_Job]) -> list[Finding]:
-        answers = [self._program(f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo", _answer(job)) for job in jobs]
+        build = f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo"
+        answers = [self._program(build, {"Answer.v": _ANSWER.format(**job._asdict())}) for job in jobs]
         compiled = self._run(answers)
         checks = [
-            self._program(f"{_COQC} Check.v", _check(job, one))
-            for job, one in zip(jobs, compiled, strict=True)
-            if _succeeded(one)
+            self._program(f"{_COQC} Check.v", _check(job, result))
+            for job, result in zip(jobs, compiled, strict=True)
+            if _succeeded(result)
         ]
         checked = iter(self._run(checks))
         return [
-            _checked(job, next(checked)) if _succeeded(one) else self._refused(job, one)
-            for job, one in zip(jobs, compiled, strict=True)
+            _checked(job, next(checked)) if _succeeded(result) else self._refused(job, result)
+            for job, result in zip(jobs, compiled, strict=True)
         ]
 
     def _refused(self, job: _Job, compiled: RunResult) -> Finding:
@@ -113,20 +117,20 @@ class CoqVerifier(ProofVerifier):
 
     def _statement_fault(self, job: _Job) -> str:
         """Why the statement itself does not compile; empty if it does, which is found out once."""
-        stated = job.header, job.statement
-        if stated not in self._good_statements:
+        key = job.header, job.statement
+        if key not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
             result = self._run([self._program(f"{_COQC} Stated.v", source)])[0]
             if not _succeeded(result):
                 return _complaint(result)
-            self._good_statements.add(stated)
+            self._good_statements.add(key)
         return ""
 
     def _program(self, command: str, files: Mapping[str, str | bytes]) -> Program:
-        limits, given = self.config.proof, {"findlib.conf": _FINDLIB, **files}
+        limits, contents = self.config.proof, {"findlib.conf": _FINDLIB, **files}
         return Program(
             command=("sh", "-c", command),
-            files={name: text.encode() if isinstance(text, str) else text for name, text in given.items()},
+            files={name: text.encode() if isinstance(text, str) else text for name, text in contents.items()},
             wall_s=PATIENCE * limits.timeout_s,
             cpu_s=math.ceil(limits.timeout_s),
             memory_mb=limits.memory_mb,
@@ -155,10 +159,6 @@ def _job(problem: Problem, script: str) -> _Job | Finding:
         return Finding(Outcome.WRONG, str(error), script.strip())
 
 
-def _answer(job: _Job) -> dict[str, str | bytes]:
-    return {"Answer.v": _ANSWER.format(**job._asdict())}
-
-
 def _check(job: _Job, compiled: RunResult) -> dict[str, str | bytes]:
     try:
         answer = base64.b64decode(compiled.stdout, validate=True)
@@ -173,10 +173,10 @@ def _checked(job: _Job, result: RunResult) -> Finding:
         return Finding(Outcome.TIMEOUT, f"the check of the compiled proof: {result.evidence}", job.script.strip())
     if result.status is not Status.EXITED:
         return _crashed(f"the check of the compiled proof: {_complaint(result)}")
-    said = result.stdout.strip()
-    if result.exit_code == 0 and said == CLOSED:
+    assumptions = result.stdout.strip()
+    if result.exit_code == 0 and assumptions == CLOSED:
         return Finding(Outcome.CORRECT, "Coq accepts the proof, which rests on no axiom", job.script.strip())
-    fault = f"it rests on {_shown(said)}" if result.exit_code == 0 else _complaint(result)
+    fault = f"it rests on {_shown(assumptions)}" if result.exit_code == 0 else _complaint(result)
     return Finding(Outcome.WRONG, fault, job.script.strip())
 
 
@@ -196,3 +196,41 @@ def _shown(text: bytes) -> str:
 
 def _crashed(evidence: str) -> Finding:
     return Finding(Outcome.CRASHED, evidence)
+
+
+def tactics_only(script: str) -> str:
+    """The script without comments, `Proof.` and `Qed.`: a fence before the real guard, the files compiled around it.
+
+    Every command of Coq (Axiom, Admitted, Redirect, Load, Set, ...) begins with a capital letter or an attribute `#[`;
+    no tactic does. So no sentence may, and there is no list of commands to keep complete. What is returned is what is
+    compiled: comments are taken out first, so there is no second reading of them, and texts in quotes are looked at
+    like everything else.
+
+    Raises:
+        RuleError: names the command, or says that a comment is not closed.
+    """
+    text = _END.sub("", _PROOF.sub("", without_comments(script), count=1))
+    for sentence in _SENTENCE_END.split(text):
+        start = sentence[_BULLETS.match(sentence).end() :]  # type: ignore[union-attr]  # it matches even nothing
+        if start[:1] == "#" or start[:1].isupper():
+            raise RuleError(f"{start.split()[0][:40]!r} is a command; a proof holds tactics only")
+    return text
+
+
+def without_comments(text: str) -> str:
+    """The text with each outermost comment replaced by a space.
+
+    Raises:
+        RuleError: a comment is not closed, or closed without having been opened.
+    """
+    kept, depth, position = [], 0, 0
+    for mark in _COMMENT.finditer(text):
+        if depth == 0:
+            kept.append(text[position : mark.start()])
+        depth += 1 if mark[0] == "(*" else -1
+        if depth < 0:
+            raise RuleError("'*)' stands where no comment is open")
+        position = mark.end()
+    if depth:
+        raise RuleError("a comment is not closed")
+    return " ".join([*kept, text[position:]])

@@ -24,7 +24,7 @@ MAX_STEPS = 200
 class Step(NamedTuple):
     """A term of a chain and the equation that makes it of the term before; the first term has none."""
 
-    place: int
+    line: int
     """Line, counted from 1 with the blank ones."""
     term: Expression
     by: str
@@ -62,24 +62,24 @@ def read(proof: str) -> Iterator[Step]:
     texts = TERMS.normalise(proof).strip().split("\n")
     if len(texts) > MAX_STEPS:
         raise UnreadableError(f"the proof has {len(texts)} lines, at most {MAX_STEPS} are read")
-    for place, text in enumerate(texts, start=1):
+    for line, text in enumerate(texts, start=1):
         start, equals, rest = text.strip().partition("=")
         try:
-            if place == 1:
-                yield Step(place, TERMS.parse(start), "")
+            if line == 1:
+                yield Step(line, TERMS.parse(start), "")
             elif start:
                 raise UnreadableError(f"{text.strip()[:40]!r} is not of the form `= term by name`")
             if equals:
-                yield _read_step(place, rest)
+                yield _read_step(line, rest)
         except UnreadableError as error:
-            raise UnreadableError(f"line {place}: {error}") from None
+            raise UnreadableError(f"line {line}: {error}") from None
 
 
-def _read_step(place: int, text: str) -> Step:
+def _read_step(line: int, text: str) -> Step:
     term, by, name = " ".join(text.split()).rpartition(" by ")
     if not by or " " in name:
         raise UnreadableError(f"after '=' stands {text.strip()[:40]!r}, not `term by name`")
-    return Step(place, TERMS.parse(term), name)
+    return Step(line, TERMS.parse(term), name)
 
 
 def prove(steps: Sequence[Step], equations: Mapping[str, Axiom]) -> Equality:
@@ -88,15 +88,15 @@ def prove(steps: Sequence[Step], equations: Mapping[str, Axiom]) -> Equality:
     Raises:
         RuleError: names the line that does not follow.
     """
-    known = reflexivity(steps[0].term)
-    for place, term, by in steps[1:]:
+    equality = reflexivity(steps[0].term)
+    for line, term, by in steps[1:]:
         if by not in equations:
-            raise RuleError(f"line {place}: there is no equation {by[:20]!r}; given are {', '.join(equations)}")
+            raise RuleError(f"line {line}: there is no equation {by[:20]!r}; given are {', '.join(equations)}")
         try:
-            known = rewrite(known, equations[by], term)
+            equality = rewrite(equality, equations[by], term)
         except RuleError as error:
-            raise RuleError(f"line {place}: {by}: {error}") from None
-    return known
+            raise RuleError(f"line {line}: {by}: {error}") from None
+    return equality
 
 
 def _fault(proved: Equality, goal: Axiom) -> str:

@@ -1,12 +1,13 @@
-"""Proofs for Lean 4, compiled by the program `lean` in the sandbox or by a server.
+"""Proofs for Lean 4: what may be compiled, and what Lean's messages say about it.
 
-The statement is the problem's; the proof holds no command (`lean_script`); Lean must report no error; and the report
+The statement is the problem's; the proof holds no command (`complete`); Lean must report no error; and the report
 of `#print axioms`, which we append, must name no axiom but the three that Mathlib rests on. A hole (`sorry`), a
 compiled computation (`native_decide`) or an axiom of one's own would be among them.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -16,16 +17,28 @@ from groupwise.errors import VerifierError
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
-from groupwise.verifiers.proofs.base import ProofVerifier
-from groupwise.verifiers.proofs.config import LeanConfig
-from groupwise.verifiers.proofs.lean_program import LeanProgram
-from groupwise.verifiers.proofs.lean_reply import LeanBackend, Message, Reply
-from groupwise.verifiers.proofs.lean_script import complete
-from groupwise.verifiers.proofs.lean_server import LeanServer
+from groupwise.verifiers.proofs.base import LeanConfig, ProofVerifier
+from groupwise.verifiers.proofs.lean_backends import LeanBackend, LeanProgram, LeanServer, Message, Reply
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
+FORBIDDEN = frozenset({
+    "sorry", "sorryAx", "admit", "stop", "native_decide", "ofReduceBool", "reduceBool", "trustCompiler", "theorem",
+    "lemma", "def", "abbrev", "axiom", "constant", "opaque", "instance", "example", "structure", "class", "inductive",
+    "coinductive", "mutual", "namespace", "section", "end", "variable", "variables", "universe", "universes", "open",
+    "export", "import", "include", "omit", "private", "protected", "noncomputable", "partial", "unsafe", "nonrec",
+    "deriving", "derive_handler", "alias", "irreducible_def", "proof_wanted", "macro", "macro_rules", "syntax",
+    "elab", "elab_rules", "notation", "notation3", "infix", "infixl", "infixr", "prefix", "postfix", "scoped",
+    "local", "declare_syntax_cat", "binder_predicate", "unif_hint", "quot_precheck", "attribute", "set_option",
+    "initialize", "builtin_initialize", "run_cmd", "run_elab", "run_meta", "run_tac", "by_elab", "eval_expr",
+    "extern", "implemented_by", "csimp", "simproc", "simproc_decl", "add_decl_doc", "register_option", "init_quot",
+    "unseal", "seal", "suppress_compilation",
+})  # fmt: skip
+"""Words that are allowed nowhere: what leaves a hole, what trusts the compiler, every command, every metaprogram."""
 _NAME = re.compile(r"(?:theorem|lemma)\s+(\S+)")
+_WORD = re.compile(r"[^\W\d]\w*")
+_MARKS = re.compile(r"#[A-Za-z]{2,}|@\[|[«»`]")
+_OUTSIDE, _INSIDE = re.compile(r"/-|--"), re.compile(r"/-|-/")
 _CONTROLS = {
     Outcome.CORRECT: "theorem groupwise_control : 1 + 1 = 2 := by rfl",
     Outcome.WRONG: "theorem groupwise_control : 1 + 1 = 3 := by rfl",
@@ -60,34 +73,32 @@ class LeanVerifier(ProofVerifier):
 
     def __init__(self, config: LeanVerifierConfig | None = None, backend: LeanBackend | None = None) -> None:
         super().__init__(config)
-        self._backend = backend or _make_backend(self.config)
-        for wanted, source in _CONTROLS.items():
+        self._backend = backend or (
+            LeanServer(self.config.proof, self.config.num_workers)
+            if self.config.proof.lean_url
+            else LeanProgram(self.config.proof, self.config.sandbox)
+        )
+        for truth, source in _CONTROLS.items():
             (reply,) = self._backend.compile_many([_with_report(source, "groupwise_control")])
-            found = _find(reply, "groupwise_control")
-            if found.outcome is not wanted:
+            finding = _find(reply, "groupwise_control")
+            if finding.outcome is not truth:
                 self.close()
-                raise VerifierError(f"Lean finds `{source}` {found.outcome}, not {wanted}: {found.evidence}")
+                raise VerifierError(f"Lean finds `{source}` {finding.outcome}, not {truth}: {finding.evidence}")
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
         """One finding per problem and proof; equal files are compiled once."""
         files = [_file(problem, proof) for problem, proof in proofs]
-        distinct = list(dict.fromkeys(one for one in files if not isinstance(one, Finding)))
-        replies = self._backend.compile_many([_with_report(*one) for one in distinct])
-        found = {one: _find(reply, one[1]) for one, reply in zip(distinct, replies, strict=True)}
+        distinct = list(dict.fromkeys(file for file in files if not isinstance(file, Finding)))
+        replies = self._backend.compile_many([_with_report(*file) for file in distinct])
+        findings = {file: _find(reply, file[1]) for file, reply in zip(distinct, replies, strict=True)}
         return [
-            one if isinstance(one, Finding) else Finding(found[one].outcome, found[one].evidence, proof.strip())
-            for one, (_, proof) in zip(files, proofs, strict=True)
+            file if isinstance(file, Finding) else replace(findings[file], answer=proof.strip())
+            for file, (_, proof) in zip(files, proofs, strict=True)
         ]
 
     def close(self) -> None:
         """End what the backend started; it may be used again."""
         self._backend.close()
-
-
-def _make_backend(config: LeanVerifierConfig) -> LeanBackend:
-    if config.proof.lean_url:
-        return LeanServer(config.proof, config.num_workers)
-    return LeanProgram(config.proof, config.sandbox)
 
 
 def _file(problem: Problem, proof: str) -> tuple[str, str] | Finding:
@@ -126,4 +137,53 @@ def _find_axioms(messages: Sequence[Message], name: str) -> Finding:
             return Finding(Outcome.CRASHED, f"Lean's report on axioms is unreadable: {report[:200]!r}")
         if set(listed) - AXIOMS:
             return Finding(Outcome.WRONG, f"it rests on {', '.join(sorted(set(listed) - AXIOMS))[:300]}")
-    return Finding(Outcome.CORRECT, "Lean accepts the proof, which rests on no other axioms than Mathlib")
+    return Finding(Outcome.CORRECT, "Lean accepts the proof, which rests on no axioms but those of Mathlib")
+
+
+def complete(header: str, statement: str, proof: str) -> str:
+    """The file to compile: header, statement and the proof, which may repeat them word for word.
+
+    What is returned is what is compiled: comments are taken out first, so there is no second reading of them, and
+    texts in quotes are looked at like everything else.
+
+    Raises:
+        RuleError: names what the proof may not hold.
+    """
+    pinned = statement.rstrip()
+    pinned = f"{pinned} by" if pinned.endswith(":=") else pinned
+    tactics = _without_statement(header, pinned, without_comments(proof))
+    for word in (*_WORD.findall(tactics), *_MARKS.findall(tactics)):
+        if word in FORBIDDEN or not word.isidentifier():  # what is no identifier is one of the marks
+            raise RuleError(f"{word!r} is not allowed in a proof: give the problem's statement as it is, then tactics")
+    return f"{header.rstrip()}\n\n{pinned}\n{tactics.rstrip()}\n"
+
+
+def _without_statement(header: str, statement: str, proof: str) -> str:
+    """The proof alone, where the answer repeats the statement, or header and statement, up to white space."""
+    for repeated in (f"{header} {statement}", statement, "by"):
+        pattern = r"\s+".join(map(re.escape, repeated.split()))
+        match = re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", proof)
+        if match:
+            return proof[match.end() :]
+    return proof
+
+
+def without_comments(text: str) -> str:
+    """The text with its comments taken out and its lines kept.
+
+    Raises:
+        RuleError: a comment is not closed.
+    """
+    kept, depth, position = [], 0, 0
+    while (mark := (_INSIDE if depth else _OUTSIDE).search(text, position)) is not None:
+        if depth == 0:
+            kept.append(text[position : mark.start()])
+        position = mark.end()
+        if mark[0] == "--":
+            end = text.find("\n", position)
+            position = len(text) if end < 0 else end
+        else:
+            depth += 1 if mark[0] == "/-" else -1
+    if depth:
+        raise RuleError("a comment is not closed")
+    return "".join([*kept, text[position:]])

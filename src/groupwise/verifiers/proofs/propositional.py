@@ -71,27 +71,27 @@ def read(proof: str) -> Iterator[Line]:
     if len(texts) > MAX_LINES:
         raise UnreadableError(f"the proof has {len(texts)} lines, at most {MAX_LINES} are read")
     last = 0
-    for place, text in enumerate(texts, start=1):
+    for position, text in enumerate(texts, start=1):
         if text.strip():
-            line = _read_line(place, " ".join(text.split()))
+            line = _read_line(position, " ".join(text.split()))
             if line.number <= last:
-                raise UnreadableError(f"line {place}: the number {line.number} must be above {last}")
+                raise UnreadableError(f"line {position}: the number {line.number} must be above {last}")
             last = line.number
             yield line
 
 
-def _read_line(place: int, text: str) -> Line:
+def _read_line(position: int, text: str) -> Line:
     number = _NUMBER.match(text)
     formula, by, reason = text[number.end() if number else 0 :].rpartition(" by ")
     if not (number and by and reason.strip()):
-        raise UnreadableError(f"line {place}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
+        raise UnreadableError(f"line {position}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
     rule, *cited = reason.replace(",", " ").split()
     if not all(_CITED.fullmatch(each) for each in cited):
-        raise UnreadableError(f"line {place}: after the rule stands {' '.join(cited)[:40]!r}, not line numbers")
+        raise UnreadableError(f"line {position}: after the rule stands {' '.join(cited)[:40]!r}, not line numbers")
     try:
         return Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, cited)))
     except UnreadableError as error:
-        raise UnreadableError(f"line {place}: {error}") from None
+        raise UnreadableError(f"line {position}: {error}") from None
 
 
 def prove(lines: Sequence[Line], premises: frozenset[Expression]) -> Theorem:

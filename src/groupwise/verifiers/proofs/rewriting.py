@@ -74,4 +74,4 @@ def _match(pattern: Expression, term: Expression, binding: dict[str, Expression]
         return binding.setdefault(pattern.head, term) == term
     if pattern.head != term.head or len(pattern.parts) != len(term.parts):
         return False
-    return all(_match(one, other, binding) for one, other in zip(pattern.parts, term.parts, strict=True))
+    return all(_match(*parts, binding) for parts in zip(pattern.parts, term.parts, strict=True))

@@ -1,4 +1,4 @@
-"""Whether a completion keeps the form that was asked for."""
+"""Whether a completion keeps the required form."""
 
 import re
 
@@ -25,11 +25,11 @@ def is_tagged(text: str, prefill: str) -> bool:
     The tags stand once and in order; each pair holds a letter or a digit; nothing but the prompt's prefill stands
     before `<think>`, nothing outside `<answer>` where there is one.
     """
-    found = _TAG.findall(text)
-    if found not in (THINKING, ANSWERING):
+    tags = _TAG.findall(text)
+    if tags not in (THINKING, ANSWERING):
         return False
     before, thought, *rest = _TAG.split(text)
-    *between, answer, after = rest if found == ANSWERING else [*rest, ""]
+    *between, answer, after = rest if tags == ANSWERING else [*rest, ""]
     is_bare = not (before[len(prefill) :] + "".join(between) + after).strip()
     return is_bare and _has_content(thought) and _has_content(answer)
 

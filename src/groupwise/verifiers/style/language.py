@@ -1,4 +1,4 @@
-"""Language consistency: which share of a completion's words is in the language that was asked for.
+"""Language consistency: which share of a completion's words is in the required language.
 
 Script tells Chinese, Japanese, Russian, ... apart; the languages written in Latin letters are told apart by the
 detector py3langid, a few sentences' words at a time.
@@ -55,10 +55,9 @@ class LanguagePart(StylePart):
         Raises:
             ConfigError: a language that nothing here tells.
         """
-        asked = request.problem.language
         sentences = _sentences(request.text[len(request.prefill) :])
         total = sum(map(len, sentences))
-        matched = _words_in(asked, sentences)
+        matched = _words_in(request.problem.language, sentences)
         return matched / total if total >= MIN_WORDS else 0.0
 
 
@@ -79,41 +78,42 @@ def written_words(text: str, scripts: Sequence[str]) -> tuple[list[str], list[st
     >>> written_words("So 3θ=12, and 所以 θ is 4.", ["LATIN"])
     (['So', 'and', 'is'], ['所', '以'])
     """
-    found = [word for sentence in _sentences(text) for word in sentence if script(word[0]) not in _NO_SCRIPT]
-    found = [word for word in found if len(word) > 1 or script(word) != "GREEK"]
-    return [w for w in found if script(w[0]) in scripts], [w for w in found if script(w[0]) not in scripts]
+    written = [word for sentence in _sentences(text) for word in sentence if script(word[0]) not in _NO_SCRIPT]
+    written = [word for word in written if len(word) > 1 or script(word) != "GREEK"]
+    return [w for w in written if script(w[0]) in scripts], [w for w in written if script(w[0]) not in scripts]
 
 
 def prose(text: str) -> str:
     """The text without the Latin and Greek letters of formulas, code and tags; other letters count anywhere."""
-    return _FORMULA.sub(lambda found: _NAME.sub(" ", found[0]), unicodedata.normalize("NFKC", text))
+    return _FORMULA.sub(lambda match: _NAME.sub(" ", match[0]), unicodedata.normalize("NFKC", text))
 
 
 def _sentences(text: str) -> list[list[str]]:
-    return [_words(sentence) for sentence in _SENTENCE_END.split(prose(text))]
+    return [
+        [word for word in words(sentence) if len(word) > 1 or script(word) != "LATIN"]
+        for sentence in _SENTENCE_END.split(prose(text))
+    ]
 
 
-def _words(sentence: str) -> list[str]:
-    return [word for word in words(sentence) if len(word) > 1 or script(word) != "LATIN"]
-
-
-def _words_in(asked: str, sentences: Sequence[Sequence[str]]) -> int:
+def _words_in(language: str, sentences: Sequence[Sequence[str]]) -> int:
     scripts = [script(word[0]) for sentence in sentences for word in sentence]
-    if asked in SCRIPTS:
-        return scripts.count(SCRIPTS[asked])
-    if asked in ("zh", "ja"):
-        return _han_words(asked, scripts)
-    if asked not in LATIN:
+    if language in SCRIPTS:
+        return scripts.count(SCRIPTS[language])
+    if language in ("zh", "ja"):
+        return _han_words(language, scripts)
+    if language not in LATIN:
         known = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
-        raise ConfigError(f"language consistency cannot tell the language {asked!r}; known are {known}")
-    return sum(len(passage) for passage in _passages(sentences) if _detect(" ".join(passage)) == asked)
+        raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {known}")
+    return sum(
+        len(passage) for passage in _passages(sentences) if _detector().classify(" ".join(passage))[0] == language
+    )
 
 
-def _han_words(asked: str, scripts: Sequence[str]) -> int:
+def _han_words(language: str, scripts: Sequence[str]) -> int:
     """Japanese mixes kana with Chinese characters: each kana vouches for two of them."""
-    kana, han = (sum(scripts.count(one) for one in group) for group in (_KANA, _HAN))
+    kana, han = (sum(map(scripts.count, group)) for group in (_KANA, _HAN))
     japanese = min(han, 2 * kana)
-    return kana + japanese if asked == "ja" else han - japanese
+    return kana + japanese if language == "ja" else han - japanese
 
 
 def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -128,10 +128,6 @@ def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
     if passages:
         passages[-1] += waiting
     return passages
-
-
-def _detect(text: str) -> str:
-    return str(_detector().classify(text)[0])
 
 
 @lru_cache(maxsize=1)

@@ -31,7 +31,7 @@ class OverlongPart(LengthPart):
     """
 
     cache_tokens: int = Field(ge=1)
-    """L_cache: the punishment grows over the last so many tokens before the limit (DAPO: 4096 of 20480)."""
+    """L_cache: the punishment grows over this many tokens before the limit (DAPO: 4096 of 20480)."""
 
     def measure(self, request: Request, verdict: Verdict) -> float | None:
         """The punishment; None where nobody counted the tokens."""

@@ -56,10 +56,10 @@ def search(pattern: str, text: str) -> re.Match[str] | None:
 
 def _is_phrase(pattern: str) -> str:
     try:
-        found = search(pattern, "")
+        match = search(pattern, "")
     except re.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-    if found:
+    if match:
         raise ValueError(f"{pattern!r} matches the empty text, so it would stand in every completion")
     return pattern
 

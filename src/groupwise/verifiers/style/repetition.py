@@ -29,26 +29,26 @@ class RepetitionPart(StylePart):
 
     def measure(self, request: Request, verdict: Verdict) -> float:
         """Minus the share of n-grams that stood before."""
-        found = units(request.text[len(request.prefill) :])
+        text = units(request.text[len(request.prefill) :])
         if request.truncated:  # the last word may have been cut
-            found = found[:-1]
-        if loop_period(found) is not None:
+            text = text[:-1]
+        if loop_period(text) is not None:
             return -1.0
-        ngrams = list(zip(*(found[i:] for i in range(self.ngram)), strict=False))
+        ngrams = list(zip(*(text[i:] for i in range(self.ngram)), strict=False))
         return len(set(ngrams)) / len(ngrams) - 1.0 if ngrams else 0.0
 
 
-def loop_period(found: Sequence[str]) -> int | None:
+def loop_period(text: Sequence[str]) -> int | None:
     """Length of the shortest block that stands LOOP_TIMES or more in a row at the end; None without a loop.
 
     >>> loop_period(["so"] + 12 * ["wait", ","])
     2
     """
-    for period in range(1, min(MAX_PERIOD, len(found) // LOOP_TIMES) + 1):
+    for period in range(1, min(MAX_PERIOD, len(text) // LOOP_TIMES) + 1):
         covered = max(MIN_LOOP, LOOP_TIMES * period)
-        if len(found) < covered or found[-1] != found[-1 - period]:
+        if len(text) < covered or text[-1] != text[-1 - period]:
             continue
-        tail = found[-covered:]
+        tail = text[-covered:]
         if tail[period:] == tail[:-period]:
             return period
     return None

@@ -5,8 +5,17 @@ from functools import cache
 import pytest
 
 from groupwise.config import parse
-from groupwise.tasks.logic.nim import Nim, NimConfig, winning_moves
-from groupwise.tasks.logic.tic_tac_toe import TicTacToe, TicTacToeConfig, best_moves, reachable, symmetric, value
+from groupwise.tasks.logic.games import (
+    Nim,
+    NimConfig,
+    TicTacToe,
+    TicTacToeConfig,
+    best_moves,
+    reachable,
+    symmetric,
+    value,
+    winning_moves,
+)
 from groupwise.types import SPLITS
 
 

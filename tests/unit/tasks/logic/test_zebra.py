@@ -6,8 +6,7 @@ from itertools import permutations, product
 import pytest
 
 from groupwise.config import parse
-from groupwise.tasks.logic.zebra import ATTRIBUTES, Zebra, ZebraConfig
-from groupwise.tasks.logic.zebra_clues import CLUE_KINDS, Clue, arrangements, true_clues
+from groupwise.tasks.logic.zebra import ATTRIBUTES, CLUE_KINDS, Clue, Zebra, ZebraConfig, arrangements, true_clues
 
 PEOPLE = {phrase.format(value).lower(): value for phrase, values in ATTRIBUTES.values() for value in values}
 _RELATIONS = {

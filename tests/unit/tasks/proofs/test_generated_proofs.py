@@ -9,10 +9,9 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
-from groupwise.tasks.proofs.base import canonical
 from groupwise.tasks.proofs.equational import EquationalProofs, EquationalProofsConfig
 from groupwise.tasks.proofs.equational import draw_problem as draw_equation
-from groupwise.tasks.proofs.formulas import all_needed, entails, truth, write
+from groupwise.tasks.proofs.formulas import all_needed, canonical, entails, truth, write
 from groupwise.tasks.proofs.propositional import NATURAL_DEDUCTION, PropositionalProofs, PropositionalProofsConfig
 from groupwise.tasks.proofs.propositional import draw_problem as draw_proof
 from groupwise.types import SPLITS, Problem

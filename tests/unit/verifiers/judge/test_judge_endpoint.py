@@ -11,7 +11,7 @@ import pytest
 from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
-from groupwise.verifiers.judge import post as post_module
+from groupwise.verifiers import post as post_module
 from groupwise.verifiers.judge.endpoint import backoff_s, retry_after_s
 
 YES = "VERDICT: CORRECT"

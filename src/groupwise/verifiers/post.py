@@ -1,0 +1,112 @@
+"""One POST over HTTP or HTTPS, bounded in time and in bytes.
+
+The standard library suffices: `http.client` follows no redirect (the key would travel with it), heeds no proxy
+variable, and lets us put a reader of our own under the response, which is what bounds a server that drips or floods.
+The timeouts of the usual clients (httpx, requests) hold for one read, not for the whole reply.
+"""
+
+import contextlib
+import functools
+import io
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+MAX_BYTES = 4 << 20
+"""Most bytes of a response, headers included."""
+_PIECE = 1 << 16
+
+
+class Response(NamedTuple):
+    """What came back."""
+
+    status: int
+    retry_after: str
+    """The header of that name; empty without one."""
+    body: bytes
+
+
+class OversizedError(Exception):
+    """The response is longer than MAX_BYTES."""
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
+    """Send and receive within `timeout_s` seconds; connecting and the TLS handshake may each take that long again.
+
+    Finding the host's address has the system's own limit.
+
+    Raises:
+        TimeoutError: the deadline passed.
+        OSError, HTTPException, ValueError: the connection failed, or what came is not HTTP.
+        OversizedError: the server sends more than anyone would read.
+    """
+    parts = urlsplit(url)
+    deadline = time.monotonic() + timeout_s
+    with contextlib.closing(_connect(parts, timeout_s)) as connection:
+        connection.sock.settimeout(_left(deadline))
+        connection.request("POST", parts.path, body, dict(headers) | {"Connection": "close"})
+        return _receive(_Source(connection.sock, deadline))
+
+
+def _connect(parts: SplitResult, timeout_s: float) -> HTTPConnection:
+    connection: HTTPConnection
+    if parts.scheme == "https":
+        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=_tls())
+    else:
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        connection.connect()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()  # reading the certificates once saves milliseconds per request
+
+
+def _receive(source: "_Source") -> Response:
+    with contextlib.closing(HTTPResponse(source, method="POST")) as response:  # type: ignore[arg-type]
+        response.begin()
+        pieces: list[bytes] = []
+        # never read() whole: it would allocate as much as the header claims
+        while piece := response.read(_PIECE):
+            pieces.append(piece)
+        if response.length:
+            raise IncompleteRead(b"", response.length)
+        return Response(response.status, response.getheader("Retry-After", ""), b"".join(pieces))
+
+
+class _Source(io.RawIOBase):
+    """The bytes of a response. Every read keeps the deadline and the limit, from the status line to the last chunk."""
+
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._socket, self._deadline, self._remaining = connected, deadline, MAX_BYTES
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """What HTTPResponse asks of a socket."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._socket.settimeout(_left(self._deadline))
+        size = self._socket.recv_into(buffer)
+        self._remaining -= size
+        if self._remaining < 0:
+            raise OversizedError
+        return size
+
+
+def _left(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
