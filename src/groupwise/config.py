@@ -64,11 +64,24 @@ class Section(BaseModel):
 
 
 SectionT = TypeVar("SectionT", bound=Section)
+Changes = Sequence[str] | Mapping[str, Any]
+"""Changes of a recipe: `a.b=c` texts, as after `--set`, or values by dotted key."""
+Source = str | Path | Mapping[str, Any]
+"""A recipe: its file, the name of a shipped one such as `algorithms/dapo.toml`, or its tables."""
 
 
-def load(model: type[SectionT], path: Path, overrides: Sequence[str] = ()) -> SectionT:
-    """Read a recipe file with what it extends, apply `a.b=c` overrides and check the result."""
-    return parse(model, read_recipe(path, overrides), source=str(path), folder=path.parent)
+def load(model: type[SectionT], source: Source, changes: Changes = ()) -> SectionT:
+    """Read a recipe with what it extends, apply the changes and check the result."""
+    name, folder = named(source)
+    return parse(model, read_recipe(source, changes), source=name, folder=folder)
+
+
+def named(source: Source) -> tuple[str, Path]:
+    """What an error calls a recipe, and the folder in which the files that it names are looked for first."""
+    if isinstance(source, Mapping):
+        return "the recipe", Path()
+    path = recipe_file(str(source), Path())
+    return str(path), path.parent
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -86,31 +99,37 @@ def read_recorded(path: Path) -> dict[str, Any]:
     return upgraded(read_toml(path))[0]
 
 
-def read_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> dict[str, Any]:
-    """The file's tables with what it extends, in today's keys; other recipes over them, then `a.b=c` overrides.
+def read_recipe(source: Source, changes: Changes = (), over: Sequence[str] = ()) -> dict[str, Any]:
+    """A recipe's tables with what it extends, in today's keys; other recipes over them, then the changes.
 
     Raises:
-        ConfigError: a file cannot be read, a recipe extends itself, or an override is none.
+        ConfigError: a file cannot be read, a recipe extends itself, or a change is none.
     """
-    found = _extended(path, ())
-    for name in over:
-        found = merged(found, _extended(recipe_file(name, Path()), ()))
-    return overridden(found, overrides)
+    name, folder = named(source)
+    found = _completed(source, name, folder, ()) if isinstance(source, Mapping) else _extended(Path(name), ())
+    for one in over:
+        found = merged(found, _extended(recipe_file(one, Path()), ()))
+    return overridden(found, as_overrides(changes))
 
 
 def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """The file's tables over those of the recipes it `extends`, beside it or shipped; later ones count more."""
+    """The file's tables over those of the recipes it extends."""
     chain = (*above, path.resolve())
     if path.resolve() in above:
         raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
-    own, said = upgraded(read_toml(path))
-    _tell(said, f" (in {path})")
+    return _completed(read_toml(path), str(path), path.parent, chain)
+
+
+def _completed(tables: Mapping[str, Any], name: str, folder: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    """Tables over those of the recipes they `extend`, beside them or shipped; later ones count more."""
+    own, said = upgraded(tables)
+    _tell(said, f" (in {name})")
     names = own.pop(EXTENDS, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise ConfigError(f"{name}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
     found: dict[str, Any] = {}
-    for name in names:
-        found = merged(found, _extended(recipe_file(name, path.parent), chain))
+    for one in names:
+        found = merged(found, _extended(recipe_file(one, folder), chain))
     return merged(found, own)
 
 
@@ -118,6 +137,30 @@ def recipe_file(name: str, folder: Path) -> Path:
     """The recipe of that name in a folder, else the one that is shipped, such as `algorithms/dapo.toml`."""
     near, shipped = folder / name, SHIPPED / name
     return shipped if shipped.exists() and not near.exists() else near
+
+
+def as_overrides(changes: Changes) -> Sequence[str]:
+    """Changes as `a.b=c` texts. A table changes the keys that it holds and leaves the others of its section.
+
+    >>> as_overrides({"run.seed": 1, "task": {"kind": "arithmetic", "digits": (2, 2)}})
+    ['run.seed=1', 'task.kind="arithmetic"', 'task.digits=[2, 2]']
+
+    Raises:
+        ConfigError: a value is None, which a recipe cannot hold.
+    """
+    if isinstance(changes, str):
+        return [changes]
+    if not isinstance(changes, Mapping):
+        return changes
+    texts: list[str] = []
+    for key, value in changes.items():
+        if value is None:
+            raise ConfigError(f"{key} = None: a recipe has no such value; leave the key out")
+        if isinstance(value, Mapping) and value:
+            texts += as_overrides({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            texts.append(f"{key}={toml_literal(value)}")
+    return texts
 
 
 def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -155,7 +198,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 def parse(
     model: type[SectionT],
     data: Mapping[str, Any],
-    overrides: Sequence[str] = (),
+    changes: Changes = (),
     source: str = "recipe",
     folder: Path | None = None,
     artifacts: Mapping[str, str] = types.MappingProxyType({}),
@@ -165,7 +208,7 @@ def parse(
     Args:
         model: what they must be.
         data: the tables of a recipe.
-        overrides: `a.b=c` each, over the tables.
+        changes: over the tables.
         source: what an error calls the recipe.
         folder: where the recipe stands; files that it names are looked for there first.
         artifacts: paths by the names that stand for them as `{name}`.
@@ -173,7 +216,7 @@ def parse(
     Raises:
         ConfigError: one line per fault: the dotted key, the value found and what is allowed.
     """
-    tables = overridden(data, overrides)
+    tables = overridden(data, as_overrides(changes))
     try:
         return model.model_validate(tables, context={FOLDER: folder, ARTIFACTS: artifacts})
     except ValidationError as error:
@@ -330,11 +373,13 @@ def _dump_table(table: Mapping[str, Any], path: list[str], lines: list[str]) -> 
 
 def toml_literal(value: Any) -> str:
     """A value as TOML writes it."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name} = {toml_literal(one)}' for name, one in value.items())}}}"
     if isinstance(value, float) and value != value:
         return "nan"
+    if isinstance(value, Path):
+        value = str(value)
     # JSON strings, numbers and booleans are TOML; DEL is the one character JSON leaves bare and TOML forbids
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -90,7 +90,7 @@ def test_every_entry_has_a_formula() -> None:
 def test_published_settings_are_recipes(file: str) -> None:
     own = read_toml(ROOT / "recipes" / "algorithms" / file)
     below = {"grpo": "arithmetic.toml", "ppo": "ppo.toml"}[own["algorithm"]]
-    recipe = load_recipe(ROOT / "recipes" / below, over=[f"algorithms/{file}"])
+    recipe = load_recipe(ROOT / "recipes" / below, extends=[f"algorithms/{file}"])
     assert isinstance(recipe, TRAINERS.find(own["algorithm"]).recipe)
     found = recipe.model_dump(mode="json")
     assert merged(found, own) == found  # every value stands
@@ -106,7 +106,7 @@ def test_recipe_keys_in_the_document_are_toml() -> None:
 
 def test_the_defaults_are_dr_grpo() -> None:
     below = ROOT / "recipes" / "arithmetic.toml"
-    assert load_recipe(below, over=["algorithms/dr_grpo.toml"]) == load_recipe(below)
+    assert load_recipe(below, extends=["algorithms/dr_grpo.toml"]) == load_recipe(below)
 
 
 def test_group_sizes_that_the_prose_names_are_those_of_the_sections(sections: dict[str, Section]) -> None:

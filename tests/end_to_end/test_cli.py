@@ -605,7 +605,7 @@ def test_an_unknown_task_or_split_lists_the_known_ones() -> None:
     assert "no task 'sums'; known are arithmetic" in refuse("sample", "base", "What?", "--task", "sums")
     assert "name one with --task (arithmetic" in refuse("eval", "base")
     sentence = refuse("eval", "base", "--task", "arithmetic", "--split", "validation")
-    assert "--split 'validation': allowed are train, dev, test" in sentence
+    assert "split 'validation': allowed are train, dev, test" in sentence
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.cli.seeds import run_at_once, share_of_threads
+from groupwise.cli.seeds import run_at_once
 from groupwise.errors import GroupwiseError
+from groupwise.trainers.compare import share_of_threads
 
 RECIPE = """
 [sampling]

@@ -86,9 +86,9 @@ def train(
 
         groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
     """
-    from groupwise.config import read_toml
+    from groupwise.config import named, read_toml
 
-    read_toml(recipe)  # a missing or malformed file answers before torch is loaded
+    read_toml(Path(named(recipe)[0]))  # a missing or malformed file answers before torch is loaded
     from groupwise.cli.train import run_recipe
     from groupwise.trainers import load_recipe
 
@@ -178,13 +178,13 @@ def evaluate(
 
         groupwise eval base --task arithmetic --set 'behaviour.patterns.checks.en=["hold on"]'
     """
-    from groupwise.cli.evaluate import EvalRequest, run_evaluation
+    from groupwise.cli.evaluate import run_evaluation
 
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
-    request = EvalRequest(
-        checkpoint, against, task, split, problems, samples, seed, sampling, tuple(overrides or []), second
-    )
-    run_evaluation(request, console, as_json=json)
+    run_evaluation(
+        checkpoint, console, json, against=against, task=task, split=split, problems=problems, samples=samples,
+        seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, max_tokens=max_tokens, second=second,
+        changes=overrides or [],
+    )  # fmt: skip
 
 
 @app.command()
@@ -210,8 +210,10 @@ def sample(
     """
     from groupwise.cli.sample import run_sample
 
-    sampling = {"temperature": temperature, "max_tokens": max_tokens}
-    run_sample(checkpoint, question, reference, samples, task, sampling, seed, overrides or [], console)
+    run_sample(
+        console, checkpoint, question, reference, task=task, samples=samples, seed=seed, temperature=temperature,
+        max_tokens=max_tokens, changes=overrides or [],
+    )  # fmt: skip
 
 
 @app.command()
@@ -281,13 +283,12 @@ def audit(
 
         passed = run_sandbox_audit(SandboxRequest(tuple(probes or []), tuple(overrides or []), report, json), console)
     else:
-        from groupwise.cli.audit import AuditRequest, run_audit
+        from groupwise.cli.audit import run_audit
 
-        request = AuditRequest(
-            subject, tuple(cases or []), tuple(tier or []), task, tuple(reference or []), problems,
-            tuple(overrides or []), report, json,
+        passed = run_audit(
+            subject, report, json, console, cases=cases or (), tiers=tier or (), task=task, references=reference or (),
+            problems=problems, changes=overrides or (),
         )  # fmt: skip
-        passed = run_audit(request, console)
     if not passed:
         raise typer.Exit(1)
 

@@ -20,8 +20,8 @@ from groupwise.pages.seeds import as_dict, as_markdown, minutes, seeds_table
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.atomic import write_file
+from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
-from groupwise.training.session import Session
 
 STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
 SAYS = {
@@ -153,7 +153,7 @@ class _Display:
         line = f"[{number}/{total}] {stage.name} ({what}) {says}: {planned.why}"
         self.console.print(line, style=STYLES[planned.action], highlight=False, markup=False, soft_wrap=True)
 
-    def train(self, recipe: Recipe) -> Session:
+    def train(self, recipe: Recipe) -> Run:
         """Run a trainer's recipe."""
         bar = self.bars.add_task(recipe.algorithm, total=recipe.run.num_steps)
         try:

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.text import Text
 
 from groupwise.models.loading import quiet_transformers
-from groupwise.runs.directory import find_run
 from groupwise.trainers.replay import replay
 
 
@@ -14,7 +13,7 @@ def run_replay(run: Path, step: int, problem: str, sample: int, console: Console
     """Print both completions and the verdict; True when they are identical."""
     quiet_transformers()
     with console.status("repeating steps and sampling") as status:
-        again = replay(find_run(run), step, problem, sample, lambda now: status.update(f"repeating step {now}"))
+        again = replay(run, step, problem, sample, lambda now: status.update(f"repeating step {now}"))
     console.print(f"weights: {again.started_from}, {again.steps_repeated} steps repeated")
     console.print(Text(f"recorded     {again.recorded['text']}"), soft_wrap=True)
     console.print(Text(f"regenerated  {again.text}"), soft_wrap=True)

@@ -1,6 +1,5 @@
 """Several seeds of a pipeline at one time: a process each, with its share of the processor."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,11 +10,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from groupwise.errors import GroupwiseError
-
-
-def share_of_threads(at_once: int) -> dict[str, str]:
-    """The environment in which each of `at_once` processes computes with its share of the CPU threads."""
-    return {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once))}
+from groupwise.trainers.compare import share_of_threads
 
 
 def run_at_once(commands: Mapping[str, Sequence[str]], at_once: int, console: Console) -> bool:

@@ -22,11 +22,11 @@ from groupwise.pages.run import write_report
 from groupwise.pages.summary import text_summary
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.neighbours import Neighbours, announced
-from groupwise.trainers import Recipe, train, trainer_of
+from groupwise.runs.run import Run
+from groupwise.trainers import OnReport, Recipe, train, trainer_of
 from groupwise.trainers.preferences import HeldOut
 from groupwise.trainers.report import DevReport, StepReport
 from groupwise.trainers.rl import RlTrainer
-from groupwise.training.session import Session
 
 HEADER = " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
 ROWS_PER_HEADER = 20
@@ -39,19 +39,38 @@ def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
     quiet_transformers()
     with _progress(console) as progress:
         bar = progress.add_task("training", total=recipe.run.num_steps)
-        session = train_with_display(recipe, restart, console, progress, bar)
-    directory = session.directory
-    if session.stopping:
-        console.print(f"Stopped after step {session.progress.step} with a checkpoint; the same command resumes there.")
+        run = train_with_display(recipe, restart, console, progress, bar)
+    if not run.finished:
+        console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
-        show_report(directory, console)
+        show_report(run.directory, console)
     else:
-        newest = directory.checkpoint(directory.steps()[-1])
-        console.print(f"Trained on {session.progress.tokens:,} tokens: {newest}")
+        tokens = sum(line.get("num_tokens", 0) for line in run.directory.metrics.lines())
+        console.print(f"Trained on {tokens:,} tokens: {run.checkpoints[-1]}")
 
 
-def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Session:
-    """Run a recipe, or resume an interrupted run, with a line for every report and a bar."""
+def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Run:
+    """Run a recipe, or resume an interrupted run, with a line for every report and for every run beside it."""
+    show = show_reports(recipe, console, progress, bar)
+    with announced(Path(recipe.run.directory)) as neighbours:
+        say_neighbours(neighbours, console)
+
+        def on_report(report: Any) -> None:
+            say_neighbours(neighbours, console)
+            show(report)
+
+        return train(recipe, restart, on_report)
+
+
+def say_neighbours(neighbours: Neighbours, console: Console) -> None:
+    """Name the other runs that began since the last call."""
+    for other in neighbours.news():
+        line = f"another run is active on this machine, and each slows the other down: {other}"
+        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_reports(recipe: Recipe, console: Console, progress: Progress, bar: TaskID) -> OnReport:
+    """What shows a line for every report, and moves the bar."""
     shown: list[int] = []
     line = trainer_of(recipe).line
 
@@ -70,7 +89,6 @@ def train_with_display(recipe: Recipe, restart: bool, console: Console, progress
             show_second(report.second, console)
 
     def on_report(report: Any) -> None:
-        say_neighbours(neighbours, console)
         match report:
             case StepReport():
                 rl_step(report)
@@ -83,16 +101,7 @@ def train_with_display(recipe: Recipe, restart: bool, console: Console, progress
                 if report.step % STEPS_PER_LINE == 0:
                     console.print(line(report), highlight=False, soft_wrap=True)
 
-    with announced(Path(recipe.run.directory)) as neighbours:
-        say_neighbours(neighbours, console)
-        return train(recipe, restart, on_report)
-
-
-def say_neighbours(neighbours: Neighbours, console: Console) -> None:
-    """Name the other runs that began since the last call."""
-    for other in neighbours.news():
-        line = f"another run goes on on this machine, and each slows the other down: {other}"
-        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return on_report
 
 
 def _progress(console: Console) -> Progress:

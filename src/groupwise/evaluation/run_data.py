@@ -13,6 +13,7 @@ from groupwise.config import read_recorded
 from groupwise.errors import DataError
 from groupwise.evaluation.row import Row, read_rows
 from groupwise.runs.directory import RunDirectory, find_run
+from groupwise.runs.run import lines_by_kind
 from groupwise.upgrade import upgraded_step
 
 
@@ -68,7 +69,7 @@ def load_run(path: Path) -> RunData:
         DataError: one of its files cannot be read.
     """
     run = find_run(path)
-    lines = _lines_by_kind(run)
+    lines = lines_by_kind(run)
     dev = sorted(lines.get("dev", {}).values(), key=lambda line: int(line["step"]))
     return RunData(
         path=path,
@@ -80,17 +81,6 @@ def load_run(path: Path) -> RunData:
         test_before=_test(run, "test-before", lines),
         test_after=_test(run, "test-after", lines),
     )
-
-
-def _lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Mapping[str, Any]]]:
-    """Lines of metrics.jsonl by kind and step; the last line of a step counts."""
-    kinds: dict[str, dict[int, Mapping[str, Any]]] = {}
-    try:
-        for line in run.metrics.lines():
-            kinds.setdefault(line.get("kind", "step"), {})[line["step"]] = line
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{run.metrics.path} cannot be read: {error!r}") from None
-    return kinds
 
 
 def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> EvaluationData | None:

@@ -8,7 +8,7 @@ every use of every weight.
 import copy
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,9 +17,22 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from groupwise.models.attention import Layout
 from groupwise.models.packed import Pack
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Without the bars of transformers, which would stand between a caller's own lines; left as they were found."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def precision(device: torch.device, dtype: torch.dtype, keep: bool = True) -> AbstractContextManager[None]:
@@ -143,7 +156,8 @@ class Backbone:
 
     def save(self, directory: Path) -> None:
         """Write a directory that loads unchanged in transformers and vLLM, each with its own attention."""
-        self.model.save_pretrained(directory)
+        with no_progress_bars():
+            self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
 
     def copy(self) -> Self:

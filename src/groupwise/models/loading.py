@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
-from groupwise.models.backbone import precision
+from groupwise.models.backbone import no_progress_bars, precision
 from groupwise.models.config import ModelConfig, located
 
 
@@ -77,9 +77,10 @@ def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[Pre
     """
     path = located(config.path)
     try:
-        model, report = kind.from_pretrained(
-            path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
-        )
+        with no_progress_bars():
+            model, report = kind.from_pretrained(
+                path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
+            )
         tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception as error:
         raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -126,13 +127,18 @@ class Policy(Backbone):
         return teacher.root.teach(packed, lambda theirs: self.root.divergence(packed, theirs, comparison))
 
 
-def load_policy(config: ModelConfig) -> Policy:
-    """Load a model directory or hub name.
+def load_policy(config: ModelConfig | str | Path) -> Policy:
+    """Load a model.
+
+    Args:
+        config: a recipe's `model` section, or a path alone: a checkpoint directory, a hub name, or `base`.
 
     Raises:
         ModelError: it is missing, damaged or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
     """
+    if not isinstance(config, ModelConfig):
+        config = ModelConfig(path=str(config))
     model, tokenizer, lost = read_pretrained(AutoModelForCausalLM, config)
     if lost:
         raise damaged(config.path, lost)

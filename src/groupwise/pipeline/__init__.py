@@ -5,11 +5,10 @@ To add a kind of stage: a file with its class, and a line in `STAGES`. One of yo
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from groupwise import config
 from groupwise.artifacts import named, stage_of
-from groupwise.config import load
 from groupwise.errors import ConfigError
 from groupwise.kinds import Allowed, Choices, beside
 from groupwise.pipeline.base import Source, Stage
@@ -30,17 +29,28 @@ STAGES = Choices(
 """Class of each kind of stage."""
 
 
-def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> tuple[PipelineRecipe, list[AnyStage]]:
-    """Read a pipeline's recipe, apply `a.b=c` overrides and check every stage before the first one runs.
+def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[PipelineRecipe, list[AnyStage]]:
+    """Read a pipeline's recipe, apply changes and check every stage before the first one runs.
+
+    >>> run_pipeline(*load_pipeline("recipes/r1.toml", {"pipeline.directory": "runs/mine"}))  # doctest: +SKIP
+    True
+
+    Args:
+        source: a TOML file with [stages], or its tables as nested dictionaries.
+        changes: values by dotted key, or `a.b=c` texts as after `--set`.
+
+    Returns:
+        The recipe and its stages in order: what `run_pipeline` and `plan` take.
 
     Raises:
         ConfigError: the file, a key, a value, or a reference to a stage cannot be used.
     """
-    recipe = load(PipelineRecipe, path, overrides)
+    recipe = config.load(PipelineRecipe, source, changes)
+    folder = config.named(source)[1]
     stages: list[AnyStage] = []
     for name, table in recipe.stages.items():
         own = {key: value for key, value in table.items() if key != "kind"}
-        stage = _read(table.get("kind", "train"), Source(name, own, recipe, path.parent))
+        stage = _read(table.get("kind", "train"), Source(name, own, recipe, folder))
         _check_references(stage, stages, tuple(recipe.stages))
         stages.append(stage)
     return recipe, stages

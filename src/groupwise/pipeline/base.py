@@ -20,8 +20,9 @@ from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import code_of
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
-from groupwise.training.session import RunConfig, Session
+from groupwise.training.session import RunConfig
 
 
 class Made(NamedTuple):
@@ -48,7 +49,7 @@ class Workplace:
     directory: StageDirectory
     outputs: Mapping[str, str]
     """Paths of what the stages before it made, by name."""
-    train: Callable[[Recipe], Session]
+    train: Callable[[Recipe], Run]
     """Runs a trainer's recipe, or resumes an interrupted run, and shows it."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
     """Called with how far a long piece of work is: (what, done, total)."""

@@ -21,8 +21,8 @@ from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.trainers import Recipe
-from groupwise.training.session import Session
+from groupwise.runs.run import Run
+from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
 """So much of an attempt that is killed may be missing."""
@@ -59,7 +59,7 @@ def timed(place: StageDirectory, name: str) -> Iterator[None]:
 class Display:
     """Who shows what happens."""
 
-    train: Callable[[Recipe], Session]
+    train: Callable[[Recipe], Run] = train
     """Runs a trainer's recipe with its own display."""
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
     """Called before every stage: (what happens to it, its number from 1, number of stages)."""
@@ -69,14 +69,25 @@ class Display:
     """Called after every stage that did something."""
 
 
+SILENT = Display()
+"""Shows nothing."""
+
+
 def run_pipeline(
     recipe: PipelineRecipe,
     stages: Sequence[Stage[Any]],
-    display: Display,
+    display: Display = SILENT,
     only: str | None = None,
     start: str | None = None,
 ) -> bool:
     """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call resumes there.
+
+    Args:
+        recipe: with `stages`, what `load_pipeline` gives.
+        stages: in the order in which they run.
+        display: who is told what happens; by default nobody.
+        only: run nothing but the stage of this name.
+        start: run the stage of this name, and what stands on it, anew, finished or not.
 
     Raises:
         CheckpointError: the directory holds something else than a pipeline, or another process works in it.

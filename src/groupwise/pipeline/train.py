@@ -49,8 +49,8 @@ class Train(Stage[Recipe]):
             recipe = config.model_copy(update={"run": where})
             if run.config.exists():  # of the same fingerprint: only the paths differ, where the pipeline was moved
                 write_file(run.config, dump_toml(recipe).encode())
-            session = work.train(recipe)
-            if session.stopping:
+            work.train(recipe)
+            if not run.finished.exists():
                 raise Interrupted
         return made(run, trainer_of(config).epochs(config))
 

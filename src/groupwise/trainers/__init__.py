@@ -7,11 +7,11 @@ needs no line: `algorithm = "my_trainer.py:TRAINER"`.
 from collections.abc import Sequence
 from pathlib import Path
 
-from groupwise.config import parse, read_recipe, read_recorded
+from groupwise.config import Changes, Source, named, parse, read_recipe, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.kinds import Allowed, Choices, beside
+from groupwise.runs.run import Run
 from groupwise.trainers.base import OnReport, Recipe, Trainer
-from groupwise.training.session import Session
 
 TRAINERS = Choices(
     "trainer",
@@ -27,20 +27,50 @@ def trainer_of(recipe: Recipe) -> Trainer:
     return found
 
 
-def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Session:
-    """Run a recipe, or resume an interrupted run; returns the session, whose policy is the trained one."""
-    return trainer_of(recipe).run(recipe, restart, on_report)
+def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Run:
+    """Run a recipe, or resume an interrupted run. `groupwise train` is this function with a display.
 
+    >>> train(load_recipe("recipes/arithmetic.toml", {"run.num_steps": 3}))  # doctest: +SKIP
+    Run(runs/arithmetic: grpo, 3 of 3 steps, finished)
 
-def load_recipe(path: Path, overrides: Sequence[str] = (), over: Sequence[str] = ()) -> Recipe:
-    """Read a recipe of any algorithm, put others over it, by path or shipped, and apply `a.b=c` overrides.
+    Args:
+        recipe: what `load_recipe` gives.
+        restart: delete an earlier run in `run.directory` first; else the run that is there resumes.
+        on_report: called with every report as it is made: a `StepReport` for each step, a `DevReport` for each dev
+            evaluation, and what else the trainer of the algorithm reports.
+
+    Returns:
+        The run. It is not `finished` where Ctrl-C stopped it after a step; the same call then resumes there.
 
     Raises:
-        ConfigError: a file, a key or a value cannot be used.
+        ConfigError: what the recipe names cannot be used, for example a verifier that rejects reference answers.
+        CheckpointError: the directory holds a finished run, one of another recipe, or is in use.
+        InvariantError: a check of the training itself failed.
     """
-    data = read_recipe(path, overrides, over)
-    algorithm, trainer = chosen(data.get("algorithm"), path.parent, f"{path}: ")
-    return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path), folder=path.parent)
+    return Run(trainer_of(recipe).run(recipe, restart, on_report).directory)
+
+
+def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = ()) -> Recipe:
+    """Read a recipe of any algorithm, put others over it, and apply changes.
+
+    >>> load_recipe("recipes/arithmetic.toml", {"run.num_steps": 3, "grpo.group_size": 8}).run.num_steps
+    3
+
+    Args:
+        source: a TOML file, the name of a shipped recipe, or the tables themselves as nested dictionaries.
+        changes: values by dotted key, or `a.b=c` texts as after `--set`.
+        extends: recipes put over it before the changes, by path or shipped, such as `algorithms/dapo.toml`.
+
+    Returns:
+        The recipe of its algorithm, frozen and checked: a `GrpoRecipe` for `algorithm = "grpo"`.
+
+    Raises:
+        ConfigError: a file, a key or a value cannot be used; an unknown key is answered with the nearest known one.
+    """
+    name, folder = named(source)
+    data = read_recipe(source, changes, extends)
+    algorithm, trainer = chosen(data.get("algorithm"), folder, f"{name}: ")
+    return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=name, folder=folder)
 
 
 def recorded_recipe(path: Path) -> Recipe:

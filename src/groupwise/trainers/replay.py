@@ -6,6 +6,7 @@ since the start); each repeated step's weights must have the fingerprint in the 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
@@ -13,7 +14,7 @@ from groupwise.models.checkpoint import load_trainer_state
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
-from groupwise.runs.directory import RunDirectory
+from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
 from groupwise.trainers import recorded_recipe, trainer_of
@@ -46,16 +47,24 @@ class Replay:
 
 
 def replay(
-    run: RunDirectory, step: int, problem_id: str, sample: int, on_step: Callable[[int], None] = lambda step: None
+    path: str | Path, step: int, problem_id: str, sample: int = 0, on_step: Callable[[int], None] = lambda step: None
 ) -> Replay:
-    """Regenerate one completion of a reinforcement-learning run.
+    """Regenerate one completion of a reinforcement-learning run. It is `groupwise replay`.
 
     The whole step is sampled again, because a matrix product may round differently in a batch of another size.
 
+    Args:
+        path: the run directory.
+        step: training step (0-based).
+        problem_id: for example `arithmetic/23x17`; `Run.groups(step)` lists the step's problems.
+        sample: completion within the group, 0 to G - 1.
+        on_step: told of every step that has to be repeated before.
+
     Raises:
-        ConfigError: the run has no such completion.
+        ConfigError: there is no run, or it has no such completion.
         InvariantError: repeated steps give other weights than the ledger says.
     """
+    run = find_run(Path(path))
     recipe = _recipe(run)
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)

@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from pydantic import Field
 
-from groupwise.config import Section, dump_toml, parse
+from groupwise.config import Changes, Section, dump_toml, parse
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
@@ -113,6 +113,19 @@ class Recipe(Section):
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
     """Where the run's metrics are shown, too, by a name of your own. They do not change the run, and it does not record
     them."""
+
+    def with_changes(self, changes: Changes) -> Self:
+        """A copy with other values, checked as a whole; the recipe itself stays as it is.
+
+        Args:
+            changes: values by dotted key, for example `{"grpo.group_size": 8}`, or `a.b=c` texts.
+
+        Raises:
+            ConfigError: a key is unknown, or a value is not allowed beside the others.
+        """
+        values = self.model_dump(mode="json", exclude_none=True)
+        sinks = {name: sink.model_dump(mode="json", exclude_none=True) for name, sink in self.sinks.items()}
+        return parse(type(self), {**values, "sinks": sinks}, changes)
 
 
 def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) -> None:

@@ -112,7 +112,7 @@ def test_a_published_algorithm_is_extended_from_anywhere(tmp_path: Path) -> None
 
 def test_a_published_algorithm_over_a_recipe_replaces_the_loss_of_another_kind(tmp_path: Path) -> None:
     path = write(tmp_path, 'loss = { aggregation = "token", policy = { kind = "soft_gate", tau_pos = 2 } }')
-    recipe = load_recipe(path, ["loss.mini_batches=2"], over=["algorithms/gspo.toml"])
+    recipe = load_recipe(path, ["loss.mini_batches=2"], extends=["algorithms/gspo.toml"])
     assert isinstance(recipe, GrpoRecipe)
     assert recipe.loss.policy == policy_loss("sequence_ratio", clip_low=3e-4, clip_high=4e-4)
     assert (recipe.loss.aggregation, recipe.loss.mini_batches) == ("sequence", 2)

@@ -1,4 +1,4 @@
-"""What a checkpoint named on the command line comes with: the recipe of the run it lies in, if any."""
+"""What a checkpoint comes with: task, verifier and sampling of the run it lies in, if any."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ValidationInfo, model_validator
 
-from groupwise.config import FOLDER, Section, parse, read_recorded
+from groupwise.config import FOLDER, Changes, Section, parse, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
@@ -81,8 +81,8 @@ def refuse_run(path: str) -> None:
         raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
 
 
-def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], overrides: Sequence[str] = ()) -> Context:
-    """The run's own task, verifier and sampling, changed by what the command line says.
+def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], changes: Changes = ()) -> Context:
+    """The run's own task, verifier and sampling, changed by what the caller says.
 
     Raises:
         ConfigError: no task is named and the checkpoint knows none, it is a run, or a name or value is unknown.
@@ -102,7 +102,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], over
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
-    context = parse(_Context, data, overrides, source="the task")
+    context = parse(_Context, data, changes, source="the task")
     return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour, is_trained)
 
 

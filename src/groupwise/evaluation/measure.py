@@ -1,0 +1,139 @@
+"""Measure checkpoints: sample, verify, count, compare. `groupwise eval` is `evaluate` with a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from groupwise.algorithms.statistics import Estimate
+from groupwise.config import Changes
+from groupwise.errors import ConfigError
+from groupwise.evaluation.behaviour import Patterns, patterns_of
+from groupwise.evaluation.checkpoints import Context, context_of, refuse_run
+from groupwise.evaluation.compare import common, compare
+from groupwise.evaluation.evaluate import Evaluation
+from groupwise.evaluation.evaluate import evaluate as sampled
+from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
+from groupwise.evaluation.metrics import MEASURES, by_problem, estimate, figures
+from groupwise.models.policy import load_policy
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors
+from groupwise.types import SPLITS, Problem, Split
+from groupwise.verifiers import make_verifier, verifier_config
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What `evaluate` found."""
+
+    task: str
+    split: str
+    """A split, or `all rows` of a plain file."""
+    num_samples: int
+    temperature: float
+    seed: int
+    evaluations: Mapping[str, Evaluation]
+    """By checkpoint, the one asked for first; `scored` has every completion with its verdict."""
+    patterns: Patterns
+    """What was looked for in completions."""
+    second: Mapping[str, HeldOutCheck]
+    """By checkpoint, what a second verifier says of what the first one paid; empty where none is asked."""
+    difference: Estimate | None
+    """pass@1 minus that of the checkpoint it is held `against`, paired by problem; None without one."""
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Of the checkpoint asked for."""
+        return next(iter(self.evaluations.values()))
+
+    @property
+    def pass_at_1(self) -> Estimate:
+        """Share of correct completions of the checkpoint asked for, with the 95 % interval over problems."""
+        return estimate("pass_at_1", self.evaluation.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, with 95 % intervals, as `groupwise eval --json` prints them; nan where there is no number."""
+        result: dict[str, Any] = {
+            "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),
+            "samples": self.num_samples, "temperature": self.temperature, "seed": self.seed,
+            "checkpoints": {name: figures(found.rows, self.patterns) for name, found in self.evaluations.items()},
+        }  # fmt: skip
+        for name, check in self.second.items():
+            result["checkpoints"][name]["second"] = check.record()
+        if self.difference is not None:
+            result["difference"] = self.difference._asdict()
+        return result
+
+
+def evaluate(
+    checkpoint: str | Path,
+    *,
+    against: str | Path | None = None,
+    task: str | None = None,
+    split: Split | None = None,
+    problems: int | None = None,
+    samples: int = 8,
+    seed: int = 0,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    max_tokens: int | None = None,
+    second: str | None = None,
+    changes: Changes = (),
+) -> Measurement:
+    """Measure a checkpoint: pass@k, majority vote, lengths, behaviours, each difficulty. It is `groupwise eval`.
+
+    >>> evaluate("base", task="arithmetic", problems=100).pass_at_1  # doctest: +SKIP
+    Estimate(value=0.43, low=0.39, high=0.47)
+
+    Args:
+        checkpoint: a checkpoint directory, a hub name, or `base` for the shipped model.
+        against: a second checkpoint, measured on the same problems with the same random numbers.
+        task: a task's name, or `file.py:Class`; None: the task of the run that the checkpoint lies in.
+        split: `train`, `dev` or `test`; None: `test`, or all rows of a plain file that no run divided into splits.
+        problems: at most this many, from the first; None: 200 of a split, all rows of a plain file.
+        samples: completions of each problem.
+        seed: of the draws.
+        temperature: divides the logits; 0 takes the likeliest token.
+        top_k: keep the k likeliest tokens; 0 keeps all.
+        top_p: keep the likeliest tokens of this mass; 1 keeps all.
+        max_tokens: most tokens of a completion; None: as many as in the run, else the default.
+        second: a verifier that judges correct completions again, for example `math`.
+        changes: of the sections task, verifier, sampling and behaviour, as for `load_recipe`.
+
+    Raises:
+        ConfigError: the path is a run and not a checkpoint, or a name or a value is unknown.
+        ModelError: a checkpoint cannot be loaded.
+        VerifierError: the verifier failed on too many completions.
+    """
+    if split not in (None, *SPLITS):
+        raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
+    names = [str(checkpoint), *([str(against)] if against else [])]
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
+    context = context_of(names[0], task, sampling, changes)
+    patterns = patterns_of(context.behaviour)
+    for other in names[1:]:
+        refuse_run(other)
+    of, chosen = context.problems(split, problems)
+    again = verifier_config(second_section(second, context.verifier.model_dump())) if second else None
+    checks: dict[str, HeldOutCheck] = {}
+    with open_second(again, context.task, context.verifier) as judge:
+        draws = Draws(seed, Purpose(split or "test"))
+        evaluations = {name: _evaluate(name, context, chosen, samples, draws) for name in names}
+        if judge is not None and second is not None:
+            size, most = len(chosen) * samples, context.sampling.max_tokens
+            look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=most, seed=seed)
+            checks = {name: look(evaluation.scored) for name, evaluation in evaluations.items()}
+    shares = [by_problem(found.rows, MEASURES["pass_at_1"]) for found in evaluations.values()]
+    difference = compare(*common(shares[-1], shares[0])) if against else None
+    return Measurement(
+        context.task.name, of, samples, context.sampling.temperature, seed, evaluations, patterns, checks, difference
+    )
+
+
+def _evaluate(path: str, context: Context, problems: Sequence[Problem], samples: int, draws: Draws) -> Evaluation:
+    with make_verifier(context.verifier) as verifier:
+        verifier.check(problems, context.task.template)
+        actors = Actors.of(load_policy(path), context.task.template, verifier)
+        return sampled(actors, problems, samples, context.sampling, draws)

@@ -1,0 +1,327 @@
+"""A run directory as Python values: tables of its steps, groups, completions and evaluations.
+
+Reads files alone, no model and no torch, so it works on a finished run, on one that is going on, and on a copy.
+
+    run = Run.open("runs/arithmetic")
+    run.steps().to_pandas().plot(x="step", y="reward")
+    run.completions(0).to_arrow()
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from groupwise.config import read_recorded
+from groupwise.errors import ConfigError, DataError
+from groupwise.runs.directory import RunDirectory, find_run
+from groupwise.runs.rollouts import SCHEMA
+from groupwise.types import Outcome
+from groupwise.upgrade import upgraded_step
+
+SHOWN_ROWS = 20
+"""Rows of a table that a notebook shows."""
+Line = Mapping[str, Any]
+"""One line of metrics.jsonl."""
+_OF_A_GROUP = ("step", "problem", "difficulty", "question", "reference")
+"""Columns that are the same for all completions of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows with named columns. Polars and DuckDB read it as it is, by Arrow's stream protocol."""
+
+    arrow: pa.Table
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Self:
+        """The table of these rows; its columns are all of theirs, empty where a row has none."""
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return cls(pa.table({name: [row.get(name) for row in rows] for name in names}))
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self.arrow.column_names)
+
+    def __len__(self) -> int:
+        return int(self.arrow.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, one dictionary each."""
+        return iter(self.arrow.to_pylist())
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """The values of a column.
+
+        Raises:
+            KeyError: there is no such column; names those there are.
+        """
+        if column not in self.columns:
+            raise KeyError(f"there is no column {column!r}; there are {', '.join(self.columns)}")
+        values: list[Any] = self.arrow[column].to_pylist()
+        return values
+
+    def to_arrow(self) -> pa.Table:
+        """As a `pyarrow.Table`."""
+        return self.arrow
+
+    def to_pandas(self) -> Any:
+        """As a `pandas.DataFrame`.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            return self.arrow.to_pandas()
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "to_pandas() needs pandas, which is not installed: `pip install pandas`, or use to_arrow()"
+            ) from None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.arrow.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows: {', '.join(self.columns)})"
+
+    def _repr_html_(self) -> str:
+        """The first rows, for a notebook; whatever a model wrote is text there, never markup."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        rows = self.arrow.slice(0, SHOWN_ROWS).to_pylist()
+        body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows)
+        more = f"<p>{len(self) - len(rows)} more rows</p>" if len(self) > len(rows) else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Run:
+    """One run, as its directory tells it. What is not there yet is empty or None, never a zero."""
+
+    directory: RunDirectory
+    """Paths of its files."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """The run in a directory.
+
+        Raises:
+            ConfigError: there is no run at this path.
+        """
+        return cls(find_run(Path(path)))
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.directory.path
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved recipe as nested dictionaries, in today's keys; `load_recipe(run.config)` makes a recipe of it.
+
+        Raises:
+            ConfigError: config.toml cannot be read.
+        """
+        return read_recorded(self.directory.config)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has nothing left to do."""
+        return self.directory.finished.exists()
+
+    @property
+    def num_steps(self) -> int:
+        """Steps done so far."""
+        return 1 + max((int(line["step"]) for line in _lines(self.directory) if _kind(line) == "step"), default=-1)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Checkpoints that are there, oldest first; `load_policy` reads one."""
+        return [self.directory.checkpoint(step) for step in self.directory.steps()]
+
+    @property
+    def best(self) -> Path | None:
+        """Link to the checkpoint with the best dev result; None before the first dev evaluation."""
+        return self.directory.best if self.directory.best.exists() else None
+
+    def metrics(self) -> Table:
+        """metrics.jsonl: a row for each line, in the order in which they were written.
+
+        Tables in a line become columns: `parts` by their own names (`part/accuracy/mean`), others dotted.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        return Table.of([_flat(line) for line in _lines(self.directory)])
+
+    def steps(self) -> Table:
+        """A row for each training step: reward, correct (shares in [0, 1]), entropy (nats), length (tokens), times (s).
+
+        `StepReport` says what each column means. A step done again after a resume counts once.
+
+        Raises:
+            DataError: metrics.jsonl cannot be read.
+        """
+        found = lines_by_kind(self.directory).get("step", {})
+        return Table.of([_flat(upgraded_step(line)) for _, line in sorted(found.items())])
+
+    def evaluations(self) -> Table:
+        """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length.
+
+        `completions(name)` gives what was sampled; `name` is null where nothing was kept.
+
+        Raises:
+            DataError: metrics.jsonl cannot be read.
+        """
+        kinds = lines_by_kind(self.directory)
+        lines = [line for kind, found in kinds.items() if kind != "step" for line in found.values()]
+        return Table.of([self._evaluation(line) for line in sorted(lines, key=lambda line: int(line["step"]))])
+
+    def _evaluation(self, line: Line) -> dict[str, Any]:
+        name = f"dev-step-{line['step']:06d}" if _kind(line) == "dev" else _kind(line)
+        row = {"name": name if self.directory.evaluations(name).exists() else None, **_flat(line)}
+        if isinstance(estimate := row.pop("pass_at_1", None), list):
+            row |= dict(zip(("pass_at_1", "pass_at_1_low", "pass_at_1_high"), estimate, strict=True))
+        return row
+
+    def completions(self, at: int | str | None = None, problem: str | None = None) -> Table:
+        """A row for each completion, with tokens, log-probabilities (nats), verdict, reward parts and advantage.
+
+        Args:
+            at: a training step (0-based), or the name of an evaluation, such as `test-after`; None: all training steps.
+            problem: only those of the problem with this id.
+
+        Raises:
+            ConfigError: nothing was recorded there; says what is.
+            DataError: a file cannot be read.
+        """
+        table = pa.concat_tables([_read(path) for path in self._files(at)] or [SCHEMA.empty_table()])
+        if problem is None:
+            return Table(table)
+        found = table.filter(pc.equal(table["problem"], problem))
+        if not len(found):
+            known = ", ".join(dict.fromkeys(table["problem"].to_pylist()))
+            raise ConfigError(f"{self.path} has no completions of problem {problem!r} there; there are {known}")
+        return Table(found)
+
+    def groups(self, at: int | str | None = None) -> Table:
+        """A row for each group of completions of one prompt: how many, what they earned, how long they are.
+
+        `correct` is a share of the judged completions, `reward` their mean and `reward_std` their standard deviation
+        (null where none was judged), `length` the mean of sampled tokens, `signal` whether any two rewards differ.
+
+        Args:
+            at: a training step (0-based), or the name of an evaluation; None: all training steps.
+
+        Raises:
+            ConfigError: nothing was recorded there; says what is.
+            DataError: a file cannot be read.
+        """
+        columns = [*_OF_A_GROUP, "outcome", "reward", "token_ids", "sampled"]
+        rows = self.completions(at).arrow.select(columns).to_pylist()
+        return Table.of([_group(list(group)) for _, group in groupby(rows, lambda row: (row["step"], row["problem"]))])
+
+    def _files(self, at: int | str | None) -> list[Path]:
+        recorded = {path.stem: path for path in sorted((self.path / "rollouts").glob("*.parquet"))}
+        steps = [name for name in recorded if re.fullmatch(r"step-\d+", name)]
+        if at is None:
+            return [recorded[name] for name in steps]
+        name = f"step-{at:06d}" if isinstance(at, int) else at
+        if name not in recorded:
+            some = [f"{steps[0]} to {steps[-1]}"] if steps else []
+            there = ", ".join([*some, *(name for name in recorded if name not in steps)])
+            raise ConfigError(f"{self.path} has no completions of {name}; recorded are {there or 'none'}")
+        return [recorded[name]]
+
+    def __repr__(self) -> str:
+        return f"Run({self.path}: {self._state()})"
+
+    def _state(self) -> str:
+        config = self.config
+        state = "finished" if self.finished else "unfinished"
+        return f"{config.get('algorithm')}, {self.num_steps} of {config['run']['num_steps']} steps, {state}"
+
+    def _repr_html_(self) -> str:
+        """Heading and evaluations, for a notebook; everything is text there, never markup."""
+        shown = ("name", "step", "pass_at_1", "pass_at_1_low", "pass_at_1_high", "length", "truncated")
+        table = self.evaluations().arrow
+        kept = Table(table.select([name for name in shown if name in table.column_names]))
+        heading = f"<p><b>{escape(str(self.path))}</b>: {escape(self._state())}</p>"
+        return heading + (kept._repr_html_() if len(kept) else "")
+
+
+def lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Line]]:
+    """Lines of metrics.jsonl by kind and step; the last line of a step counts.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    kinds: dict[str, dict[int, Line]] = {}
+    for line in _lines(run):
+        kinds.setdefault(_kind(line), {})[line["step"]] = line
+    return kinds
+
+
+def _lines(run: RunDirectory) -> list[Line]:
+    try:
+        found = list(run.metrics.lines())
+        for line in found:
+            line["step"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{run.metrics.path} cannot be read: {error!r}") from None
+    return list(found)
+
+
+def _kind(line: Line) -> str:
+    return str(line.get("kind", "step"))
+
+
+def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, "" if name == "parts" else f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _read(path: Path) -> pa.Table:
+    """A file of completions in today's columns; null where an older file has none."""
+    try:
+        table = pq.read_table(path).replace_schema_metadata(None)
+        for place, field in enumerate(SCHEMA):
+            if field.name not in table.column_names:
+                table = table.add_column(place, field, pa.nulls(len(table), field.type))
+        return table.select(SCHEMA.names).cast(SCHEMA)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+
+
+def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    judged = [row for row in rows if Outcome(row["outcome"]).judged]
+    rewards = [row["reward"] for row in judged]
+    mean = sum(rewards) / len(rewards) if rewards else None
+    lengths = [len(row["token_ids"]) if row["sampled"] is None else sum(row["sampled"]) for row in rows]
+    return {
+        **{name: rows[0][name] for name in _OF_A_GROUP},
+        "num_completions": len(rows),
+        "num_judged": len(judged),
+        "correct": sum(row["outcome"] == Outcome.CORRECT for row in judged) / len(judged) if judged else None,
+        "reward": mean,
+        "reward_std": None if mean is None else (sum((one - mean) ** 2 for one in rewards) / len(rewards)) ** 0.5,
+        "length": sum(lengths) / len(rows),
+        "signal": len(set(rewards)) > 1,
+    }
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    return escape(text if len(text) <= 80 else f"{text[:79]}…")

@@ -1,0 +1,121 @@
+"""Runs the variants of a comparison and sets them side by side. `groupwise compare` is this with a bar and a table."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from groupwise.config import Changes, Source, load, named, recipe_file
+from groupwise.errors import GroupwiseError
+from groupwise.evaluation.comparison import Compared, Comparison, Run, as_dict, as_markdown, read_run, rows
+from groupwise.trainers import load_recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonTable:
+    """What a comparison found."""
+
+    rows: tuple[Compared, ...]
+    """The variants in the order of the comparison; the first is what the others are compared with."""
+    directory: Path
+    """Where the runs are kept, with comparison.md and comparison.json."""
+
+    def as_markdown(self) -> str:
+        """The table, as comparison.md has it."""
+        return as_markdown(self.rows)
+
+    def as_dict(self) -> list[dict[str, Any]]:
+        """For machines, as comparison.json has it."""
+        return as_dict(self.rows)
+
+
+class _Job(NamedTuple):
+    """One run to do."""
+
+    variant: str
+    recipe: Path
+    over: tuple[str, ...]
+    """Recipes that are put over it."""
+    overrides: tuple[str, ...]
+    directory: Path
+
+
+def compare_variants(
+    source: Source, changes: Changes = (), on_run: Callable[[int, int], None] = lambda done, total: None
+) -> ComparisonTable:
+    """Run every variant with every seed, each in a process of its own, and set them side by side.
+
+    Finished runs are kept, so an interrupted comparison resumes. It writes comparison.md and comparison.json.
+
+    Args:
+        source: a TOML file of a `Comparison`, or its tables. Recipes in it stand relative to the file, else to the
+            current directory.
+        changes: of the comparison's own keys, for example `{"seeds": 2}`.
+        on_run: told (runs done, runs in all) before the first and after each.
+
+    Raises:
+        ConfigError: the comparison, or a variant's recipe, cannot be used; said before anything runs.
+        GroupwiseError: a run failed; says which, and its last words.
+    """
+    comparison, folder = load(Comparison, source, changes), named(source)[1]
+    jobs = [job for seed in range(comparison.seeds) for job in _jobs(folder, comparison, seed)]
+    for job in jobs:  # a mistake in the last variant answers before the first is run
+        load_recipe(job.recipe, job.overrides, job.over)
+    _run_all(jobs, comparison.jobs, on_run)
+    found: dict[str, list[Run]] = {name: [] for name in comparison.variants}
+    for job in jobs:
+        found[job.variant].append(read_run(job.directory))
+    table = ComparisonTable(tuple(rows(found)), Path(comparison.directory))
+    (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
+    (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
+    return table
+
+
+def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
+    jobs = []
+    for name, variant in comparison.variants.items():
+        directory = Path(comparison.directory) / f"{name}-seed{seed}"
+        own = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
+        recipe = folder / (variant.recipe or comparison.recipe)
+        over = tuple(str(recipe_file(one, folder)) for one in variant.extends)
+        jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *own), directory))
+    return jobs
+
+
+def _run_all(jobs: Sequence[_Job], at_once: int, on_run: Callable[[int, int], None]) -> None:
+    on_run(0, len(jobs))
+    done: list[_Job] = []
+
+    def run(job: _Job) -> None:
+        if not (job.directory / "finished.json").exists():
+            _train(job, at_once)
+        done.append(job)
+        on_run(len(done), len(jobs))
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            list(pool.map(run, jobs))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _train(job: _Job, at_once: int) -> None:
+    """One training in a process of its own, so that its memory can be measured; its output is kept beside its files."""
+    command = [sys.executable, "-m", "groupwise", "train", str(job.recipe)]
+    command += [word for name in job.over for word in ("--extend", name)]
+    command += [word for override in job.overrides for word in ("--set", override)]
+    done = subprocess.run(command, capture_output=True, text=True, env=share_of_threads(at_once), check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise GroupwiseError(f"{job.directory} failed: {said[-1] if said else 'no output'}")
+
+
+def share_of_threads(at_once: int) -> dict[str, str]:
+    """The environment in which each of `at_once` processes computes with its share of the CPU threads."""
+    return {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once))}
