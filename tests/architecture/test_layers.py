@@ -25,7 +25,7 @@ LAYERS: dict[str, int] = {
 
 NEIGHBOURS = {
     ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout", "models"), ("training", "models"),
-    ("evaluation", "rollout"), ("__main__", "cli"),
+    ("evaluation", "rollout"), ("evaluation", "models"), ("__main__", "cli"),
 }  # fmt: skip
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 

@@ -125,7 +125,7 @@ def test_only_and_from(copied: Path) -> None:
     shutil.rmtree(copied / "stages" / "helpful")
     said = groupwise(*settings(copied), "--only", "helpful")
     assert "helpful (reward_model) runs: not run yet" in said
-    assert said.count("left alone: only helpful is asked for") == len(small.STAGES) - 1
+    assert said.count("left alone: only helpful is requested") == len(small.STAGES) - 1
     assert hashes(copied) == before
     with pytest.raises(Exception, match="--from nobody: there is no such stage; the stages are zero"):
         groupwise(*settings(copied), "--from", "nobody")

@@ -103,9 +103,9 @@ def majority_at_k(right: Sequence[int], wrong: Sequence[int], abstained: int, k:
         k: votes.
     """
     n = sum(right) + sum(wrong) + abstained
-    if min((*right, *wrong), default=1) < 1 or abstained < 0 or not 1 <= k <= n:
+    if any(size < 1 for size in (*right, *wrong)) or abstained < 0 or not 1 <= k <= n:
         raise ValueError(f"a majority of {k} of {n} samples: every answer has at least 1 and 1 <= k <= n must hold")
-    return _majority_at_k(tuple(sorted(right)), tuple(sorted(wrong)), abstained, k)
+    return _majority_at_k(tuple(right), tuple(wrong), abstained, k)
 
 
 @lru_cache(maxsize=4096)
@@ -113,7 +113,7 @@ def _majority_at_k(right: tuple[int, ...], wrong: tuple[int, ...], abstained: in
     wins = Fraction(0)
     for place, size in enumerate(right):
         others = (*right[:place], *right[place + 1 :], *wrong)
-        for votes in range(1, min(size, k) + 1):
+        for votes in range(1, size + 1):
             wins += math.comb(size, votes) * _losing(others, abstained, votes, k - votes)
     return float(wins / math.comb(sum(right) + sum(wrong) + abstained, k))
 
@@ -123,11 +123,11 @@ def _losing(others: Sequence[int], abstained: int, votes: int, left: int) -> Fra
 
     `ways[taken, ties]` is the coefficient of x^taken y^ties.
     """
-    ways = {(taken, 0): math.comb(abstained, taken) for taken in range(min(abstained, left) + 1)}
+    ways = {(taken, 0): math.comb(abstained, taken) for taken in range(abstained + 1)}
     for size in others:
         longer: Counter[tuple[int, int]] = Counter()
         for (taken, ties), count in ways.items():
-            for more in range(min(size, votes, left - taken) + 1):
+            for more in range(min(size, votes) + 1):
                 longer[taken + more, ties + (more == votes)] += count * math.comb(size, more)
         ways = longer
     return sum((Fraction(count, ties + 1) for (taken, ties), count in ways.items() if taken == left), Fraction(0))

@@ -199,7 +199,9 @@ def test_equal_runs_have_an_interval_of_a_point() -> None:
     ],
 )
 def test_a_majority_worked_by_hand(right: list[int], wrong: list[int], abstained: int, k: int, expected: float) -> None:
-    assert majority_at_k(right, wrong, abstained, k) == pytest.approx(expected, abs=1e-15)
+    found = majority_at_k(right, wrong, abstained, k)
+    assert isinstance(found, float)
+    assert found == pytest.approx(expected, abs=1e-15)
 
 
 CLASSES = st.lists(st.integers(1, 3), max_size=3)
@@ -228,7 +230,9 @@ def test_a_majority_is_the_mean_over_all_subsets(
     assert found == pytest.approx(sum(accuracies) / len(accuracies), abs=1e-12)
 
 
-@pytest.mark.parametrize(("right", "wrong", "abstained", "k"), [([1], [1], 0, 3), ([1], [], 0, 0), ([0], [1], 0, 1)])
+@pytest.mark.parametrize(
+    ("right", "wrong", "abstained", "k"), [([1], [1], 0, 3), ([1], [], 0, 0), ([0], [1], 0, 1), ([1], [1], -1, 1)]
+)
 def test_a_majority_of_more_than_there_is_refused(right: list[int], wrong: list[int], abstained: int, k: int) -> None:
     with pytest.raises(ValueError, match="must hold"):
         majority_at_k(right, wrong, abstained, k)
