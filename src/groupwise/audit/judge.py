@@ -15,7 +15,7 @@ from groupwise.audit.form import Differs, differs_as_number
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Extraction, Verifier
 from groupwise.verifiers.extraction import extract
-from groupwise.verifiers.second_opinion import second_opinion
+from groupwise.verifiers.math.second_opinion import second_opinion
 
 SecondOpinion = Callable[[Case], bool | None]
 """Whether a case's answer is right, by a checker that shares nothing with the verifier; None: it cannot say."""

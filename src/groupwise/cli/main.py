@@ -225,7 +225,11 @@ def verify(
     question: Annotated[str, typer.Option(help="The question, for verifiers that read it.")] = "",
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=JSON", help="What else the verifier needs, e.g. `--data target=16`. Repeatable."),
+        typer.Option(
+            metavar="KEY=JSON|FILE",
+            help="What else the verifier needs, e.g. `--data target=16` (repeatable); or a file of problems, whose "
+            "reference answers are checked instead.",
+        ),
     ] = None,
     language: Annotated[str, typer.Option(help="Language of the question (ISO 639-1).")] = "en",
     overrides: Overrides = None,
@@ -237,10 +241,16 @@ def verify(
         groupwise verify math --reference 391 'So it is \boxed{391}.'
 
         groupwise verify countdown --data numbers='[3, 5, 2]' --data target=16 '\boxed{(3+5)*2}'
+
+        groupwise verify math --data problems.jsonl --set task.answer_field=solution
     """
-    from groupwise.cli.verify import read_completion, read_data, run_verify
+    from groupwise.cli.verify import check_data, read_completion, read_data, run_verify
     from groupwise.types import Problem
 
+    if data and len(data) == 1 and data[0].endswith((".jsonl", ".json", ".parquet")):
+        if not check_data(verifier, Path(data[0]), overrides or [], console):
+            raise typer.Exit(1)
+        return
     problem = Problem("asked", question, reference, language=language, data=read_data(data or []))
     if not run_verify(verifier, read_completion(completion, file), problem, overrides or [], console, json):
         raise typer.Exit(1)

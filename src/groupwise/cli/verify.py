@@ -1,4 +1,4 @@
-"""`groupwise verify`: one completion, its verdict, and how the verdict came about."""
+"""`groupwise verify`: one completion, its verdict, and how it came about; or the reference answers of a file."""
 
 import json
 import sys
@@ -12,9 +12,11 @@ from rich.text import Text
 from groupwise.config import Section, parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.tasks.base import Template
+from groupwise.tasks.jsonl import Jsonl, JsonlConfig
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import VERIFIERS, VerifierConfig, make_verifier
+from groupwise.verifiers import VERIFIERS, Request, VerifierConfig, make_verifier
 from groupwise.verifiers.extraction import clipped
+from groupwise.verifiers.math import MathVerifier
 
 STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPARSABLE: "bold yellow"}
 
@@ -24,6 +26,41 @@ class _Settings(Section):
 
     verifier: Annotated[VerifierConfig, VERIFIERS]
     """How the completion is judged."""
+
+
+class _DataSettings(_Settings):
+    """What can be set where the reference answers of a file are checked."""
+
+    task: JsonlConfig
+    """Which fields hold question and answer."""
+
+
+def check_data(verifier: str, path: Path, overrides: Sequence[str], console: Console) -> bool:
+    """List the reference answers of a file that cannot be read or do not pass; False where there are any.
+
+    Raises:
+        ConfigError, DataError: the file cannot be used.
+    """
+    given = {"verifier": {"kind": verifier}, "task": {"kind": "jsonl", "path": str(path), "dev_fraction": 0.0}}
+    settings = parse(_DataSettings, given, overrides, source="verify")
+    problems, template = Jsonl(settings.task).problems("train"), settings.task.template
+    with make_verifier(settings.verifier) as judge:
+        requests = [Request(problem, template.gold_answer(problem)) for problem in problems]
+        faults = {
+            problem.id: verdict.evidence
+            for problem, verdict in zip(problems, judge.verify_many(requests), strict=True)
+            if verdict.outcome is not Outcome.CORRECT
+        }
+        if isinstance(judge, MathVerifier):
+            faults |= {problem.id: reason for problem, reason in judge.unreadable(problems)}
+    for problem in problems:
+        if problem.id in faults:
+            row = problem.id.rpartition("-")[2]
+            line = f"row {row}: {clipped(problem.reference)}: {faults[problem.id]}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    line = f"{len(faults)} of {len(problems)} reference answers of {path} cannot be read or do not pass"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return not faults
 
 
 def run_verify(
@@ -67,7 +104,10 @@ def read_data(pairs: Sequence[str]) -> dict[str, Any]:
         try:
             data[name.strip()] = json.loads(value)
         except json.JSONDecodeError:
-            raise ConfigError(f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]'") from None
+            raise ConfigError(
+                f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]', or be a file of problems "
+                "(.jsonl, .json, .parquet)"
+            ) from None
     return data
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from groupwise.evaluation.row import Row
 from groupwise.types import Outcome
-from groupwise.verifiers.numbers import Number, equal, parse_number
+from groupwise.verifiers.math.numbers import Number, equal, parse_number
 
 _ANNOUNCED = re.compile(
     r"(?:[=≈＝:：→]|\\(?:boxed|fbox|approx|text)\s*\{|<answer>|\b(?:is|are|be|gives?|get|equals?|makes?|answer|total)"

@@ -25,7 +25,7 @@ from groupwise.randomness import key
 from groupwise.tasks.base import Task, TaskConfig, Template
 from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers.environment import KEY, TARGET
-from groupwise.verifiers.workers import WorkerPool
+from groupwise.verifiers.workers.pool import WorkerPool
 
 SPOKEN = {"user": "User: ", "assistant": "Assistant: ", "system": ""}
 """What stands before a message in a prompt without a chat template."""

@@ -1,6 +1,6 @@
 """Verifiers: they read the answer in a completion and judge it against the reference answer. No torch here.
 
-To add one: a module beside `math.py`, and a line in `table.py`. One of a user's own needs neither:
+To add one: a module here, and a line in `table.py`. One of a user's own needs neither:
 `kind = "rewards.py:reward"`.
 """
 

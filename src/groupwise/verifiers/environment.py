@@ -15,7 +15,7 @@ from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier
 from groupwise.verifiers.python import PythonConfig
-from groupwise.verifiers.workers import Reply, WorkerPool
+from groupwise.verifiers.workers.pool import Reply, WorkerPool
 
 KEY = "verifiers"
 """Field of a problem's data that says where it stands: environment, arguments, part, row and messages."""

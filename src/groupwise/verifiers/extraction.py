@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"(?<![0-9A-Za-z.])[-−]?[0-9][0-9,]{0,200}(?:\.[0-9]{1,20
 _SEPARATOR = re.compile(
     r"(?:\\(?:[()\[\],;:! ]|q?quad(?![a-zA-Z])|text\s*\{\s*(?:and|or)\s*\})|\b(?:and|or)\b|[$\s,;&*])+"
 )
-_NAME = re.compile(r"[A-Za-z](?:_\{?[0-9A-Za-z]\}?)?(?:\([a-z0-9]\))?\s*=\s*")
+_NAME = re.compile(r"(?:[A-Za-z]|\\[a-z]{2,7})(?:_\{?[0-9A-Za-z]\}?)?(?:\([a-z0-9]\))?\s*=\s*")
 _BLANK = re.compile(r"(?:\\(?:phantom|hspace)\s*\{[^{}]*\}|\\(?:[,;:! ]|q?quad|square|ldots)|[\s?_~.$])*")
 _MAX_GAP = 60
 """Characters between two boxes of one list."""

@@ -1,4 +1,4 @@
-"""The verifiers by name. To add one: a module beside `math.py`, and a line here."""
+"""The verifiers by name. To add one: a module here, and a line below."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ VERIFIERS = Kinds(
     "verifier",
     {
         "math": f"{_HERE}.math:MathVerifier",
-        "number": f"{_HERE}.number:NumberVerifier",
+        "number": f"{_HERE}.math:NumberVerifier",
         "countdown": f"{_HERE}.countdown:CountdownVerifier",
         "code": f"{_HERE}.code:CodeVerifier",
         "judge": f"{_HERE}.judge.verifier:JudgeVerifier",

@@ -52,6 +52,18 @@ def test_verify_reads_files_and_standard_input(tmp_path: Path) -> None:
         assert found["explanation"][-1] == found["evidence"] == "it equals 10, not 16"
 
 
+def test_verify_lists_the_reference_answers_of_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    rows = [{"question": "q", "solution": text} for text in ("5", r"\frac{1}{", "x^2 + 1", "90^")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = run("verify", "math", "--data", str(path), "--set", "task.answer_field=solution")
+    assert result.exit_code == 1
+    assert [line.split(":")[0] for line in result.stdout.splitlines()[:-1]] == ["row 2", "row 4"]
+    assert f"2 of 4 reference answers of {path} cannot be read or do not pass" in result.stdout
+    path.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], rows[2])))
+    assert run("verify", "math", "--data", str(path), "--set", "task.answer_field=solution").exit_code == 0
+
+
 def test_verify_says_when_the_verifier_failed() -> None:
     result = run("verify", "countdown", r"\boxed{3}")
     assert result.exit_code == 1

@@ -14,8 +14,7 @@ from groupwise.evaluation.held_out import HeldOutCheck, look_again, open_second,
 from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
 from groupwise.verifiers import Request, Verifier, score, verifier_config
-from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.number import NumberVerifier
+from groupwise.verifiers.math import MathVerifier, NumberVerifier
 
 HONEST = "<think>6×7=42</think>\\boxed{42}"
 WRONG = "<think>6×7=41</think>\\boxed{41}"

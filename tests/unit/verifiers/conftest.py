@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from groupwise.verifiers.workers import WorkerPool
+from groupwise.verifiers.workers.pool import WorkerPool
 
 
 @pytest.fixture(scope="session")
 def symbolic_workers() -> Iterator[WorkerPool]:
-    pool = WorkerPool("groupwise.verifiers.symbolic:judge", num_workers=2)
+    pool = WorkerPool("groupwise.verifiers.math.symbolic:judge", num_workers=2)
     yield pool
     pool.close()

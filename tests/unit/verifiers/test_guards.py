@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
+from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
 
 MODEST = [
     "12", "-3.75", r"\frac{1}{2004!}", "2^{2005}+1", r"\frac{2^{2005}+1}{3 \cdot 2^{2006}}", "x^{100}+1", "10^{-99}",

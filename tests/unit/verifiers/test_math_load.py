@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers import WorkerPool
+from groupwise.verifiers.workers.pool import WorkerPool
 
 PAIRS = [
     ("(x+1)^2", "x^2+2x+1", Outcome.CORRECT), ("(x+1)^2", "x^2+2x+2", Outcome.WRONG), ("7", "7.0", Outcome.CORRECT),
@@ -43,7 +43,7 @@ def num_workers(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="module")
 def pool(num_workers: int) -> Iterator[WorkerPool]:
-    pool = WorkerPool("groupwise.verifiers.symbolic:judge", num_workers)
+    pool = WorkerPool("groupwise.verifiers.math.symbolic:judge", num_workers)
     pool.start()
     yield pool
     pool.close()

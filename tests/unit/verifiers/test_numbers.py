@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from groupwise.verifiers.normalise import normalise
-from groupwise.verifiers.numbers import Number, equal, parse_number
+from groupwise.verifiers.math.normalise import normalise
+from groupwise.verifiers.math.numbers import Number, equal, parse_number
 
 INTEGERS = st.integers(-(10**30), 10**30)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.verifiers import second_opinion as module
-from groupwise.verifiers.second_opinion import second_opinion
+from groupwise.verifiers.math import second_opinion as module
+from groupwise.verifiers.math.second_opinion import second_opinion
 
 CASES = Path(__file__).parents[4] / "shared/data/math_verifier_cases/cases.jsonl"
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.verifiers.compare import equivalent
-from groupwise.verifiers.normalise import normalise
-from groupwise.verifiers.plain import same_plainly
-from groupwise.verifiers.structure import Node, read
+from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.normalise import normalise
+from groupwise.verifiers.math.plain import same_plainly
+from groupwise.verifiers.math.structure import Node, read
 
 
 def shown(node: Node) -> object:

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.verifiers.guards import size
-from groupwise.verifiers.normalise import normalise
-from groupwise.verifiers.parsing import parse, parse_alike
-from groupwise.verifiers.real_sets import same_sets
-from groupwise.verifiers.values import agree, constant_ratio
+from groupwise.verifiers.math.guards import size
+from groupwise.verifiers.math.normalise import normalise
+from groupwise.verifiers.math.parsing import parse, parse_alike
+from groupwise.verifiers.math.real_sets import same_sets
+from groupwise.verifiers.math.values import agree, constant_ratio
 
 
 def compare(left: str, right: str) -> bool | None:

@@ -15,9 +15,9 @@ import pytest
 from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
-from groupwise.verifiers.fork_server import DiedError, ForkServer
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers import WorkerPool
+from groupwise.verifiers.workers.fork_server import DiedError, ForkServer
+from groupwise.verifiers.workers.pool import WorkerPool
 
 HOOK = """
 import os, signal, sys, time
@@ -156,7 +156,7 @@ def test_importing_verifiers_imports_neither_torch_nor_sympy_and_starts_nothing(
 
 
 def test_a_new_worker_costs_little_because_the_server_has_imported_everything() -> None:
-    pool = WorkerPool("groupwise.verifiers.symbolic:judge")
+    pool = WorkerPool("groupwise.verifiers.math.symbolic:judge")
     try:
         assert pool.call({"reference": "x+y", "answer": "y+x"}, 60.0).value["outcome"] == "correct"
         first, seconds = pool._server, []
@@ -235,7 +235,7 @@ def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> 
     script.write_text(
         textwrap.dedent(f"""
         import os, threading
-        from groupwise.verifiers.workers import WorkerPool
+        from groupwise.verifiers.workers.pool import WorkerPool
         pool = WorkerPool({target!r}, num_workers=2)
         idle = pool.call({{"answer": "a"}}, 20.0).value["evidence"].split()[0]
         threading.Thread(target=pool.call, args=({{"answer": "deaf"}}, 60.0), daemon=True).start()

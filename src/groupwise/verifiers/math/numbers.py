@@ -4,8 +4,9 @@ r"""Plain numbers, exactly: integers, decimals, thousands separators, fractions,
 
 - percent: `50%` is 1/2. As the sign is often left out, it also equals the bare number when the reference carries the
   sign (`50%` against `50`) or is an integer (`50` against `50%`).
-- rounding: none, except that a decimal with six or more places equals a fraction that it correctly rounds or truncates,
-  because some fractions have no decimal form: `0.333333` and 1/3, but never `3.0000001` and 3.
+- rounding: none, except that a decimal with enough places (`verifier.decimals`, six by default) equals a fraction that
+  it correctly rounds or truncates, because some fractions have no decimal form: `0.333333` and 1/3, but never
+  `3.0000001` and 3.
 
 A comma separates thousands. It separates decimals in languages that write them so (`normalise`), and otherwise only
 where one side has the very same digits with a point (`decimal_comma`).
@@ -18,7 +19,8 @@ from functools import lru_cache
 
 MAX_CHARS = 1000
 """Longer numbers are left to the slow path: conversion to an integer takes quadratic time."""
-MIN_PLACES = 6
+DECIMALS = 6
+"""Places from which on a decimal may stand for a number that has no finite decimal form."""
 
 _DECIMAL = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?: [0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _PLAIN = r"-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
@@ -28,6 +30,7 @@ _NUMBER = re.compile(
     rf"|(?:(?P<whole2>[0-9]+) )?(?P<c>[0-9]+(?:\.[0-9]+)?) ?/ ?(?P<d>[0-9]+(?:\.[0-9]+)?)"
     rf"|(?P<decimal>{_DECIMAL})(?: ?(?:\\times|\\cdot|\*) ?10 ?\^ ?[{{(]?(?P<exponent>[+-]?[0-9]{{1,3}})[)}}]?)?"
     rf"|10 ?\^ ?\{{?(?P<power>-?[0-9]{{1,3}})\}}?"
+    rf"|(?P<head>[0-9]*\.[0-9]*) ?\\(?:overline|bar|dot)(?![a-z]) ?\{{?(?P<cycle>[0-9]{{1,40}})\}}?"
     rf") ?(?P<percent>%)?"
 )
 _COMMA = re.compile(r"[+-]?[0-9]{1,3}(?:[. ][0-9]{3})+,[0-9]+|[+-]?[0-9]+,[0-9]+")
@@ -66,13 +69,13 @@ def parse_number(text: str) -> Number | None:
     return Number(value, match["percent"] is not None, _places(match))
 
 
-def equal(reference: Number, answer: Number) -> bool:
+def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
     """Whether an answer is the reference number under the policies of this module."""
     if reference.exact == answer.exact:
         return True
     if reference.percent != answer.percent and reference.value == answer.value:
         return reference.percent or reference.value.denominator == 1
-    return _rounds_to(reference, answer) or _rounds_to(answer, reference)
+    return _rounds_to(reference, answer, decimals) or _rounds_to(answer, reference, decimals)
 
 
 def decimal_comma(reference: str, answer: str) -> bool:
@@ -87,18 +90,18 @@ def decimal_comma(reference: str, answer: str) -> bool:
     return left is not None and right is not None and left.exact == right.exact
 
 
-def equal_numbers(reference: str, answer: str) -> bool | None:
+def equal_numbers(reference: str, answer: str, decimals: int = DECIMALS) -> bool | None:
     """The verdict on two normalised texts that are plain numbers; None where one is not."""
     left, right = parse_number(reference), parse_number(answer)
-    return None if left is None or right is None else equal(left, right)
+    return None if left is None or right is None else equal(left, right, decimals)
 
 
 def _is_decimal_comma(text: str) -> bool:
     return len(text) <= MAX_CHARS and _COMMA.fullmatch(text) is not None and not _GROUPS.fullmatch(text)
 
 
-def _rounds_to(decimal: Number, fraction: Number) -> bool:
-    if decimal.places is None or fraction.places is not None or decimal.places < MIN_PLACES or decimal.percent:
+def _rounds_to(decimal: Number, fraction: Number, decimals: int) -> bool:
+    if decimal.places is None or fraction.places is not None or decimal.places < decimals or decimal.percent:
         return False
     if fraction.percent or _terminates(fraction.value):
         return False
@@ -115,7 +118,10 @@ def _terminates(value: Fraction) -> bool:
 
 
 def _unwrap(text: str) -> str:
-    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and not set(text[1:-1]) & set("(){}"):
+    # what stands in parentheses with a comma is a pair: (4,112) is no number
+    while len(text) > 2 and (text[0] + text[-1] == "{}" or (text[0] + text[-1] == "()" and "," not in text)):
+        if set(text[1:-1]) & set("(){}"):
+            break
         text = text[1:-1].strip()
     return text[1:-1].strip() if re.fullmatch(r"\((?:\\frac\{[0-9]+\}\{[0-9]+\})\)", text) else text
 
@@ -123,6 +129,10 @@ def _unwrap(text: str) -> str:
 def _magnitude(match: re.Match[str]) -> Fraction | None:
     if match["power"] is not None:
         return Fraction(10) ** int(match["power"])
+    if match["cycle"] is not None:
+        head, cycle = match["head"], match["cycle"]
+        places = len(head.partition(".")[2])
+        return _decimal(head) + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
     if match["decimal"] is not None:
         return _decimal(match["decimal"]) * Fraction(10) ** int(match["exponent"] or 0)
     whole = match["whole"] or match["whole2"]

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from groupwise.verifiers.normalise import texts
+from groupwise.verifiers.math.normalise import texts
 
 MAX_LENGTH = 10_000
 MAX_NESTING = 50
@@ -137,7 +137,7 @@ class _Sizes:
     def _atom(self, token: str) -> _Size:
         if token in _OPEN:
             return self.group()
-        if token[0].isdigit():
+        if token[0].isdecimal():
             return _number(token)
         if token == r"\frac":
             top, is_integer, bottom = self._argument(), self._is_integer(), self._argument()
@@ -158,7 +158,7 @@ class _Sizes:
 
     def _is_integer(self) -> bool:
         tokens = self._tokens[self._next : self._next + 3]
-        return len(tokens) == 3 and tokens[0] == "{" and tokens[1].isdigit() and tokens[2] == "}"
+        return len(tokens) == 3 and tokens[0] == "{" and tokens[1].isdecimal() and tokens[2] == "}"
 
     def _peek(self) -> str:
         return self._tokens[self._next] if self._next < len(self._tokens) else ""

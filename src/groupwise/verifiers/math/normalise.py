@@ -64,8 +64,12 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
         ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
         ("√", r"√", r"\\sqrt"),
         ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])", ""),
+        ("quad", r"(?<=[^\s,;:&\\({\[|]) ?(?:\\q?quad(?![a-zA-Z]) ?)+(?=[0-9a-zA-Z\\({\[|.+-])"
+         r"(?!\(? ?(?:\\(?:text|mathrm|mbox|b?mod|pmod|q?quad|in|[,;:!\\])|mod\b)|(?:and|or|for|where|if)\b)", ", "),
+        ("\\\\", r" ?\\\\ ?(?=[A-Za-z\\][A-Za-z0-9_{}]{0,20} ?=)", ", "),
         ("\\", _COMMAND.pattern, lambda match: _COMMANDS.get(match[1] or "left", match[0])),
         (",", r"(?<=[0-9])(?:, ?\\!|\{,\}) ?(?=[0-9]{3}(?![0-9]))", ""),
+        ("text", r"\\text ?\{\s*\}", " "),
         ("", r"(?<!\\)\\!\s?|\\?\$|\{\s?\}", ""),
         ("", r"(?<!\\)\\[ ,;:>]|[~\s]", " "),
         ("text", r"\\text ?\{ ?([ei]|sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan) ?\}",

@@ -3,35 +3,81 @@ r"""Two structures compared part by part; single expressions by a leaf that may 
 Policies: lists have no order, an element written twice counts once, but the answer must have as many elements as the
 reference; distinct names (`a = 2, b = 3`) give an order to a list without names; tuples have an order; `(1, 2)` equals
 `1, 2` but neither `\{1, 2\}` nor `[1, 2]`; several values, or a value in braces, are never a single value; each link of
-a chain `a = b = c` must equal the reference.
+a chain `a = b = c` must equal the reference. Sets of real numbers are compared as sets, in which `or` and `and` differ;
+the names of free letters do not matter (`letters.py`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
-from groupwise.verifiers.normalise import compact
-from groupwise.verifiers.numbers import decimal_comma, equal_numbers, parse_number
-from groupwise.verifiers.structure import Node, names, read
+from groupwise.verifiers.math.letters import declared, renamed
+from groupwise.verifiers.math.normalise import compact
+from groupwise.verifiers.math.numbers import DECIMALS, decimal_comma, equal_numbers, parse_number
+from groupwise.verifiers.math.structure import Node, names, read
 
 Leaf = Callable[[str, str], bool | None]
 """Whether an answer's expression equals the reference's; None: this leaf cannot tell."""
 
 _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
+_REAL_SET = re.compile(
+    r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]"
+    r"|\ball (?:real|reals)\b|\bno (?:real )?solutions?\b"
+)
+_SET_LIKE = re.compile(
+    r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
+)
 _NEAR = 50
 """A number and what is said to approximate it may differ by one part in so many."""
 
 
-def equivalent(reference: str, answer: str, same: Leaf) -> bool | None:
-    """Whether a normalised answer is the reference; None when the leaves could not tell."""
-    plain = equal_numbers(reference, answer)
+def equivalent(
+    reference: str, answer: str, same: Leaf, same_whole: Leaf | None = None, decimals: int = DECIMALS
+) -> bool | None:
+    """Whether a normalised answer is the reference; None when the leaves could not tell.
+
+    `same_whole` compares sets of real numbers and families with a free whole number, which have no parts; without it
+    they are left undecided.
+    """
+    plain = equal_numbers(reference, answer, decimals)
     if plain is not None:
         return plain
-    if decimal_comma(reference, answer):
+    if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
+    left, right = declared(reference), declared(answer)
+    if (left.domains or right.domains) and _disagree(left.domains, right.domains):
+        return False
+    answers = chain([right.core], renamed(left, right))
+    found = _some(_compare(left.core, text, same, same_whole) for text in answers)
+    if found is False and "Z" in (*left.domains.values(), *right.domains.values()):
+        return bool(same_whole(reference, answer)) if same_whole else None
+    return found
+
+
+def _disagree(reference: dict[str, str], answer: dict[str, str]) -> bool:
+    """Whether free letters run through different sets."""
+    if any(reference[name] != answer[name] for name in reference.keys() & answer.keys()):
+        return True
+    return bool(reference and answer) and len({*reference.values(), *answer.values()}) > 1
+
+
+def _compare(reference: str, answer: str, same: Leaf, same_whole: Leaf | None) -> bool | None:
+    if may_be_real_sets(reference, answer):
+        found = same_whole(reference, answer) if same_whole else None
+        if found is not None or same_whole is None:
+            return True if compact(reference) == compact(answer) else found
     left, right = read(reference), read(answer)
     if left.kind != right.kind and "list" in (left.kind, right.kind):  # `100,200,300` reads as one number
         left, right = (read(_spaced(node.text)) if _is_grouped(node) else node for node in (left, right))
     return matches(left, right, same)
+
+
+def may_be_real_sets(*texts: str) -> bool:
+    """Whether texts can be sets of real numbers of which one is written by relations, as a difference or in words."""
+    strong = [_REAL_SET.search(text) is not None for text in texts]
+    return any(strong) and all(
+        is_strong or _SET_LIKE.fullmatch(text) is not None for text, is_strong in zip(texts, strong, strict=True)
+    )
 
 
 def matches(reference: Node, answer: Node, same: Leaf) -> bool | None:
@@ -49,9 +95,9 @@ def matches(reference: Node, answer: Node, same: Leaf) -> bool | None:
 
 def _equations(reference: Node, answer: Node, same: Leaf) -> bool | None:
     if answer.kind != "equation":
-        is_value = reference.label or len(reference.items) == 1
-        offered = (*reference.items, *reference.rounded) if is_value else ()
-        return _some(matches(link, answer, same) for link in offered)
+        if not reference.label and len(reference.items) > 1:
+            return same(reference.text, answer.text) if answer.kind == "expression" else False
+        return _some(matches(link, answer, same) for link in (*reference.items, *reference.rounded))
     if reference.kind != "equation" or names((reference,)) & names((answer,)):
         return _every((_is_near(answer), *(_some_link(reference, link, same) for link in answer.items)))
     return same(reference.text, answer.text)

@@ -1,10 +1,10 @@
 """A fork server and its workers. The server imports one function, then forks a worker whenever the parent asks.
 
-Run as `python -m groupwise.verifiers._worker package.module:function memory_bytes` with a Unix socket, the control, as
-standard input. Orders are `ORDER` structs: `F` with two descriptors (the worker's channel, and a file for what it
-prints) forks a worker and answers its process id; `E` ends the worker of that id and answers its exit code, which is
-minus the number of a signal. A worker reads requests from its channel and answers them there, one at a time, until end
-of file; a frame is four bytes of length (big endian) and that many bytes of JSON.
+Run as `python -m groupwise.verifiers.workers._worker package.module:function memory_bytes` with a Unix socket, the
+control, as standard input. Orders are `ORDER` structs: `F` with two descriptors (the worker's channel, and a file for
+what it prints) forks a worker and answers its process id; `E` ends the worker of that id and answers its exit code,
+which is minus the number of a signal. A worker reads requests from its channel and answers them there, one at a time,
+until end of file; a frame is four bytes of length (big endian) and that many bytes of JSON.
 
 Where the function's module has a function `warm_up`, it runs once, before the first fork. The server ends with its
 parent: the control's end of file, or another parent process, is its order to kill the workers and leave.

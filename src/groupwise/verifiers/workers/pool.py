@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import VerifierError
-from groupwise.verifiers.fork_server import START_S, DiedError, ExpiredError, ForkServer, Worker
+from groupwise.verifiers.workers.fork_server import START_S, DiedError, ExpiredError, ForkServer, Worker
 
 MEMORY_BYTES = 2 << 30
 """Address space of one worker."""

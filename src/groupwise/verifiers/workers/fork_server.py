@@ -17,7 +17,7 @@ import time
 import weakref
 from typing import IO, Any
 
-from groupwise.verifiers._worker import ANSWER, END, FORK, HEADER, ORDER, encode
+from groupwise.verifiers.workers._worker import ANSWER, END, FORK, HEADER, ORDER, encode
 
 START_S = 120.0
 """Seconds the server may take to import its libraries, which is no part of a request's deadline."""
@@ -46,7 +46,7 @@ class ForkServer:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "groupwise.verifiers._worker", target, str(memory_bytes)],
+                [sys.executable, "-m", "groupwise.verifiers.workers._worker", target, str(memory_bytes)],
                 stdin=theirs.fileno(),
                 stdout=self._output,
                 stderr=self._output,

@@ -5,6 +5,7 @@ by the values of their sides, sets of real numbers by their ends (`real_sets.py`
 """
 
 import logging
+from functools import partial
 from typing import Any
 
 from math_verify.grader import verify
@@ -29,20 +30,22 @@ from sympy import (
 from sympy.core.relational import Relational
 from sympy.matrices import MatrixBase
 
-from groupwise.verifiers.compare import equivalent
-from groupwise.verifiers.guards import size, unreadable
-from groupwise.verifiers.numbers import MIN_PLACES, parse_number
-from groupwise.verifiers.parsing import (
+from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.families import same_families
+from groupwise.verifiers.math.guards import size, unreadable
+from groupwise.verifiers.math.letters import declared
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number
+from groupwise.verifiers.math.parsing import (
     UnreadableAnswerError,
     UnreadableReferenceError,
     one_line,
     parse,
     parse_alike,
 )  # fmt: skip
-from groupwise.verifiers.plain import same_plainly
-from groupwise.verifiers.real_sets import same_sets
-from groupwise.verifiers.units import split_unit
-from groupwise.verifiers.values import agree, constant_ratio, rounds
+from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
+from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
+from groupwise.verifiers.math.structure import leaves, read
+from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
@@ -61,17 +64,36 @@ class _FaultError(Exception):
 
 
 def judge(request: dict[str, Any]) -> dict[str, str]:
-    """Compare normalised texts `reference` and `answer`; returns `outcome` and `evidence` of a verdict."""
-    reference, answer = request["reference"], request["answer"]
+    """Compare normalised texts `reference` and `answer`, with `decimals` as in the settings; returns a finding.
+
+    Without an answer the finding is whether the reference can be read: `correct` or `unparsable`.
+    """
+    reference, answer = request["reference"], request.get("answer")
+    if answer is None:
+        return _readable(reference)
+    decimals = request.get("decimals", DECIMALS)
     try:
-        same = equivalent(reference, answer, _same)
+        same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
     except UnreadableReferenceError as error:
+        if is_real_set(reference):
+            return _reply("wrong", f"{answer!r} is no set, as {reference!r} is")
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
     except UnreadableAnswerError as error:
         return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
     except _FaultError as error:
         return _reply("wrong", f"{answer!r}: {error}")
     return _reply("correct" if same else "wrong", f"{answer!r} {'equals' if same else 'differs from'} {reference!r}")
+
+
+def _readable(reference: str) -> dict[str, str]:
+    if not is_real_set(reference):
+        for leaf in leaves(read(declared(reference).core)):
+            if not is_plain(leaf):
+                try:
+                    parse(split_unit(leaf)[0], True, False)
+                except Exception as error:  # whatever the grammar raises
+                    return _reply("unparsable", f"{leaf!r}: {one_line(error)}")
+    return _reply("correct", "it can be read")
 
 
 def warm_up() -> None:
@@ -81,14 +103,19 @@ def warm_up() -> None:
         parse(text, True, True)
 
 
-def _same(reference: str, answer: str) -> bool:
-    plain = same_plainly(reference, answer)
+def _same_wholes(reference: str, answer: str) -> bool | None:
+    same = same_set_texts(reference, answer)
+    return same_families(reference, answer) if same is None else same
+
+
+def _same(reference: str, answer: str, decimals: int) -> bool:
+    plain = same_plainly(reference, answer, decimals)
     if plain is not None:
         return plain
     fault = unreadable(answer)
     if fault:
         raise UnreadableAnswerError(fault)
-    return _same_parsed(*_values_in_one_unit(reference, answer))
+    return _same_parsed(*_values_in_one_unit(reference, answer), decimals)
 
 
 def _values_in_one_unit(reference: str, answer: str) -> tuple[str, str]:
@@ -105,11 +132,11 @@ def _in_radians(text: str, unit: str) -> str:
     return rf"\frac{{({text}) \pi}}{{180}}" if unit else text
 
 
-def _same_parsed(reference: str, answer: str) -> bool:
+def _same_parsed(reference: str, answer: str, decimals: int) -> bool:
     gold, value = parse_alike(reference, answer)
     if _has(value, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
         raise _FaultError("it leaves an integral, sum, product, limit or derivative unevaluated")
-    rounded = _same_rounded(reference, gold, answer, value)
+    rounded = _same_rounded(reference, gold, answer, value, decimals)
     return _same_or_fault(gold, value, size(reference) + size(answer)) if rounded is None else rounded
 
 
@@ -122,12 +149,12 @@ def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
         raise UnreadableAnswerError(one_line(error)) from None
 
 
-def _same_rounded(reference: str, gold: Any, answer: str, value: Any) -> bool | None:
-    """A decimal against an expression without letters: only a correct rounding to six or more places is equal."""
+def _same_rounded(reference: str, gold: Any, answer: str, value: Any, decimals: int) -> bool | None:
+    """A decimal against an expression without letters: only a correct rounding to so many places is equal."""
     for text, other in ((answer, gold), (reference, value)):
         number = parse_number(text)
         if number is not None and number.places is not None and _is_constant(other) and not other.is_Rational:
-            return None if number.places < MIN_PLACES else rounds(other, number.exact, number.places)
+            return None if number.places < decimals else rounds(other, number.exact, number.places)
     return None
 
 
@@ -137,6 +164,8 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
         return _verified(gold, value) if same is None else same
     if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
         return _same_relation(gold, value, digits)
+    if isinstance(gold, Eq) and _is_expression(value):
+        return _is_solution(gold, value, digits)
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
     same = same_sets(gold, value)
@@ -151,8 +180,41 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
     ratio = constant_ratio(left, right, digits)
     if kind in (Eq, Ne):
         tops = [fraction(together(one))[0] for one in (left, right)]
-        return ratio is not None or constant_ratio(tops[0], tops[1], digits) is not None
+        if ratio is not None or constant_ratio(tops[0], tops[1], digits) is not None:
+            return True
+        return kind is Eq and _solve_each_other(gold, value, digits)
     return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
+
+
+def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
+    r"""Whether equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other one does."""
+    solved, other = _solved(gold), _solved(value)
+    if solved is None or other is None or solved[0] == other[0]:
+        return False
+    pairs = ((gold, other), (value, solved))
+    sides = [(one.lhs.xreplace({name: term}), one.rhs.xreplace({name: term})) for one, (name, term) in pairs]
+    return all(agree(left, right, digits) is True for left, right in sides)
+
+
+def _is_solution(gold: Eq, value: Any, digits: float) -> bool:
+    """Whether an expression in letters is what the one other letter of an equation, linear in it, must be."""
+    difference = gold.lhs - gold.rhs
+    unknowns = difference.free_symbols - value.free_symbols
+    if len(unknowns) != 1 or not value.free_symbols:
+        return False
+    unknown = next(iter(unknowns))
+    slope = difference.diff(unknown)
+    if slope.is_zero or slope.has(unknown):
+        return False
+    return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
+
+
+def _solved(equation: Eq) -> tuple[Any, Any] | None:
+    """The letter that an equation is solved for, and what it equals."""
+    for name, term in ((equation.lhs, equation.rhs), (equation.rhs, equation.lhs)):
+        if name.is_Symbol and _is_expression(term) and name not in term.free_symbols:
+            return name, term
+    return None
 
 
 def _standard(relation: Relational) -> tuple[Any, Any]:

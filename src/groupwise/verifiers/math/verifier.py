@@ -4,22 +4,24 @@ Order of decision: no answer or unreadable -> structure and plain expressions, h
 the last one can time out or crash.
 """
 
+import warnings
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
+from pydantic import Field
+
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
-from groupwise.verifiers.compare import equivalent
+from groupwise.verifiers.base import Asks, ExtractingConfig, Finding, Request, Verifier, WorkersConfig, verdict
 from groupwise.verifiers.extraction import Extracted, extract
-from groupwise.verifiers.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
-from groupwise.verifiers.normalise import compact, normalise, read_reference
-from groupwise.verifiers.numbers import parse_number
-from groupwise.verifiers.plain import same_plainly
-from groupwise.verifiers.units import split_unit
-from groupwise.verifiers.workers import Reply, WorkerPool
+from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
+from groupwise.verifiers.math.normalise import compact, normalise, read_reference
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number
+from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
+from groupwise.verifiers.workers.pool import Reply, WorkerPool
 
 MAX_CACHED = 100_000
 
@@ -40,19 +42,29 @@ class Step(NamedTuple):
     finding: Finding | None
 
 
+class ComparingConfig(ExtractingConfig):
+    """Settings of verifiers that compare an answer with the reference answer."""
+
+    decimals: int = Field(default=DECIMALS, ge=1)
+    r"""Places from which on a decimal equals a number that has no finite decimal form, if it is that number correctly
+    rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` is no answer to `\pi`. Other numbers must be exact at any
+    setting: `0.1250001` never equals 1/8. A large value demands exact answers throughout."""
+
+
 class ComparingVerifier(Verifier):
     """Compares answers with reference answers, plainly where that decides. Subclasses compare the rest."""
 
-    Config = ExtractingConfig
+    Config = ComparingConfig
     mathematical = True
     one_right = True
     by_text_alone = True
-    config: ExtractingConfig
+    config: ComparingConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
         read = [extract(one.text, self.config.extraction) for one in requests]
-        steps = [decide(one.problem, extracted) for one, extracted in zip(requests, read, strict=True)]
+        decimals = self.config.decimals
+        steps = [decide(one.problem, extracted, decimals) for one, extracted in zip(requests, read, strict=True)]
         slow = self.compare(list({step.pair for step in steps if step.finding is None}))
         return [
             verdict(step.finding or slow[step.pair], self.config, tags_right=extracted.tags_right)
@@ -62,7 +74,7 @@ class ComparingVerifier(Verifier):
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What was read, its normal form, what decided, and the finding."""
         extracted = extract(text, self.config.extraction)
-        step = decide(problem, extracted)
+        step = decide(problem, extracted, self.config.decimals)
         finding = step.finding or self.compare([step.pair])[step.pair]
         read = f"read ({self.config.extraction}): {extracted.answer!r}" if extracted.answer is not None else ""
         normalised = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
@@ -74,7 +86,7 @@ class ComparingVerifier(Verifier):
         """What plain comparison could not decide."""
 
 
-class MathConfig(ExtractingConfig, WorkersConfig):
+class MathConfig(ComparingConfig, WorkersConfig):
     """Settings of the mathematical verifier; its workers decide what the exact fast path cannot."""
 
 
@@ -86,17 +98,41 @@ class MathVerifier(ComparingVerifier):
 
     def __init__(self, config: MathConfig | None = None, pool: WorkerPool | None = None) -> None:
         super().__init__(config)
-        self._pool = pool or WorkerPool("groupwise.verifiers.symbolic:judge", self.config.num_workers)
+        self._pool = pool or WorkerPool("groupwise.verifiers.math.symbolic:judge", self.config.num_workers)
         self._cache: OrderedDict[Pair, Finding] = OrderedDict()
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
         """What the fast path could not decide, in the workers."""
         known = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
         unknown = sorted(set(pairs) - known.keys())
-        replies = self._pool.map([pair._asdict() for pair in unknown], self.config.timeout_s)
+        requests = [{**pair._asdict(), "decimals": self.config.decimals} for pair in unknown]
+        replies = self._pool.map(requests, self.config.timeout_s)
         fresh = {pair: _finding(pair.answer, reply) for pair, reply in zip(unknown, replies, strict=True)}
         self._remember(fresh)
         return known | fresh
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        """Warn of reference answers that cannot be read: faults of the data, known before training starts."""
+        faults = self.unreadable(problems)
+        if faults:
+            shown = "; ".join(f"{problem.id}: {problem.reference[:80]!r} ({reason})" for problem, reason in faults[:3])
+            warnings.warn(
+                f"{len(faults)} of {len(problems)} reference answers cannot be read, so that answers to them fail or "
+                f"must repeat them literally; `groupwise verify math --data FILE` lists them all: {shown}",
+                stacklevel=2,
+            )
+
+    def unreadable(self, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
+        """The problems whose reference answers cannot be read, and why; empty ones are not among them."""
+        read = [(problem, _reference(problem.reference, problem.language)) for problem in problems]
+        asked = sorted({text for _, text in read if text and not is_plain(text)})
+        replies = self._pool.map([{"reference": text} for text in asked], self.config.timeout_s)
+        reasons = {
+            text: reply.evidence if reply.status != "ok" else reply.value["evidence"]
+            for text, reply in zip(asked, replies, strict=True)
+            if reply.status != "ok" or reply.value["outcome"] != Outcome.CORRECT
+        }
+        return [(problem, reasons[text]) for problem, text in read if text in reasons]
 
     def _remember(self, fresh: dict[Pair, Finding]) -> None:
         # a timeout may be the machine's fault, so failures are tried again
@@ -113,7 +149,21 @@ class MathVerifier(ComparingVerifier):
         self._pool.close()
 
 
-def decide(problem: Problem, extracted: Extracted) -> Step:
+class NumberVerifier(ComparingVerifier):
+    """Compares plain numbers (integers, decimals, fractions, with units) exactly; everything else is wrong.
+
+    For tasks whose question is a calculation: there `62 × 82` equals the reference answer and is no answer.
+    """
+
+    def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
+        """What only a parser could compare is not a number."""
+        return {
+            pair: Finding(Outcome.WRONG, f"{pair.answer[:200]!r} is not a plain number", compact(pair.answer))
+            for pair in pairs
+        }
+
+
+def decide(problem: Problem, extracted: Extracted, decimals: int = DECIMALS) -> Step:
     """The finding, or the pair of normalised texts that a worker must compare."""
     reference = _reference(problem.reference, problem.language)
     if extracted.answer is None:
@@ -127,7 +177,7 @@ def decide(problem: Problem, extracted: Extracted) -> Step:
         return Step("the reference", pair, crash)
     if not pair.answer:
         return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty"))
-    same = equivalent(pair.reference, pair.answer, same_plainly)
+    same = equivalent(pair.reference, pair.answer, partial(same_plainly, decimals=decimals), decimals=decimals)
     if same is not None:
         return Step("plain comparison", pair, _judged(same, pair))
     return _guarded(pair)

@@ -1,0 +1,147 @@
+r"""Letters of a normalised answer: which it uses, which it declares as free, and answers with renamed free letters.
+
+The name of a free letter says nothing: `f(n) = 2n` is `f(x) = 2x`, and `k\pi` is `n\pi` for whole numbers. A letter is
+free where the answer says so (`k \in \mathbb{Z}`, `\text{for all } x`, `where c is a constant`), where it is the
+argument of the function or the index of the sequence that an equation defines, or where a letter that is used for whole
+numbers stands beside `\pi`.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import permutations
+from typing import NamedTuple
+
+MAX_RENAMED = 2
+"""Letters renamed at once."""
+_LONGEST = 160
+"""Characters at the end of an answer that may declare letters."""
+
+_TOKEN = re.compile(r"\\text ?\{[^{}]*\}|\\mathbb ?\{[^{}]*\}|\\[a-zA-Z]+|_(?:[A-Za-z0-9]|\{[^{}]*\})|[a-zA-Z]")
+_GREEK = frozenset(
+    [r"\alpha", r"\beta", r"\gamma", r"\delta", r"\theta", r"\lambda", r"\mu", r"\rho", r"\sigma", r"\tau", r"\phi",
+     r"\omega", r"\ell", r"\epsilon"]
+)  # fmt: skip
+_NO_VARIABLES = frozenset(["e", "i"])
+_VARIABLE = r"(?:[a-zA-Z]|\\(?:ell|alpha|beta|lambda|mu|theta))"
+_DOMAIN = r"\\mathbb ?\{ ?[RZNQC] ?\}(?: ?(?:\^|_) ?(?:[+*]|\{[^{}]{1,8}\}))*"
+_KIND = (
+    r"(?:positive |negative |non-?negative |arbitrary |fixed |any |real |rational |whole )*"
+    r"(?:integers?|constants?|numbers?|reals?)"
+)
+_DECLARATION = re.compile(
+    rf"[ ,;.]*(?P<open>\()? ?(?:,? ?(?P<lead>where|for|with|here|\\forall)[ ,]+)?"
+    rf"(?:(?P<every>all|any|every|each|some|arbitrary|an?) )*(?P<kind>{_KIND} )?"
+    rf"(?P<letters>{_VARIABLE}(?: ?, ?{_VARIABLE}){{0,3}})"
+    rf"(?: ?\\in ?(?P<domain>{_DOMAIN})| (?:is|are) (?:an? )?(?P<noun>{_KIND}))?(?P<close> ?\))?[ .]*"
+)
+_HINT = re.compile(r"\\in(?![a-z])|\\forall|\b(?:for|where|is|are|with)\b")
+_FULL = {"real": "R", "reals": "R", "real number": "R", "real numbers": "R", "integer": "Z", "integers": "Z"}
+_INDEX = frozenset("klmn")
+_RELATION = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![a-zA-Z])")
+_BOUND = re.compile(rf"{_VARIABLE} ?(?:\( ?(?P<argument>{_VARIABLE}) ?\)|_ ?\{{? ?(?P<index>[a-z]) ?\}}?) ?=")
+
+
+class Declared(NamedTuple):
+    """An answer and what it declares."""
+
+    core: str
+    """The answer without its declarations."""
+    domains: dict[str, str]
+    """The set of each declared letter: `R`, `Z`, another one as it is written, or empty."""
+
+
+def letters_of(text: str, subscripts: bool = False) -> set[str]:
+    """The letters that stand for something unknown; with subscripts, `x_1` and `x_2` are two of them."""
+    found: list[str] = []
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token[0] == "_":
+            if found and subscripts:
+                found[-1] += token
+        elif token in _GREEK or (len(token) == 1 and token not in _NO_VARIABLES):
+            found.append(token)
+    return set(found)
+
+
+@lru_cache(maxsize=2048)
+def declared(text: str) -> Declared:
+    """Split what an answer declares at its end from the answer."""
+    domains: dict[str, str] = {}
+    core = text
+    for _ in range(MAX_RENAMED if _HINT.search(text) else 0):
+        match = _last_declaration(core)
+        if match is None:
+            break
+        rest, letters, domain = match
+        if domain not in ("", "R") and _RELATION.search(rest):
+            break  # x > 3 for whole numbers is another set than x > 3
+        core = rest
+        domains |= dict.fromkeys(letters, domain)
+    return Declared(core, domains)
+
+
+def _last_declaration(text: str) -> tuple[str, list[str], str] | None:
+    """The answer before it, its letters and their domain."""
+    start = max(0, len(text) - _LONGEST)
+    tail = re.sub(r"\\text ?\{([^{}]*)\}", lambda match: match[1].rjust(len(match[0]), "\0"), text[start:])
+    for place in _beginnings(tail):
+        clause = " ".join(tail[place:].replace("\0", " ").split())
+        match = _DECLARATION.fullmatch(clause)
+        if match is None or (match["open"] is None) != (match["close"] is None):
+            continue
+        if not (match["lead"] or match["domain"] or match["noun"]):
+            continue
+        rest = text[: start + place].rstrip(" ,;")
+        letters = re.findall(_VARIABLE, match["letters"])
+        if rest and set(letters) & letters_of(rest):
+            noun = match["noun"] or match["kind"] or ""
+            domain = match["domain"] or _FULL.get(noun.strip(), noun.strip())
+            return rest, letters, re.sub(r"\\mathbb ?\{ ?(\w) ?\}", r"\1", domain).replace(" ", "")
+    return None
+
+
+def _beginnings(tail: str) -> Iterator[int]:
+    r"""Where a declaration can begin: at a separator, a bracket, words, or `\forall`."""
+    for match in re.finditer(r"[,;]|\(|\0+|\\forall(?![a-z])| (?:where|for|with) ", tail):
+        yield match.start()
+
+
+def renamed(reference: Declared, answer: Declared) -> Iterator[str]:
+    """The answer with its own free letters called as those that only the reference has, in each possible way."""
+    mine, others = (_own(one, other) for one, other in ((answer, reference), (reference, answer)))
+    if not mine or len(mine) != len(others) or len(mine) > MAX_RENAMED:
+        return
+    declares = set(mine) <= answer.domains.keys() or set(others) <= reference.domains.keys()
+    if not declares and not (_are_bound(mine, answer.core) and _are_bound(others, reference.core)):
+        return
+    for names in permutations(others):
+        yield _renamed(answer.core, dict(zip(mine, names, strict=True)))
+
+
+def _own(one: Declared, other: Declared) -> list[str]:
+    """Letters of the values of one that the other does not use."""
+    return sorted(letters_of(_values(one)) - letters_of(other.core))
+
+
+def _values(one: Declared) -> str:
+    r"""An answer without the names that it gives: of `(k, \ell) = (2t, 3t)` the right side, of `f(x) = 2x` all."""
+    _, equals, value = one.core.partition("=")
+    return value if equals and not _BOUND.match(one.core) and letters_of(value) else one.core
+
+
+def _are_bound(letters: list[str], text: str) -> bool:
+    bound = {name for match in _BOUND.finditer(text) for name in match.groups() if name}
+    if r"\pi" in text or re.match(rf"{_VARIABLE} ?=", text):
+        bound |= _INDEX
+    return set(letters) <= bound
+
+
+def _renamed(text: str, new: dict[str, str]) -> str:
+    def called(match: re.Match[str]) -> str:
+        token = match[0]
+        if token[0] != "_":
+            return new.get(token, token)
+        return re.sub(r"(?<![A-Za-z])[a-z](?![A-Za-z])", lambda letter: new.get(letter[0], letter[0]), token)
+
+    return _TOKEN.sub(called, text)

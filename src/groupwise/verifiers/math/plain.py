@@ -1,0 +1,160 @@
+r"""Single expressions compared without a parser: equal spellings, words, lettered choices, units, plain numbers.
+
+A unit at the end of an answer becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`;
+`5^{th}` is `5` and `th`. A missing unit is forgiven, another unit is not. Words that are no known unit are compared as
+they stand.
+"""
+
+import re
+
+from groupwise.verifiers.math.normalise import as_words, compact, is_words
+from groupwise.verifiers.math.numbers import DECIMALS, equal_numbers, parse_number
+
+_CHOICE = re.compile(
+    r"(?:\\text ?\{ ?(?:\((?P<a>[A-J])\)|(?P<d>[A-J])[.:)]) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)"
+    r"|(?P<c>[A-J])(?:$|[.:)](?= |$)))[.: ]*(?P<rest>.*)"
+)
+_SYNONYMS = {
+    "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
+    "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "s": "sec second", "min": "minute",
+    "h": "hr hour", "day": "", "week": "wk", "month": "", "year": "yr", "g": "gram gm", "kg": "kilogram",
+    "mg": "milligram", "lb": "pound", "oz": "ounce", "l": "liter litre", "ml": "milliliter millilitre", "gal": "gallon",
+    "dollar": "usd buck", "cent": "¢", "euro": "eur", "circ": "deg degree", "rad": "radian", "mph": "mile/h mi/h",
+    "km/h": "kph kmh", "m/s": "mps", "am": "", "pm": "",
+}  # fmt: skip
+_CANONICAL = {word: unit for unit, words in _SYNONYMS.items() for word in [unit, *words.split()]}
+_POWERS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
+_BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|in\.|[ap]\.?m\.?"
+_UNIT = re.compile(
+    r"(?:(?<=[0-9A-Za-z})\]]) ?\\text ?\{(?P<text>[^{}]*)\}"
+    r"|(?<=[0-9})\]]) ?(?P<circ>\^\\circ)(?: ?\\?(?:text)? ?\{?[CF]\}?)?"
+    rf"|(?<=[0-9}}]) ?(?P<bare>{_BARE})"
+    r"|(?<=[0-9}]) (?P<word>[A-Za-z]{4,20}(?: [A-Za-z]{1,20}){0,3}))"
+    r" ?(?P<power>\^ ?\{?[23]\}?)?$"
+)
+_BASE = re.compile(
+    r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
+    r"(?:\{ ?(?:\\text ?\{)?(?P<long>[0-9]{1,2}|[a-z]{3,8})\}{1,2}|(?P<short>[0-9]))"
+)
+_ORDINAL = re.compile(
+    r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",
+    re.IGNORECASE,
+)
+_ORDINAL_WORDS = {
+    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
+    "tenth": 10, "eleventh": 11, "twelfth": 12,
+}  # fmt: skip
+_CURRENCY = re.compile(
+    r"^(?P<sign>-? ?)(?P<before>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD)\.? ?\}) ?(?=[0-9.])|(?<=[0-9]) ?(?P<after>[€£¥₹])$"
+)
+_TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_NO_UNITS = frozenset(
+    ["or", "and", "not", "mod", "to", "sqrt", "sinh", "cosh", "tanh", "infinity", "if", "for", "where", "when", "more",
+     "less", "than", "least", "most", "over", "under", "about"]
+)  # fmt: skip
+
+
+def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool | None:
+    """Whether two normalised expressions are equal; None when it takes a parser to tell."""
+    if compact(reference) == compact(answer):
+        return True
+    if reference.casefold() in _ORDINAL_WORDS or answer.casefold() in _ORDINAL_WORDS:
+        (place, _), (other_place, _) = (_split_ordinal(_spelled(text)) or ("", "") for text in (reference, answer))
+        return place == other_place != ""
+    if is_words(reference):
+        return as_words(reference) == as_words(answer)
+    chosen = _same_choice(reference, answer, decimals)
+    if chosen is not None:
+        return chosen
+    (value, unit), (other, other_unit) = split_unit(reference), split_unit(answer)
+    if unit != other_unit and ((unit and other_unit) or "%" in (value[-1:], other[-1:])):
+        return False
+    return True if compact(value) == compact(other) else equal_numbers(value, other, decimals)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a normalised expression is a number, a word or a choice, perhaps with a unit: no parser is needed."""
+    value, _ = split_unit(text)
+    return is_words(text) or _CHOICE.fullmatch(text) is not None or parse_number(value) is not None
+
+
+def _same_choice(reference: str, answer: str, decimals: int) -> bool | None:
+    r"""A lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`; None when there is none."""
+    (letter, rest), (other, other_rest) = _split_choice(reference), _split_choice(answer)
+    if letter and other:
+        return letter == other and (not rest or not other_rest or compact(rest) == compact(other_rest))
+    # one side names a letter and its value, the other side the value alone
+    value, alone = (rest, answer) if letter else (other_rest, reference)
+    if not value or not (letter or other):
+        return None
+    return same_plainly(value, alone, decimals) if letter else same_plainly(alone, value, decimals)
+
+
+def _split_choice(text: str) -> tuple[str, str]:
+    match = _CHOICE.fullmatch(text)
+    return (match["a"] or match["b"] or match["c"] or match["d"], match["rest"]) if match else ("", text)
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """A normalised answer without its unit, and the unit's key (empty without one)."""
+    for split in (_split_base, _split_ordinal, _split_currency, _split_trailing):
+        found = split(text)
+        if found:
+            return found
+    return text, ""
+
+
+def _split_base(text: str) -> tuple[str, str] | None:
+    match = _BASE.fullmatch(text)
+    return (match["digits"], f"base {match['long'] or match['short']}") if match else None
+
+
+def _split_ordinal(text: str) -> tuple[str, str] | None:
+    match = _ORDINAL.fullmatch(text)
+    return (match["number"], "th") if match and match["mark"].casefold() == _mark(int(match["number"])) else None
+
+
+def _mark(number: int) -> str:
+    """The letters after an ordinal number."""
+    return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def _spelled(text: str) -> str:
+    """`third` as `3rd`; anything else as it stands."""
+    number = _ORDINAL_WORDS.get(text.casefold())
+    return text if number is None else f"{number}{_mark(number)}"
+
+
+def _split_currency(text: str) -> tuple[str, str] | None:
+    match = _CURRENCY.search(text)
+    if match is None:
+        return None
+    unit = (match["before"] or match["after"]).replace("\\text", "").strip(" {}.").casefold()
+    rest = text[: match.start()] + text[match.end() :]
+    return (match["sign"] or "").strip() + rest.strip(), unit
+
+
+def _split_trailing(text: str) -> tuple[str, str] | None:
+    match = _UNIT.search(text)
+    if match is None or (match["circ"] and _TRIGONOMETRY.search(text)):
+        return None
+    words = (match["text"] or match["bare"] or match["word"] or ("circ" if match["circ"] else "")).casefold().strip()
+    inside = re.search(r" ?\^?([23])$", words)
+    power = match["power"] or (inside[1] if inside else "")
+    words = words[: inside.start()] if inside else words
+    if re.search(r"[0-9\\]", words) or not words or _NO_UNITS & set(words.split()):
+        return None
+    return text[: match.start()].strip(), _key(words, power.strip(" ^{}"))
+
+
+def _key(words: str, power: str) -> str:
+    """One key for the spellings of a unit: `square centimeters` is `cm^2`, `miles per hour` is `mph`."""
+    tokens = []
+    for word in words.replace(" per ", " / ").replace(".", "").replace("/", " / ").split():
+        power = _POWERS.get(word, power)
+        if word not in _POWERS:
+            singular = word.removesuffix("s")
+            tokens.append(_CANONICAL.get(word) or _CANONICAL.get(singular) or singular)
+    key = "".join(tokens) if "/" in tokens else " ".join(tokens)
+    key = _CANONICAL.get(key, key)
+    return "" if key == "unit" else key + (f"^{power}" if power else "")

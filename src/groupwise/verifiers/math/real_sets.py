@@ -1,0 +1,334 @@
+"""Sets of real numbers compared exactly: unions of intervals and points are known by what their end points tell.
+
+A set whose ends are among finitely many numbers is determined by whether it holds those numbers and one number
+between each two neighbours. Math-Verify asks SymPy for a symmetric difference instead, which takes seconds for ends
+such as `4 - sqrt(3)`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+from sympy import (
+    Complement,
+    Eq,
+    Expr,
+    FiniteSet,
+    Ge,
+    Gt,
+    Intersection,
+    Interval,
+    Le,
+    Lt,
+    Ne,
+    Rational,
+    S,
+    Union,
+    oo,
+)  # fmt: skip
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import And
+
+from groupwise.verifiers.math.numbers import parse_number
+from groupwise.verifiers.math.parsing import parse
+from groupwise.verifiers.math.structure import LETTER, between, read, spans_of, wraps
+
+_DIGITS = 40
+_TOLERANCE = Rational(1, 10**30)
+_RELATIONS = (Lt, Le, Gt, Ge, Ne, Eq)
+_FLIPPED = {Lt: Gt, Gt: Lt, Le: Ge, Ge: Le, Ne: Ne}
+
+
+_JOINT = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*(and|or)[ ,]*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z]))[, ]*")
+_OR = re.compile(r"\\(?:cup|lor|vee)(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(r"\\(?:cap|land|wedge)(?![a-zA-Z])|(?<![A-Za-z\\])and(?![A-Za-z])")
+_MINUS = re.compile(r"\\(?:setminus|backslash)(?![a-zA-Z])|(?<=[})\]]) ?[-/] ?(?=\\\{)")
+_COMMA = re.compile(r"[,;]")
+_IN = re.compile(r"\\in(?![a-zA-Z])|(?<![<>=:])=")
+_RELATION = re.compile(r"<|>|=|\\(?:leq|geq|neq)(?![a-zA-Z])")
+_SIGNS = {"<": Lt, ">": Gt, "=": Eq, r"\leq": Le, r"\geq": Ge, r"\neq": Ne}
+_UNKNOWN = re.compile(rf"{LETTER}(?:_(?:\w|\{{\w{{1,4}}\}}))?")
+_ALL = re.compile(
+    r"all (?:real numbers?|reals)(?: (?P<unknown>[a-z]))?(?: ?(?:except|other than|but) (?:for )?(?P<but>.+))?"
+)
+_NAMED_SETS = {
+    "\\mathbb{R}": S.Reals,
+    "\\emptyset": S.EmptySet,
+    "no solution": S.EmptySet,
+    "no real solution": S.EmptySet,
+}
+
+Named = tuple[str | None, Any]
+"""The unknown that a set is said of (None: of none), and the set."""
+
+
+class _NoSetError(Exception):
+    """The text is no set of real numbers that can be read."""
+
+
+def same_set_texts(reference: str, answer: str) -> bool | None:
+    """Whether two normalised texts are the same set of real numbers; None where one is none that can be read."""
+    try:
+        left, right = (
+            _read_set(_JOINT.sub(lambda match: f" {match[1] or match[2]} ", text)) for text in (reference, answer)
+        )
+    except _NoSetError:
+        return None
+    return _same(left, right)
+
+
+def is_real_set(text: str) -> bool:
+    """Whether a normalised text is a set of real numbers that can be read."""
+    return same_set_texts(text, text) is not None
+
+
+def _read_set(text: str) -> Named:
+    """A set in any notation: intervals, differences, set builders, relations joined by `and` and `or`."""
+    text = text.strip(" .")
+    while text[:1] + text[-1:] == "()" and wraps(text) and not spans_of(_COMMA, text[1:-1]):
+        text = text[1:-1].strip()
+    for pattern, reader in _SPLITS:
+        parts = between(text, spans_of(pattern, text))
+        if len(parts) > 1 and not (pattern is _COMMA and wraps(text)):
+            return reader([part for part in parts if part])
+    return _read_part(text)
+
+
+def _joined(parts: Sequence[Named], kind: type) -> Named:
+    unknowns = {name for name, _ in parts if name}
+    if len(unknowns) > 1:
+        raise _NoSetError
+    return next(iter(unknowns), None), kind(*(part for _, part in parts), evaluate=False)
+
+
+def _alternatives(parts: list[str]) -> Named:
+    return _joined([_read_set(part) for part in parts], Union)
+
+
+def _conditions(parts: list[str]) -> Named:
+    return _joined([_read_set(part) for part in parts], Intersection)
+
+
+def _difference(parts: list[str]) -> Named:
+    whole, *rest = (_read_set(part) for part in parts)
+    return whole[0], Complement(whole[1], Union(*(part for _, part in rest), evaluate=False), evaluate=False)
+
+
+def _enumerated(parts: list[str]) -> Named:
+    r"""Sets with commas between them: conditions where they can all hold, else alternatives (`x < 1, x > 3`)."""
+    sets: list[Named] = []
+    for part in parts:
+        if sets and _RELATION.search(part) is None and parts[0] != part and _values(part) is not None:
+            name, last = sets[-1]  # `x \neq 1, 2`
+            if isinstance(last, Complement) and last.args[0] == S.Reals:
+                sets[-1] = name, Complement(S.Reals, FiniteSet(*last.args[1].args, *_values(part)), evaluate=False)  # type: ignore[misc]
+                continue
+        sets.append(_read_set(part))
+    names = {name for name, _ in sets}
+    if None in names and len(names) > 1 and not any(part == S.Reals for _, part in sets):
+        raise _NoSetError
+    possible = all(_meet(left[1], right[1]) for left, right in combinations(sets, 2))
+    return _joined(sets, Intersection if possible and names != {None} else Union)
+
+
+def _meet(left: Any, right: Any) -> bool:
+    ends = [*_ends(left), *_ends(right)]
+    if not all(_is_real_number(end) for end in ends):
+        raise _NoSetError
+    return any(_holds(left, point) and _holds(right, point) for point in _witnesses(ends))
+
+
+def _values(text: str) -> list[Any] | None:
+    """The numbers of a list; None where there is anything else."""
+    node = read(text)
+    items = node.items if node.kind == "list" else (node,)
+    try:
+        return [_constant(item.text) for item in items]
+    except _NoSetError:
+        return None
+
+
+def _read_part(text: str) -> Named:
+    words = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text)
+    words = " ".join(words.split()).removesuffix("s") if text not in _NAMED_SETS else text
+    compacted = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
+    if compacted in _NAMED_SETS or words in _NAMED_SETS:
+        return None, _NAMED_SETS.get(compacted, _NAMED_SETS.get(words))
+    everything = _ALL.fullmatch(words) or _ALL.fullmatch(
+        " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split())
+    )
+    if everything:
+        but = everything["but"]
+        excluded = _values(re.sub(r"^[a-z] ?= ?", "", but)) if but else []
+        if excluded is None:
+            raise _NoSetError
+        return None, Complement(S.Reals, FiniteSet(*excluded), evaluate=False) if but else S.Reals
+    return _read_bracketed(text) or _read_relation(text)
+
+
+def _read_bracketed(text: str) -> Named | None:
+    r"""An interval, a set of numbers, or a set builder; with a name before `\in` or `=`."""
+    if text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:]):
+        inner = text[2:-2].strip()
+        unknown, bar, condition = re.match(r"([^|:]*)([|:]?)(.*)", inner, re.DOTALL).groups()  # type: ignore[union-attr]
+        if bar:
+            name, _, domain = unknown.partition(r"\in")
+            found, part = _read_set(condition)
+            if not _UNKNOWN.fullmatch(name.strip()) or found not in (name.strip(), None):
+                raise _NoSetError
+            return None, Intersection(_read_set(domain)[1], part, evaluate=False) if domain else part
+        numbers = _values(inner) if inner else []
+        if numbers is None:
+            raise _NoSetError
+        return None, FiniteSet(*numbers)
+    if len(text) > 4 and text[0] in "([" and text[-1] in ")]" and wraps(text):
+        ends = between(text[1:-1], spans_of(_COMMA, text[1:-1]))
+        if len(ends) != 2:
+            raise _NoSetError
+        low, high = (_constant(end) for end in ends)
+        if oo == low or high == -oo or (-oo < low and high < oo and _side(low, high.evalf(_DIGITS)) >= 0):
+            raise _NoSetError
+        return None, Interval(low, high, text[0] == "(", text[-1] == ")")
+    places = spans_of(_IN, text)
+    if len(places) == 1:
+        name, content = between(text, places)
+        if _UNKNOWN.fullmatch(name) and (
+            content[:1] in ("(", "[", "\\") and not re.match(r"\\(?!\{|mathbb|emptyset)", content)
+        ):
+            return name, _read_set(content)[1]
+    return None
+
+
+def _read_relation(text: str) -> Named:
+    """A chain of relations of one unknown and numbers: `1 < x`, `1 < x <= 3`."""
+    places = spans_of(_RELATION, text)
+    sides = between(text, places)
+    name = next((side for side in sides if _UNKNOWN.fullmatch(side)), None)
+    if name is None or sides.count(name) != 1 or not 1 <= len(places) <= 2:
+        raise _NoSetError
+    middle = sides.index(name)
+    if len(sides) == 3 and middle != 1:
+        raise _NoSetError
+    parts = []
+    for place, (start, end) in enumerate(places):
+        kind = _SIGNS[text[start:end]]
+        other = sides[place + 1] if place == middle else sides[place]
+        kind = kind if place == middle else _FLIPPED.get(kind, kind)
+        values = _values(other)
+        if values is None or (len(values) > 1 and kind not in (Eq, Ne)):
+            raise _NoSetError
+        parts.append((name, _related(kind, values)))
+    return _joined(parts, Intersection) if len(parts) > 1 else parts[0]
+
+
+def _related(kind: Any, values: list[Any]) -> Any:
+    """The numbers in a relation to a bound, or equal or unequal to some."""
+    if kind in (Eq, Ne):
+        points = FiniteSet(*values)
+        return points if kind is Eq else Complement(S.Reals, points, evaluate=False)
+    bound = values[0]
+    return Interval(-oo, bound, False, kind is Lt) if kind in (Lt, Le) else Interval(bound, oo, kind is Gt)
+
+
+def _constant(text: str) -> Any:
+    """A real number or an infinity."""
+    text = text.strip()
+    if text in (r"\infty", r"+\infty", r"+ \infty"):
+        return oo
+    if text in (r"-\infty", r"- \infty"):
+        return -oo
+    number = parse_number(text)
+    if number is not None:
+        return Rational(number.exact.numerator, number.exact.denominator)
+    try:
+        value = parse(text, True, True)
+    except Exception:  # whatever the grammar raises: this is no number
+        raise _NoSetError from None
+    if not _is_real_number(value):
+        raise _NoSetError
+    return value
+
+
+_SPLITS = ((_COMMA, _enumerated), (_OR, _alternatives), (_AND, _conditions), (_MINUS, _difference))
+
+
+def same_sets(gold: Any, value: Any) -> bool | None:
+    """Whether two sets, or inequalities in one unknown, hold the same real numbers; None when that is beyond us."""
+    return _same(_real_set(gold), _real_set(value))
+
+
+def _same(left: tuple[Any, Any] | None, right: tuple[Any, Any] | None) -> bool | None:
+    if left is None or right is None or (left[0] is not None and right[0] is not None and left[0] != right[0]):
+        return None
+    ends = [*_ends(left[1]), *_ends(right[1])]
+    if not all(_is_real_number(end) for end in ends):
+        return None
+    return all(_holds(left[1], point) == _holds(right[1], point) for point in _witnesses(ends))
+
+
+def _real_set(thing: Any) -> tuple[Any, Any] | None:
+    """The unknown (None for a plain set) and the set."""
+    if isinstance(thing, And):
+        parts = [_real_set(part) for part in thing.args]
+        if None in parts or len({part[0] for part in parts if part}) != 1:
+            return None
+        return parts[0][0], Intersection(*(part[1] for part in parts if part), evaluate=False)  # type: ignore[index]
+    if isinstance(thing, Relational):
+        return _solution(thing)
+    known = isinstance(thing, Interval | FiniteSet | Union | Intersection | Complement)
+    return (None, thing) if known or thing in (S.Reals, S.EmptySet) else None
+
+
+def _solution(relation: Relational) -> tuple[Any, Any] | None:
+    kind, unknown, bound = type(relation), relation.lhs, relation.rhs
+    if not unknown.free_symbols and kind in _FLIPPED:
+        kind, unknown, bound = _FLIPPED[kind], bound, unknown
+    if not isinstance(bound, Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
+        return None
+    return (unknown, _related(kind, [bound])) if kind in _RELATIONS and unknown.func.__name__ != "Abs" else None
+
+
+def _ends(part: Any) -> Iterator[Any]:
+    if isinstance(part, Interval):
+        yield from (end for end in (part.start, part.end) if end not in (oo, -oo))
+    elif isinstance(part, FiniteSet):
+        yield from part.args
+    else:
+        for one in part.args:
+            yield from _ends(one)
+
+
+def _is_real_number(end: Any) -> bool:
+    return isinstance(end, Expr) and not end.free_symbols and bool(end.evalf(_DIGITS).is_Float or end.is_Rational)
+
+
+def _witnesses(ends: list[Any]) -> list[Any]:
+    """The ends, one number between each two, and one beyond them on either side."""
+    values = sorted(end.evalf(_DIGITS) for end in ends) or [S.Zero]
+    between = [(left + right) / 2 for left, right in pairwise(values)]
+    return [values[0] - 1, *values, *between, values[-1] + 1]
+
+
+def _holds(part: Any, point: Any) -> bool:
+    if isinstance(part, Interval):
+        low, high = _side(part.start, point), _side(part.end, point)
+        return (low < 0 or (low == 0 and not part.left_open)) and (high > 0 or (high == 0 and not part.right_open))
+    if isinstance(part, FiniteSet):
+        return any(_side(one, point) == 0 for one in part.args)
+    inside = [_holds(one, point) for one in part.args]
+    if isinstance(part, Complement):
+        return inside[0] and not inside[1]
+    if isinstance(part, Union | Intersection):
+        return any(inside) if isinstance(part, Union) else all(inside)
+    return bool(part != S.EmptySet)
+
+
+def _side(end: Any, point: Any) -> int:
+    """Where an end lies: -1 left of the point, 0 at it, 1 right of it."""
+    if end in (oo, -oo):
+        return 1 if end == oo else -1
+    difference = end.evalf(_DIGITS) - point
+    if abs(difference) <= _TOLERANCE * max(1, abs(point)):
+        return 0
+    return 1 if difference > 0 else -1

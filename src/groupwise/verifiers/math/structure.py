@@ -1,0 +1,328 @@
+r"""Answers read as structures: lists, tuples and intervals, unions, matrices, equations; at the leaves, expressions.
+
+Parsers of LaTeX lose what matters here (the order of a tuple, a repeated element, half of a false chain), so the
+structure is read from the normalised text, and only single expressions are left to them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import Literal
+
+from groupwise.verifiers.math.letters import letters_of
+from groupwise.verifiers.math.normalise import outer
+from groupwise.verifiers.math.numbers import parse_number
+from groupwise.verifiers.math.plain import split_unit
+
+MAX_SIGNS = 3
+r"""Independent signs `\pm` in one element."""
+
+_AND = re.compile(r"\\text ?\{[ ,]*(?:and|or)[ ,]*\}")
+_OR_GROUP = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*or[ ,]*\}|(?<![A-Za-z\\])or(?![A-Za-z]))[, ]*")
+_UNIT_AND = re.compile(r"(\\text ?\{[^{}]*[^{} ,])[ ,]+(?:and|or)[ ,]*\}")
+_BARE_AND = re.compile(r"(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|vee)(?![a-zA-Z])")
+_GROUPED = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
+_EQUALS = re.compile(r"(?<![\\<>!=:])=(?!=)|\\approx(?![a-zA-Z])|\\in(?![a-zA-Z])")
+_COLON, _CUP = re.compile(":"), re.compile(r"\\cup(?![a-zA-Z])")
+_MATRIX = re.compile(
+    r"[(\[]? ?\\begin ?\{(?P<kind>[pb]?matrix|array)\} ?(?:\{[lcr| ]*\})?(?P<body>.*)\\end ?\{(?P=kind)\} ?[)\]]?"
+)
+_ROWS = re.compile(
+    r"(?:\\\{)? ?\\begin ?\{(?P<kind>cases|aligned|align\*?|gathered|array)\} ?(?:\{[lcr| ]*\})?"
+    r"(?P<body>.*)\\end ?\{(?P=kind)\}"
+)
+_ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-zA-Z])")
+_BUILDER = re.compile(r"(?P<name>[A-Za-z](?:_[0-9a-z])?) ?(?:\\in ?\\mathbb ?\{R\} ?)?[|:](?P<condition>.*)")
+_SCRIPT = r"(?:_(?:[0-9A-Za-z]|\{[^{}]*\})|')*"
+_CAPITALS = rf"[A-Z]{_SCRIPT}(?: ?[A-Z]{_SCRIPT})*"
+LETTER = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|phi|omega|ell|epsilon))"
+_NAME = re.compile(
+    rf"{LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()]{{1,40}}\))?"
+    rf"|{_CAPITALS}(?: ?[:/] ?{_CAPITALS})?|\|[A-Za-z ]{{1,9}}\|"
+    r"|\\(?:angle|triangle|overline|vec|hat|bar|mathbf)(?![a-z]) ?\{?[A-Za-z ]{1,9}\}?"
+    rf"|\\text ?\{{[A-Za-z .]{{1,40}}\}}{_SCRIPT}|[A-Za-z]{{3,20}}"
+)
+_QUANTITY = re.compile(
+    r"\\(?:angle|triangle|overline|vec|binom|max|min|log|sin|cos|tan|cot|operatorname|mathbb)(?![a-z])|[A-Z]{2}|\[[A-Z]"
+    r"|\\text ?\{[^{}]{3,}\}|[A-Za-z](?:_(?:\w|\{[^{}]*\}))? ?\("
+)
+"""What stands in the name of a quantity and not in an equation to solve: a segment, an area, a function, words."""
+_DESCRIPTION = re.compile(r"(?:\\[a-zA-Z]+|[A-Za-z0-9]|[-+*/^_{}()\[\]|:,. '])+")
+_CONSTANT_TERM = re.compile(r"(?:^|[-+]) ?[0-9.]+ ?(?=[-+]|$)")
+_HEDGE = (
+    r"not?|least|most|less|more|about|either|or|never|than|except|between|around|isn't|if|unless|approximately|false"
+)
+_LEAD = re.compile(
+    rf"(?:(?!\b(?:{_HEDGE})\b)[^{{}}0-9=]){{1,80}}?(?:\b(?:is|are|equals)\b ?:?|(?<=[a-z]{{3}}) ?:)", re.IGNORECASE
+)
+"""Words that lead to a value and do not take it back."""
+_ANSWER = re.compile(r"\b(?:answer|result|value|solution|total|thus|therefore|hence|so)s?\b", re.IGNORECASE)
+"""In words that name nothing."""
+_NAMES = re.compile(rf"\(? ?{LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
+_OPEN, _CLOSE = "([{", ")]}"
+
+Kind = Literal["expression", "list", "tuple", "union", "matrix", "equation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    r"""One level of an answer.
+
+    - `expression`: a leaf, relations such as `x > 3` included.
+    - `list`: elements without order (`1, 2`, `1 or 2`, `\{1, 2\}`, `\pm 1`); its label is `{}` when they are in braces.
+    - `tuple`: a tuple, point or interval; its label is the two brackets; of a ratio `a : b : c` it is `::`.
+    - `union`: sets joined by `\cup`.
+    - `matrix`: its elements row by row; its label is its shape, `2x3`.
+    - `equation`: the links `b`, `c` of `a = b = c` or `a \in b`, whose label `a` is a name; without a name all links.
+    """
+
+    kind: Kind
+    text: str
+    items: tuple["Node", ...] = ()
+    label: str = ""
+    rounded: tuple["Node", ...] = ()
+    r"""Of an equation: what stands after `\approx`."""
+
+
+@lru_cache(maxsize=2048)
+def read(text: str) -> Node:
+    """The structure of a normalised answer."""
+    solutions = _read_solutions(text)
+    if solutions is not None:
+        return solutions
+    text = _ungrouped(_listed(text).strip())
+    if parse_number(text) is None:
+        for reader in _READERS:
+            node = reader(text)
+            if node is not None:
+                return node
+    return Node("expression", text)
+
+
+def _read_solutions(text: str) -> Node | None:
+    """Several solutions of the same unknowns, as tuples: `x = 1, y = 2 or x = 2, y = 1`."""
+    parts = [part for part in _OR_GROUP.sub(";", text).split(";") if part.strip()] if "=" in text else []
+    if len(parts) < 2:
+        return None
+    groups = [read(part) for part in parts]
+    labels = {tuple(item.label for item in group.items) for group in groups}
+    if len(labels) != 1 or not all(_is_plain_list(group) for group in groups):
+        return None
+    if len(set(*labels)) < 2 or any(len(item.items) != 1 for group in groups for item in group.items):
+        return None
+    return Node("list", text, tuple(_pair(group) for group in groups))
+
+
+def _pair(group: Node) -> Node:
+    return Node("tuple", group.text, tuple(item.items[0] for item in group.items), "()")
+
+
+def names(nodes: tuple[Node, ...]) -> set[str]:
+    """The names that equations among the nodes define, subscripts dropped: `x_1` and `x_2` name one unknown."""
+    return {re.sub(r"[_0-9{}' ]", "", node.label) for node in nodes if node.kind == "equation"} - {""}
+
+
+def leaves(node: Node) -> Iterator[str]:
+    """The single expressions of a structure."""
+    if node.kind == "expression":
+        yield node.text
+    for item in (*node.items, *node.rounded):
+        yield from leaves(item)
+
+
+def split(text: str) -> list[str]:
+    """The parts between the separators outside brackets: semicolons if there are any, else commas.
+
+    An unspaced comma that groups digits (`1,000`) separates nothing where other commas are followed by a space.
+    """
+    shown = outer(text)
+    mark = ";" if ";" in shown else ","
+    spans = [match.span() for match in re.finditer(mark, shown)]
+    if any(shown[end : end + 1] == " " for _, end in spans):
+        grouped = {place for match in _GROUPED.finditer(shown) for place in range(*match.span())}
+        spans = [span for span in spans if span[0] not in grouped]
+    return between(text, spans)
+
+
+def between(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """What stands between the places given."""
+    edges = [(0, 0), *spans, (len(text), len(text))]
+    return [text[left[1] : right[0]].strip() for left, right in pairwise(edges)]
+
+
+def spans_of(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """Where a pattern occurs outside brackets."""
+    return [match.span() for match in pattern.finditer(outer(text))]
+
+
+def _listed(text: str) -> str:
+    r"""With commas for `\text{and}` and `\text{or}`, and for the bare words outside brackets."""
+    text = _UNIT_AND.sub(r"\1} , ", _AND.sub(" , ", text))
+    return " , ".join(between(text, spans_of(_BARE_AND, text)))
+
+
+def _read_list(text: str) -> Node | None:
+    parts = [part for part in split(text) if part]
+    if len(parts) < 2:
+        return read(parts[0]) if parts and parts[0] != text else None
+    return Node("list", text, tuple(_flat(parts)))
+
+
+def _flat(parts: list[str]) -> Iterator[Node]:
+    for part in parts:
+        node = read(part)
+        if node.kind == "equation" and node.label and len(node.items) == 1 and _is_plain_list(node.items[0]):
+            for item in node.items[0].items:  # `x = \pm 2` among other values
+                yield Node("equation", f"{node.label} = {item.text}", (item,), node.label)
+        else:
+            yield from node.items if _is_plain_list(node) else (node,)
+
+
+def _is_plain_list(node: Node) -> bool:
+    return node.kind == "list" and not node.label
+
+
+def _read_lead(text: str) -> Node | None:
+    r"""A value after words: `\text{The answer is } 5`, `Answer: 5`; words that name something are its label."""
+    words = re.match(r"\\text ?\{([^{}]{1,80})\} ?(?=.)", text)
+    if words:
+        is_lead, lead, rest = _LEAD.fullmatch(words[1].strip()), words[1], text[words.end() :]
+    else:
+        is_lead = _LEAD.match(text) if text[:1].isalpha() and text[1:2] != "_" else None
+        lead, rest = (is_lead[0], text[is_lead.end() :].strip()) if is_lead else ("", "")
+    if is_lead is None or len(lead) <= 3 or not rest:
+        return None
+    value = read(rest)
+    return value if _ANSWER.search(lead) else Node("equation", text, (value,), lead.strip(" :").replace(" ", ""))
+
+
+def _read_equation(text: str) -> Node | None:
+    spans = spans_of(_EQUALS, text)
+    if not spans:
+        return None
+    first, *others = between(text, spans)
+    named = (
+        _NAME.fullmatch(first)
+        or _NAMES.fullmatch(first)
+        or (
+            _describes(first) and not letters_of(others[-1]) and others[-1] != "0"  # which ends an equation to solve
+        )
+    )
+    is_rounded = [text[start:end] == r"\approx" for start, end in spans]
+    rounded = [link for link, flag in zip(others, is_rounded, strict=True) if flag]
+    exact = [] if named else [first]
+    exact += [link for link, flag in zip(others, is_rounded, strict=True) if not flag]
+    values = [link for link in exact if not _NAME.fullmatch(link)] or exact or rounded
+    if not letters_of(values[-1]):  # in `AB = AC + CB = 3 + 4 = 7` the second link describes as well
+        values = [link for link in values if link is first or not _describes(link)]
+    label = first.replace(" ", "") if named else ""
+    return Node("equation", text, tuple(map(read, values)), label, tuple(map(read, rounded)))
+
+
+def _describes(text: str) -> bool:
+    r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`, `\sin A`), which nobody would solve for its letters.
+
+    `x + 1` and a line's `2x + 3y` are none: a single letter can be solved for, and x, y, z are coordinates.
+    """
+    if not _DESCRIPTION.fullmatch(text) or not letters_of(text) or _CONSTANT_TERM.search(outer(text)):
+        return False
+    return _QUANTITY.search(text) is not None or len(letters_of(text, subscripts=True) - {"x", "y", "z"}) > 1
+
+
+def _read_ratio(text: str) -> Node | None:
+    """A ratio of three or more numbers; one of two is a quotient."""
+    spans = spans_of(_COLON, text)
+    return Node("tuple", text, tuple(map(read, between(text, spans))), "::") if len(spans) > 1 else None
+
+
+def _read_rows(text: str) -> Node | None:
+    r"""The lines of `\begin{cases}` and the like, where each is an equation or a value by itself."""
+    match = _ROWS.fullmatch(text)
+    if match is None:
+        return None
+    rows = [row.replace("&=", "=").replace("=&", "=").strip(" ,;") for row in _ROW.split(match["body"])]
+    rows = [part for row in rows for part in split(row) if part]
+    return Node("list", text, tuple(_flat(rows))) if rows and not any("&" in row for row in rows) else None
+
+
+def _read_signs(text: str) -> Node | None:
+    pieces = text.split(r"\pm")
+    if not 2 <= len(pieces) <= MAX_SIGNS + 1:
+        return None
+    choices = product("+-", repeat=len(pieces) - 1)
+    signed = ["".join(a + b for a, b in zip(pieces, (*choice, ""), strict=True)) for choice in choices]
+    return Node("list", text, tuple(map(read, signed)))
+
+
+def _read_union(text: str) -> Node | None:
+    spans = spans_of(_CUP, text)
+    return Node("union", text, tuple(map(read, between(text, spans)))) if spans else None
+
+
+def _read_braces(text: str) -> Node | None:
+    if not (text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:])):
+        return None
+    inner = text[2:-2].strip()
+    builder = _BUILDER.fullmatch(inner)
+    if builder:
+        return read(builder["condition"])
+    parts = [part for part in split(inner) if part]
+    return Node("list", text, tuple(_flat(parts)), "{}") if parts else None
+
+
+def _read_tuple(text: str) -> Node | None:
+    core, sign, unit = text, "", ""
+    if text[:1] in ("+", "-"):
+        sign, core = text[0], text[1:].strip()
+    elif text[-1:] not in (")", "]", ""):
+        core = split_unit(text)[0]
+        unit = text[len(core) :]
+    if len(core) < 3 or core[0] not in "([" or core[-1] not in ")]" or not wraps(core):
+        return None
+    parts = split(core[1:-1])
+    if len(parts) < 2 or (sign and core[0] + core[-1] != "()"):
+        return None
+    if sign == "-":
+        parts = [
+            part[1:] if part.startswith("-") and not re.search("[-+]", part[1:]) else f"-({part})" for part in parts
+        ]
+    items = [part + unit if not split_unit(part)[1] else part for part in parts] if unit else parts
+    return Node("tuple", text, tuple(map(read, items)), core[0] + core[-1])
+
+
+def _read_matrix(text: str) -> Node | None:
+    match = _MATRIX.fullmatch(text)
+    if match is None:
+        return None
+    rows = [row.split("&") for row in _ROW.split(match["body"]) if row.strip()]
+    if len({len(row) for row in rows}) != 1:
+        return None
+    items = tuple(read(cell) for row in rows for cell in row)
+    return Node("matrix", text, items, f"{len(rows)}x{len(rows[0])}")
+
+
+def _ungrouped(text: str) -> str:
+    """Without brackets that only group: `{...}`, and parentheses around a single expression."""
+    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and wraps(text):
+        if text[0] == "(" and len(split(text[1:-1])) > 1:
+            break
+        text = text[1:-1].strip()
+    return text
+
+
+def wraps(text: str) -> bool:
+    """True when the first bracket closes with the last character."""
+    depth = 0
+    for place, char in enumerate(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        if depth <= 0:
+            return place == len(text) - 1
+    return False
+
+
+_READERS = (
+    _read_rows, _read_list, _read_lead, _read_equation, _read_ratio, _read_union, _read_braces, _read_signs,
+    _read_tuple, _read_matrix,
+)  # fmt: skip
