@@ -73,8 +73,8 @@ class Named(NamedTuple):
 
 def stage_of(value: str) -> str | None:
     """The stage whose output `{name}` means; None for a path."""
-    found = _REFERENCE.fullmatch(value)
-    return found[1] if found else None
+    match = _REFERENCE.fullmatch(value)
+    return match[1] if match else None
 
 
 def label(value: str) -> str:
@@ -90,11 +90,11 @@ def sections(value: Any) -> Iterator[BaseModel]:
             if not field.exclude:
                 yield from sections(getattr(value, key))
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from sections(one)
+        for inner in value.values():
+            yield from sections(inner)
     elif isinstance(value, Sequence) and not isinstance(value, str):
-        for one in value:
-            yield from sections(one)
+        for inner in value:
+            yield from sections(inner)
 
 
 def named(section: BaseModel, prefix: str = "") -> Iterator[Named]:
@@ -107,33 +107,37 @@ def _named(value: Any, mark: Artifact | None, key: str) -> Iterator[Named]:
     if isinstance(value, BaseModel):
         yield from named(value, f"{key}.")
     elif isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _named(one, mark, f"{key}.{name}")
+        for name, inner in value.items():
+            yield from _named(inner, mark, f"{key}.{name}")
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _named(one, mark, key)
+        for inner in value:
+            yield from _named(inner, mark, key)
     elif isinstance(value, str) and mark:
         yield Named(key, value, mark.makes)
 
 
 def _mark(annotation: Any, metadata: Sequence[Any] = ()) -> Artifact | None:
     """The mark of a field's strings, however deep in its type it stands."""
-    if found := next((mark for mark in metadata if isinstance(mark, Artifact)), None):
-        return found
+    if artifact := next((mark for mark in metadata if isinstance(mark, Artifact)), None):
+        return artifact
     inner, *marks = typing.get_args(annotation) or (None,)
     if typing.get_origin(annotation) is Annotated:
         return _mark(inner, marks)
-    return next((found for one in (inner, *marks) if one is not None and (found := _mark(one))), None)
+    return next(
+        (artifact for argument in (inner, *marks) if argument is not None and (artifact := _mark(argument))), None
+    )
 
 
 def files(section: BaseModel) -> Iterator[str]:
     """Paths of everything outside the pipeline that a section reads: what it names, and the user's own Python."""
-    yield from (one.value for one in named(section) if one.value and stage_of(one.value) is None)
+    yield from (
+        reference.value for reference in named(section) if reference.value and stage_of(reference.value) is None
+    )
     for inner in sections(section):
         if isinstance(inner, ReadsFiles):
             yield from inner.files_read()
-        if isinstance(inner, KindSection) and (place := Place.of(inner.kind)):
-            yield str(place.file)
+        if isinstance(inner, KindSection) and (location := Place.of(inner.kind)):
+            yield str(location.file)
 
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -154,7 +158,7 @@ def _located(value: Any, mark: Artifact | None, paths: Mapping[str, str]) -> Any
     if isinstance(value, BaseModel):
         return located(value, paths)
     if isinstance(value, Mapping):
-        return {name: _located(one, mark, paths) for name, one in value.items()}
+        return {name: _located(inner, mark, paths) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_located(one, mark, paths) for one in value)
+        return type(value)(_located(inner, mark, paths) for inner in value)
     return paths.get(stage_of(value) or "", value) if isinstance(value, str) and mark else value

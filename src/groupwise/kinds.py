@@ -166,13 +166,16 @@ class Allowed:
     """As in `allowed is ...`."""
 
 
-def _owns_settings(found: Any) -> bool:
-    return isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))
+def _owns_settings(implementation: Any) -> bool:
+    return isinstance(implementation, type) and (
+        issubclass(implementation, KindSection) or hasattr(implementation, "Config")
+    )
 
 
 def _builds_on(base: type) -> Allowed:
     return Allowed(
-        lambda found: isinstance(found, type) and issubclass(found, base), f"a class that builds on {base.__name__}"
+        lambda implementation: isinstance(implementation, type) and issubclass(implementation, base),
+        f"a class that builds on {base.__name__}",
     )
 
 
@@ -210,18 +213,18 @@ class Choices:
         """
         if kind in self.table:
             return _imported(self.table[kind])
-        if place := Place.of(kind):
-            return self._checked(kind, self._adopt(place))
+        if location := Place.of(kind):
+            return self._checked(kind, self._adopt(location))
         if registered := {point.name: point for point in entry_points(group=self.group)}.get(kind):
             return self._checked(kind, self._adopt(Place.importable(registered.value)))
         if ":" in kind:
             return self._checked(kind, self._adopt(Place.importable(kind)))
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
-    def _checked(self, kind: str, found: Any) -> Any:
-        if not self._allowed.holds(found):
+    def _checked(self, kind: str, implementation: Any) -> Any:
+        if not self._allowed.holds(implementation):
             raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
-        return found
+        return implementation
 
     def _known(self, kind: str) -> str:
         nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
@@ -254,8 +257,10 @@ class Kinds(Choices):
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
         """The class of a kind's settings; a file is looked for in the folder first."""
-        found = self.find(beside(kind, folder))
-        settings: type[KindSection] = found if issubclass(found, KindSection) else found.Config
+        implementation = self.find(beside(kind, folder))
+        settings: type[KindSection] = (
+            implementation if issubclass(implementation, KindSection) else implementation.Config
+        )
         return settings
 
     def kind_of(self, value: Any) -> str | None:
@@ -299,8 +304,8 @@ class Kinds(Choices):
 
 
 @cache
-def _imported(place: str) -> Any:
-    module, _, name = place.partition(":")
+def _imported(target: str) -> Any:
+    module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
@@ -312,39 +317,39 @@ def beside(path: str, folder: Path | None) -> str:
     Raises:
         ConfigError: both are there and differ.
     """
-    place = Place.of(path)
-    file = place.file if place else Path(path)
-    if folder is None or file.is_absolute() or (place is None and ":" in path):
+    location = Place.of(path)
+    file = location.file if location else Path(path)
+    if folder is None or file.is_absolute() or (location is None and ":" in path):
         return path
     near = folder / file
     if not near.exists() or near.resolve() == file.resolve():
         return path
     if file.exists():
         raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
-    return f"{near}:{place.name}" if place else str(near)
+    return f"{near}:{location.name}" if location else str(near)
 
 
 def user_files(recipe: Section) -> list[Path]:
     """The files of the user's own Python that a recipe names anywhere, with those beside them that they import."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for value in _texts(recipe.model_dump(mode="json")):
-        place = Place.of(value)
-        if place and place.file.is_file():
-            found |= dict.fromkeys(written_in(place.file))
-    return list(found)
+        location = Place.of(value)
+        if location and location.file.is_file():
+            files |= dict.fromkeys(written_in(location.file))
+    return list(files)
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
-def written_in(file: Path, known: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+def written_in(file: Path, visited: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """A file and the files beside it that it imports, and those that they import."""
-    files = (*known, file)
+    files = (*visited, file)
     for node in ast.walk(_parsed(file)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -106,9 +106,9 @@ class Completion:
         """(T,) from one value per sampled token; 0 at the tokens that were put in."""
         if len(values) == len(self.sampled):
             return values
-        found = np.zeros(len(self.sampled), values.dtype)
-        found[self.sampled] = values
-        return found
+        result = np.zeros(len(self.sampled), values.dtype)
+        result[self.sampled] = values
+        return result
 
 
 @dataclass(frozen=True, slots=True)

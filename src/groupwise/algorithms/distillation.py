@@ -152,7 +152,7 @@ class _ChunkedDivergence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         scale, _ = grads
-        return *(None if one is None else scale * one for one in ctx.saved_tensors), None, None
+        return *(None if tensor is None else scale * tensor for tensor in ctx.saved_tensors), None, None
 
 
 def _with_slope(student: Tensor, teacher: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:

@@ -153,6 +153,6 @@ POLICY_LOSSES = Kinds(
 
 def policy_loss(kind: str, **dials: float) -> PolicyLoss:
     """A policy loss by its kind."""
-    found = POLICY_LOSSES.read({"kind": kind, **dials})
-    assert isinstance(found, PolicyLoss)  # the table takes no others
-    return found
+    loss = POLICY_LOSSES.read({"kind": kind, **dials})
+    assert isinstance(loss, PolicyLoss)  # the table takes no others
+    return loss

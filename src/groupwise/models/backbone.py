@@ -26,12 +26,12 @@ from groupwise.models.packed import Pack
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
     """Without the bars of transformers, which would stand between a caller's own lines; left as they were found."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             transformers_logging.enable_progress_bar()
 
 

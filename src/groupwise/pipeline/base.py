@@ -151,13 +151,13 @@ class Stage(ABC, Generic[ConfigT]):
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the stages whose output it reads, in the order of their mention."""
-        names = (stage_of(one.value) for one in named(self.config))
+        names = (stage_of(reference.value) for reference in named(self.config))
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of everything outside the pipeline that it reads: models, data, the user's own Python."""
-        own = [str(place.file) for name in (self.kind, self.algorithm or "") if (place := Place.of(name))]
+        own = [str(location.file) for name in (self.kind, self.algorithm or "") if (location := Place.of(name))]
         return tuple(dict.fromkeys([*files(self.config), *own]))
 
     @property

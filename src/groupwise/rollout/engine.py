@@ -86,5 +86,5 @@ AnyEngine = Annotated[EngineConfig, ENGINES]
 
 def make_engine(config: EngineConfig, policy: Policy) -> Engine:
     """The engine that a section describes, sampling from this policy."""
-    made: Engine = ENGINES.find(config.kind)(config, policy)
-    return made
+    engine: Engine = ENGINES.find(config.kind)(config, policy)
+    return engine

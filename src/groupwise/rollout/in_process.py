@@ -207,9 +207,9 @@ class _LiveBatch:
     def _release_prompts(self) -> None:
         read = np.zeros(len(self.requests), np.bool_)
         read[self.request_of[self.row_output]] = True
-        kept = read[self.slot_request] | self._waits(self.slot_request)
-        self.slot_of[self.slot_request[~kept]] = -1
-        self.slot_request, sources, targets = _without_gaps(self.slot_request, kept)
+        needed = read[self.slot_request] | self._waits(self.slot_request)
+        self.slot_of[self.slot_request[~needed]] = -1
+        self.slot_request, sources, targets = _without_gaps(self.slot_request, needed)
         if len(sources):
             self.slot_of[self.slot_request[targets]] = targets
             self.decoder.cache.move_prompts(self._tensor(sources), self._tensor(targets))
@@ -238,11 +238,11 @@ class _LiveBatch:
 
 
 def _without_gaps(
-    items: NDArray[np.int64], kept: NDArray[np.bool_]
+    items: NDArray[np.int64], keep: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The items kept, the last ones in the places of those that go; and from where to where these moved."""
-    count = int(kept.sum())
-    sources, targets = count + np.flatnonzero(kept[count:]), np.flatnonzero(~kept[:count])
+    count = int(keep.sum())
+    sources, targets = count + np.flatnonzero(keep[count:]), np.flatnonzero(~keep[:count])
     items = items.copy()
     items[targets] = items[sources]
     return items[:count], sources, targets

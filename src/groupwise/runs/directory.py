@@ -37,8 +37,8 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
     if not files:
         return
     index = folder / "index.json"
-    kept: list[dict[str, str]] = json.loads(index.read_text()) if index.exists() else []
-    latest = {one["file"]: one["sha256"] for one in kept}
+    copies: list[dict[str, str]] = json.loads(index.read_text()) if index.exists() else []
+    latest = {entry["file"]: entry["sha256"] for entry in copies}
     with translated_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
@@ -54,8 +54,8 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
                 )
             copy = f"{file.stem}-{digest[:8]}{file.suffix}"
             write_file(folder / copy, content)
-            kept.append({"file": str(file), "sha256": digest, "copy": copy})
-        write_file(index, json.dumps(kept, indent=1).encode())
+            copies.append({"file": str(file), "sha256": digest, "copy": copy})
+        write_file(index, json.dumps(copies, indent=1).encode())
 
 
 PROVENANCE = "provenance.json"

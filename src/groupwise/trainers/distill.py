@@ -189,10 +189,10 @@ def train_distill(
     for step in session.steps():
         began = time.perf_counter()
         batch = draw_batch(step, student, teacher)
-        found = distill_gradient(student, teacher, batch.sequences, recipe.distill)
+        gradient = distill_gradient(student, teacher, batch.sequences, recipe.distill)
         lr, grad_norm = optimizer.lr(step), optimizer.update(step)
         report = DistillStep(
-            step, found.loss, found.agreement, grad_norm, lr, found.num_tokens, batch.sampled_tokens,
+            step, gradient.loss, gradient.agreement, grad_norm, lr, gradient.num_tokens, batch.sampled_tokens,
             time.perf_counter() - began,
         )  # fmt: skip
         _record(session, report, batch)
@@ -239,10 +239,10 @@ def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
     if student == teacher:
         return
     different = sorted(token for token in student.keys() | teacher.keys() if student.get(token) != teacher.get(token))
-    shown = ", ".join(f"{t!r} ({student.get(t, 'none')} and {teacher.get(t, 'none')})" for t in different[:3])
+    examples = ", ".join(f"{t!r} ({student.get(t, 'none')} and {teacher.get(t, 'none')})" for t in different[:3])
     raise ModelError(
         f"student ({len(student)} tokens) and teacher ({len(teacher)} tokens) have different vocabularies; "
-        f"{len(different)} tokens have different ids, such as {shown}. Allowed is a teacher with the same tokenizer"
+        f"{len(different)} tokens have different ids, such as {examples}. Allowed is a teacher with the same tokenizer"
     )
 
 
@@ -287,19 +287,19 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
         chosen = [problems[i] for i in RANKS.share(problem_order(len(problems), size, seed, step)[:size])]
         actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
         scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
-        return _batch([one.group for one in scored])
+        return _batch([group.group for group in scored])
 
     return draw_batch
 
 
 def _batch(groups: Sequence[Group]) -> Batch:
     sequences = [sequences_of(group) for group in groups]
-    tokens = json.dumps([ids.tolist() for one in sequences for ids in one.completions])  # type: ignore[union-attr]
+    tokens = json.dumps([ids.tolist() for sequence in sequences for ids in sequence.completions])  # type: ignore[union-attr]
     facts = {
         "problems": [group.prompt.problem.id for group in groups],
         "tokens": hashlib.sha256(tokens.encode()).hexdigest()[:16],
     }
-    return Batch(sequences, sum(one.num_predicted for one in sequences), facts)
+    return Batch(sequences, sum(sequence.num_predicted for sequence in sequences), facts)
 
 
 class Gradient(NamedTuple):
@@ -320,10 +320,10 @@ def distill_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    ordered = sorted(sequences, key=lambda one: one.num_read)
-    num_tokens = RANKS.sum(sum(one.num_predicted for one in ordered))
+    ordered = sorted(sequences, key=lambda sequence: sequence.num_read)
+    num_tokens = RANKS.sum(sum(sequence.num_predicted for sequence in ordered))
     total, agreements = 0.0, 0
-    for chunk in micro_batches([one.num_read for one in ordered], config.tokens_per_micro_batch):
+    for chunk in micro_batches([sequence.num_read for sequence in ordered], config.tokens_per_micro_batch):
         packed = pack([ordered[i] for i in chunk], student.device)
         _check_readable(student, teacher, packed)
         compared = student.divergence(packed, teacher, config.comparison)

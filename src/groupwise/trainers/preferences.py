@@ -129,8 +129,8 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
     ids = tokenizer(prompt, add_special_tokens=not is_chat)["input_ids"]
     chosen, rejected = tokenizer(completions, add_special_tokens=False)["input_ids"]
     end = tokenizer.eos_token_id
-    found = EncodedPair(ids, [*chosen, end], [*rejected, end], pair.margin)
-    longest = len(ids) + max(len(found.chosen), len(found.rejected))
+    encoded = EncodedPair(ids, [*chosen, end], [*rejected, end], pair.margin)
+    longest = len(ids) + max(len(encoded.chosen), len(encoded.rejected))
     if not ids or longest > model.context_length:
         raise DataError(
             f"the pair that begins {prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a prompt "
@@ -138,7 +138,7 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
         )
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*ids, *chosen, *rejected):
         raise DataError(f"the tokenizer cannot write all characters of the pair that begins {prompt[:60]!r}")
-    return found
+    return encoded
 
 
 def _rendered(tokenizer: Any, pair: Pair) -> list[str]:
@@ -190,16 +190,18 @@ def train_on_pairs(
     """The loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run = recipe.pairs, recipe.run
     for number in session.steps():
-        places = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
-        report = step(number, [train[i] for i in places])
+        indices = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
+        report = step(number, [train[i] for i in indices])
         _record(session, report)
         on_report(report)
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
             measured = held_out[: config.evaluate_pairs]
-            found = measure(done, measured, scores, config.tokens_per_micro_batch)
-            session.record({"evaluation": "held_out", **_plain(found)}, {"kind": "held_out", **_plain(found)})
-            on_report(found)
+            measurement = measure(done, measured, scores, config.tokens_per_micro_batch)
+            session.record(
+                {"evaluation": "held_out", **_plain(measurement)}, {"kind": "held_out", **_plain(measurement)}
+            )
+            on_report(measurement)
     session.finish()
     return session
 
@@ -211,19 +213,19 @@ def _record(session: Session, report: StepReport) -> None:
     session.record(facts, report._asdict())
 
 
-def _plain(found: HeldOut) -> dict[str, Any]:
-    return {**found._asdict(), "accuracy": list(found.accuracy)}
+def _plain(report: HeldOut) -> dict[str, Any]:
+    return {**report._asdict(), "accuracy": list(report.accuracy)}
 
 
 @torch.no_grad()
 def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int) -> HeldOut:
     """Accuracy with its interval, margin, calibration and mean of the scores of some pairs."""
-    found = torch.cat([scores(chunk) for chunk in chunks(pairs, budget)]).double().cpu()
-    chosen, rejected = found.T.numpy()
+    pair_scores = torch.cat([scores(chunk) for chunk in chunks(pairs, budget)]).double().cpu()
+    chosen, rejected = pair_scores.T.numpy()
     return HeldOut(
         step=step,
         accuracy=mean_share(preferred(chosen, rejected)),
         margin=float((chosen - rejected).mean()),
         calibration_error=calibration_error(reliability(chosen, rejected)),
-        mean_score=float(found.mean()),
+        mean_score=float(pair_scores.mean()),
     )

@@ -72,10 +72,10 @@ def replay(
     policy = load_policy(recipe.model.at(path))
     problems = _Problems(run, recipe)
     _repeat_steps(run, recipe, policy, problems, start, step, on_step)
-    chosen = next(found for found in problems.rounds(step) if problem_id in [problem.id for problem in found])
+    chosen = next(batch for batch in problems.rounds(step) if problem_id in [problem.id for problem in batch])
     actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
     scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
-    group = next(one.group for one in scored if one.group.prompt.problem.id == problem_id)
+    group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     tokens = completion.token_ids.tolist()
     pairs = zip(completion.sampling_logprobs.tolist(), recorded["sampling_logprobs"], strict=False)
@@ -135,7 +135,7 @@ def _repeat_steps(
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             first, *refills = problems.rounds(step)
-            learner.step(step, first, [problem for found in refills for problem in found])
+            learner.step(step, first, [problem for batch in refills for problem in batch])
             if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

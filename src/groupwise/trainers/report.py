@@ -166,7 +166,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
 
 
 def _mean_entropy(completions: Sequence[Completion]) -> float | None:
-    measured = [one.entropy[one.sampled] for one in completions if one.entropy is not None]
+    measured = [completion.entropy[completion.sampled] for completion in completions if completion.entropy is not None]
     return float(np.concatenate(measured).mean()) if measured else None
 
 
@@ -195,5 +195,5 @@ def _fact(values: TokenValues) -> float | str:
 
 def hash_tokens(scored: Sequence[ScoredGroup]) -> str:
     """16 hex digits of all tokens of the groups, in order."""
-    tokens = [completion.token_ids.tolist() for one in scored for completion in one.group.completions]
+    tokens = [completion.token_ids.tolist() for group in scored for completion in group.group.completions]
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]

@@ -364,9 +364,9 @@ def rl_trainer(
 ) -> RlTrainer:
     """The trainer of an algorithm that learns by reinforcement."""
 
-    def run(one: Any, restart: bool, on_report: OnReport) -> Session:
-        return train_rl(one, learner, restart, Observer(on_report, on_report))
+    def run(settings: Any, restart: bool, on_report: OnReport) -> Session:
+        return train_rl(settings, learner, restart, Observer(on_report, on_report))
 
     return RlTrainer(
-        recipe, run, epochs=lambda one: int(one.loss.epochs), trained_beside=trained_beside, learner=learner
+        recipe, run, epochs=lambda settings: int(settings.loss.epochs), trained_beside=trained_beside, learner=learner
     )

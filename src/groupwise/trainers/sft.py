@@ -175,7 +175,7 @@ def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
 
         def generated(step: int) -> list[tuple[str, str]]:
             documents = (document(seed, step * size + i, mix) for i in range(size))
-            return [(made.prompt, made.completion) for made in documents]
+            return [(item.prompt, item.completion) for item in documents]
 
         return generated
     pairs = read_pairs(data)

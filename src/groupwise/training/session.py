@@ -70,11 +70,11 @@ class Progress:
         Raises:
             CheckpointError: it has keys that this version does not know.
         """
-        known = [one.name for one in fields(cls)]
-        if unknown := sorted(facts.keys() - set(known)):
+        names = [item.name for item in fields(cls)]
+        if unknown := sorted(facts.keys() - set(names)):
             raise CheckpointError(
                 f"the checkpoint's trainer state has {', '.join(unknown)}, which this version does not know; known are "
-                f"{', '.join(known)}"
+                f"{', '.join(names)}"
             )
         best = facts.get("best")
         return cls(**{**facts, "best": best and Best(**best)})
@@ -202,10 +202,10 @@ class Start:
     def _check_weights(self, policy: Backbone) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
         recorded = [line["weights"] for line in self._directory.ledger.lines() if "weights" in line]
-        found = policy.fingerprint()
-        if recorded and found != recorded[-1]:
+        loaded = policy.fingerprint()
+        if recorded and loaded != recorded[-1]:
             raise CheckpointError(
-                f"the policy loaded to resume from {self._checkpoint} has the weights {found}, but the ledger's last "
+                f"the policy loaded to resume from {self._checkpoint} has the weights {loaded}, but the ledger's last "
                 f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
             )
 
