@@ -1,8 +1,8 @@
-"""What a recipe names of what was made before: a model, a reward model, a file of data.
+"""References of a recipe to things made before: a model, a reward model, a file of data.
 
 A field says so by its type, `path: DataRef`. Its value is a path, looked for beside the recipe first; in a pipeline
-it may be `{name}`, what the stage `name` makes. Whoever must know what a recipe reads asks `named` and `files`, which
-walk the fields of its sections: a new key counts by its type alone.
+it may be `{name}`, what the stage `name` makes. `named` and `files` say what a recipe reads: they walk
+the fields of its sections, so a new key counts by its type alone.
 """
 
 import re
@@ -33,9 +33,9 @@ class Artifact:
     """What it must be."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_after_validator_function(self._found, handler(source))
+        return core_schema.with_info_after_validator_function(self._resolved, handler(source))
 
-    def _found(self, value: str, info: ValidationInfo) -> str:
+    def _resolved(self, value: str, info: ValidationInfo) -> str:
         context = info.context or {}
         if name := stage_of(value):
             return str(context.get(ARTIFACTS, {}).get(name, value))
@@ -65,7 +65,7 @@ class Named(NamedTuple):
     """A value that names something made."""
 
     key: str
-    """Where it stands, dotted."""
+    """Its dotted place in the recipe."""
     value: str
     makes: Makes
     """What it must be."""
@@ -78,7 +78,7 @@ def stage_of(value: str) -> str | None:
 
 
 def label(value: str) -> str:
-    """What a value is called in data and pages: the name of a stage, or the path itself."""
+    """The name of a value in data and pages: that of a stage, or the path itself."""
     return stage_of(value) or value
 
 
@@ -117,7 +117,7 @@ def _named(value: Any, mark: Artifact | None, key: str) -> Iterator[Named]:
 
 
 def _mark(annotation: Any, metadata: Sequence[Any] = ()) -> Artifact | None:
-    """The mark of a field's strings, however deep in its type it stands."""
+    """The mark of a field's strings, at any depth in its type."""
     if artifact := next((mark for mark in metadata if isinstance(mark, Artifact)), None):
         return artifact
     inner, *marks = typing.get_args(annotation) or (None,)

@@ -42,7 +42,7 @@ class ReadIf:
     """
 
     holds: Callable[[Any], bool]
-    """Whether the section reads the field."""
+    """True where the section reads the field."""
     when: str
     """The condition in words, for the error and the reference of all keys."""
 
@@ -77,7 +77,7 @@ def load(model: type[SectionT], source: Source, changes: Changes = ()) -> Sectio
 
 
 def named(source: Source) -> tuple[str, Path]:
-    """What an error calls a recipe, and the folder in which the files that it names are looked for first."""
+    """The name of a recipe in errors, and the folder in which its files are looked for first."""
     if isinstance(source, Mapping):
         return "the recipe", Path()
     path = recipe_file(str(source), Path())
@@ -103,7 +103,7 @@ def read_recipe(source: Source, changes: Changes = (), over: Sequence[str] = ())
     """A recipe's tables with what it extends, in today's keys; other recipes over them, then the changes.
 
     Raises:
-        ConfigError: a file cannot be read, a recipe extends itself, or a change is none.
+        ConfigError: a file cannot be read, a recipe extends itself, or a change is malformed.
     """
     name, folder = named(source)
     tables = _completed(source, name, folder, ()) if isinstance(source, Mapping) else _extended(Path(name), ())
@@ -167,7 +167,7 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
     """The tables, those given as they are, with `a.b=c` overrides over them; one may name a key of an earlier version.
 
     Raises:
-        ConfigError: an override is none.
+        ConfigError: an override is malformed.
     """
     result: dict[str, Any] = json.loads(json.dumps(tables, default=str))
     for override in overrides:
@@ -235,7 +235,7 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
             raise ConfigError(f"--set {override!r}: {name} is a value, not a section")
     value = _toml_value(text.strip())
     if last == "kind" and data.get(last, value) != value:
-        data.clear()  # as in `merged`: settings of another kind are none of this one
+        data.clear()  # as in `merged`: the settings belong to the other kind
     data[last] = value
 
 
@@ -263,7 +263,7 @@ def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], fold
 
 
 def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str], folder: Path | None) -> str:
-    """What is said of a key that this section does not read and one of another kind does; empty where none does."""
+    """Names the kinds that read a key which this section does not; empty where none does."""
     *above, key = path
     if not above:
         return ""
@@ -300,7 +300,7 @@ def _walk(
     """The keys of an error's location, and the sections at its end.
 
     The location also holds the names that chose members of unions; they are no keys. In a table of sections, such as
-    `parts.NAME`, the user's own name is a key, whatever it is.
+    `parts.NAME`, the name that the user chose is a key.
     """
     keys: list[str] = []
     models, inner = [model], list[Any]()
@@ -311,7 +311,7 @@ def _walk(
             continue
         keys.append(part)
         value = _value_at(tables, keys)
-        if inner:  # a name of the user's own
+        if inner:  # a name that the user chose
             models, inner = [sub for annotation in inner for sub in _models_in(annotation, (), value, folder)], []
             continue
         fields = [m.model_fields[part] for m in models if part in m.model_fields]

@@ -1,8 +1,8 @@
-"""Parts of a recipe that are chosen by name: `kind = "math"`, or somebody's own Python.
+"""Parts of a recipe that are chosen by name: `kind = "math"`, or the user's own Python.
 
     [verifier]
     kind = "math"                     # built in
-    kind = "rewards.py:reward"        # a file of the user's; beside the recipe, or in the working directory
+    kind = "rewards.py:reward"        # the user's file, beside the recipe or in the working directory
     kind = "my_package.rewards:exact" # an importable module
     kind = "exact"                    # a name that an installed package registers (entry point)
 
@@ -40,7 +40,7 @@ class KindSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where somebody's own Python stands: `file.py:name`, or `package.module:name` of what can be imported."""
+    """The user's own Python: `file.py:name`, or `package.module:name` of what can be imported."""
 
     file: Path
     name: str
@@ -102,7 +102,7 @@ def _parsed(file: Path) -> ast.Module:
     except FileNotFoundError:
         raise ConfigError(f"there is no file {file} (it is looked for beside the recipe, then here)") from None
     except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"{file} is no readable Python: {error}") from None
+        raise ConfigError(f"{file} is not readable Python: {error}") from None
 
 
 def _names(statement: ast.stmt) -> set[str]:
@@ -144,7 +144,7 @@ def _run_file(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(file.parent))
-    if str(file.parent) not in sys.path:  # and last ever after, so that none of them hides a library of ours
+    if str(file.parent) not in sys.path:  # from now on last, so that none of them hides a library
         sys.path.append(str(file.parent))
     return module
 
@@ -159,7 +159,7 @@ def _offered(module: ModuleType, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What somebody's own implementation must be."""
+    """Condition on a user's implementation."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -183,7 +183,7 @@ SECTION = Allowed(_owns_settings, "a class that is a KindSection or has one as i
 
 
 class Choices:
-    """Implementations by name: built in, or somebody's own. Nothing is imported before it is chosen."""
+    """Implementations by name: built in, or the user's own. Nothing is imported before it is chosen."""
 
     def __init__(
         self,
@@ -197,8 +197,7 @@ class Choices:
         Args:
             what: the part in words, as in `there is no verifier 'x'`; its entry points are in `groupwise.<what>`.
             table: `package.module:name` of every built-in implementation.
-            adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
-                it is.
+            adopt: makes an implementation from the user's Python; by default it is run and taken as it is.
             allowed: what an implementation that is not built in must be.
         """
         self.what, self.table, self._allowed = what, dict(table), allowed
@@ -209,7 +208,7 @@ class Choices:
         """The implementation of a kind.
 
         Raises:
-            ConfigError: there is none; names the nearest, or what is wrong with the user's file.
+            ConfigError: there is no such kind, with the nearest name; or the user's file is at fault, with the reason.
         """
         if kind in self.table:
             return _imported(self.table[kind])
@@ -229,7 +228,7 @@ class Choices:
     def _known(self, kind: str) -> str:
         nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
+        return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for your own"
 
 
 class Kinds(Choices):
@@ -249,7 +248,7 @@ class Kinds(Choices):
             what: the part in words.
             table: `package.module:name` of every built-in implementation.
             default: the kind of a section that names none; None: it must name one.
-            adopt: makes an implementation of what stands at a place of the user's.
+            adopt: makes an implementation from the user's Python.
             base: the class that every implementation builds on, where it is its own settings.
         """
         super().__init__(what, table, adopt, _builds_on(base) if base else SECTION)

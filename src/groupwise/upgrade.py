@@ -18,9 +18,9 @@ class Move(NamedTuple):
     """A key that moved."""
 
     old: str
-    """Where it stood, dotted."""
+    """Its former place, dotted."""
     new: str
-    """Where it stands."""
+    """Its place now."""
     default: Any = None
     """Its default then; an old value equal to it is left out where the new section does not read it."""
     kinds: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def upgraded_step(line: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def upgraded_measurement(task: str, measured: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a stage's facts say of a task; older ones know open-ended prompts only by the name `general`."""
+    """A stage's facts about a task; older ones know open-ended prompts only by the name `general`."""
     return measured if "kind" in measured else {**measured, "kind": "open_ended" if task == "general" else "verified"}
 
 

@@ -2,7 +2,7 @@
 
 Every estimator is a section of a recipe, `[advantage] kind = "group_mean"`. It maps the rewards of a step's groups to
 one advantage per completion; process supervision and GAE give one per token. To add one, write its class here and its
-line in the table; one of your own is `kind = "my_advantage.py:Mine"`.
+line in the table; your own is `kind = "my_advantage.py:Mine"`.
 
 Where the verifier failed the reward is None and the completion is no part of any statistics. A group whose rewards are
 all equal gets exact zeros from every estimator that compares within groups.

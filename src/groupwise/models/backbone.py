@@ -1,4 +1,4 @@
-"""What a policy and a reward model share: the root module around a transformers model, and what others may ask of it.
+"""Shared by policies and reward models: the root module around a transformers model, and what others may ask of it.
 
 The root is the one way to the weights. Whoever computes with them calls the root or one of its public methods, its
 entries, from outside; what an entry needs, it does itself and calls no other entry. So a hook around the entries sees

@@ -1,4 +1,4 @@
-"""How large a model is, from its configuration alone: no weight is loaded."""
+"""The size of a model, from its configuration alone: no weight is loaded."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,6 @@
 """Pipelines: stages of training and data, run in order from one recipe; resumable, with recorded lineage.
 
-To add a kind of stage: a file with its class, and a line in `STAGES`. One of your own needs no line:
+To add a kind of stage: a file with its class, and a line in `STAGES`. Your own stage needs no line:
 `kind = "my_stage.py:MyStage"`.
 """
 

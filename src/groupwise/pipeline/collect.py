@@ -20,7 +20,7 @@ PROBLEMS_PER_PART = 32
 
 
 class Asked(Section):
-    """What the settings of all stages have that ask a model the training problems of a task."""
+    """Settings shared by the stages that ask a model the training problems of a task."""
 
     task: TaskOptions
     """Whose training problems are asked; a name in `tasks`."""

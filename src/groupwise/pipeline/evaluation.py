@@ -1,4 +1,4 @@
-"""What is measured of every model of a pipeline: the same problems, the same random numbers, the same counts."""
+"""Evaluation of every model of a pipeline: the same problems, the same random numbers, the same counts."""
 
 from collections.abc import Callable
 from typing import Any

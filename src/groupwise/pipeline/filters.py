@@ -1,4 +1,4 @@
-"""Which completions are good enough to learn from, and why the others are not."""
+"""Chooses the completions that are good enough to learn from, and names the fault of every other."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from groupwise.types import FinishReason, Outcome
 
 
 class Filters(Section):
-    """What a completion must be like to be kept (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
+    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
 
     correct: bool = True
     """The verifier says that its answer is correct."""
@@ -24,11 +24,11 @@ class Filters(Section):
     one_language: bool = True
     """No word is in another script than that of the problem's language."""
     loops: bool = False
-    """Whether it may end in a loop."""
+    """Allow it to end in a loop."""
     min_tokens: int = Field(0, ge=0)
-    """It is at least so long: for data that shall show long reasoning."""
+    """Fewest tokens, for data that shall show long reasoning."""
     max_tokens: int = Field(0, ge=0)
-    """It is at most so long; 0: no limit."""
+    """Most tokens; 0: no limit."""
     max_paragraph: int = Field(0, ge=0)
     """No paragraph has more characters; 0: no limit."""
     shows: tuple[Behaviour, ...] = ()
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
 
 
 def reason(row: Row, filters: Filters) -> str | None:
-    """The first thing that speaks against a completion; None if it is good."""
+    """The first fault of a completion; None if it is good."""
     behaviours = row_behaviours(row)
     paragraphs = row.text.split("\n\n")
     faults = {
@@ -97,5 +97,5 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
 
 
 def counts(rows: Iterable[Mapping[str, Any]], field: str) -> Mapping[str, int]:
-    """How many rows of a data set have each value of a field; a row of somebody else's file need not have it."""
+    """The number of rows with each value of a field; rows of a user's file may lack the field."""
     return dict(sorted(Counter(str(row.get(field, "unknown")) for row in rows).items()))

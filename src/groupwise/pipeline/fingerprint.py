@@ -1,4 +1,4 @@
-"""What a stage's result depends on, in 16 hex digits: its settings, its inputs, and the code that computes it.
+"""The fingerprint of a stage: 16 hex digits of its settings, its inputs and the code that computes its result.
 
 The code is what the stage's module imports, and what that imports in turn, each file as its syntax: comments,
 docstrings, line breaks and the places of things do not count. Of parts that are chosen by kind, those count that the
@@ -23,7 +23,7 @@ from groupwise.kinds import Choices, Place
 
 ROOT = Path(groupwise.__file__).parent
 TABLES = "groupwise.kinds"
-"""Whoever has a table of kinds imports it from here."""
+"""Every module with a table of kinds imports from here."""
 UPGRADE = "groupwise.upgrade"
 """Its old names are today's before settings are made of them, and choose nothing."""
 _MODULE = re.compile(r"groupwise(?:\.\w+)+")
@@ -36,7 +36,7 @@ def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: st
 
 
 def code_of(module: str, settings: Any) -> str:
-    """The version of the code that does a module's work with these settings, somebody's own Python included."""
+    """The version of the code that does a module's work with these settings, the user's Python included."""
     names = set(_texts(settings))
     locations = [location for name in names if (location := Place.of(name)) is not None and location.file.is_file()]
     groups = [entry_points(group=group) for group in entry_points().groups if group.startswith("groupwise.")]
@@ -49,7 +49,7 @@ def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Ite
     """16 hex digits of the source of modules and files, and of what they import of this or their own package or folder.
 
     Args:
-        modules: dotted names; one that is none counts for nothing.
+        modules: dotted names; one that names no module is ignored.
         files: Python files outside of packages.
         chosen: names that settings give, among them the kinds of parts.
     """
@@ -71,7 +71,7 @@ def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Ite
 
 
 class _File(NamedTuple):
-    """A module and where it stands."""
+    """A module and its file."""
 
     name: str
     path: Path
@@ -83,7 +83,7 @@ class _File(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """What counts of a file."""
+    """The parts of a file that count."""
 
     digest: str
     imports: frozenset[str]
@@ -91,7 +91,7 @@ class _Source(NamedTuple):
     texts: frozenset[str]
     """Its string constants, which may name kinds."""
     has_tables: bool
-    """Whether it may hold tables of kinds."""
+    """True where it may hold tables of kinds."""
 
 
 @lru_cache(maxsize=4096)

@@ -38,7 +38,7 @@ class ModelJudge(Section):
 
 
 class GeneralData(Section):
-    """Where general data comes from and who judges it."""
+    """Source of general data, and its judges."""
 
     task: TaskOptions
     """Whose training problems the generated answers are for; a name in `tasks`."""
@@ -61,7 +61,7 @@ class GeneralData(Section):
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
         if self.file and self.judge and "{reference}" in self.judge.prompt:
             raise ValueError(
-                "judge.prompt holds {reference}, which rows of a file have not: use {question} and {answer}"
+                "judge.prompt holds {reference}, which rows of a file do not have: use {question} and {answer}"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""What a call would do with every stage, and why: decided from the recipe and the files alone, before anything runs."""
+"""The plan of a call: the action for every stage, with the reason, from the recipe and the files alone."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -50,7 +50,7 @@ def measurement(recipe: PipelineRecipe) -> str:
 
 
 def is_measured(stage_dir: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
-    """Whether what a stage made was evaluated in this way, and its completions are there."""
+    """True where a stage's output was evaluated in this way and the completions are there."""
     return facts.get("evaluation_fingerprint") == measured and stage_dir.evaluation.exists()
 
 
@@ -62,11 +62,11 @@ def plan(
 ) -> list[Planned]:
     """What happens to every stage, in order.
 
-    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and what stands on it
-    are run again, finished or not.
+    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and all that depends
+    on it are run again, finished or not.
 
     Raises:
-        ConfigError: there is no stage of that name, or `only` wants what has not been made.
+        ConfigError: there is no stage of that name, or `only` needs the output of a stage that has not run.
     """
     names = [stage.name for stage in stages]
     for option, name in (("--only", only), ("--from", start)):
@@ -120,9 +120,9 @@ def _action(
 
 
 def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
-    """The first stage whose output is another one than this stage read when it was begun.
+    """The first stage whose output differs from the one that this stage read when it began.
 
-    One that is not there yet is looked at when it has been made.
+    An output that does not exist yet is compared once it has been made.
     """
     read = (stage_dir.begun or {}).get("read", {})
     now = {name: directory.stage(name).output_hash for name in stage.inputs}
@@ -139,7 +139,7 @@ def _broken(stage_dir: StageDirectory, facts: Mapping[str, Any]) -> str | None:
 
 
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
-    """Why work that was begun cannot be used: the first difference in words."""
+    """The first difference, in words, that makes work begun earlier unusable."""
     before, now = flattened(begun["settings"]), flattened(stage.settings)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:

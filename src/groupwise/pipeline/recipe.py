@@ -34,7 +34,7 @@ class PipelineConfig(Section):
 
 
 class MeasureConfig(Section):
-    """What is measured after every stage that makes a model, and of the base model, on the test split."""
+    """Evaluation, on the test split, of the base model and after every stage that makes a model."""
 
     num_problems: int = Field(200, ge=1)
     """Problems of each task (the first of the split)."""
@@ -60,7 +60,7 @@ class PipelineRecipe(Section):
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, where a stage or the measurement says nothing else."""
     measure: MeasureConfig = MeasureConfig()
-    """What is measured after every stage."""
+    """Evaluation after every stage."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
     """Where the metrics of every stage that trains are shown, too; a stage may have more, or others by the same
     name."""
@@ -70,15 +70,12 @@ class PipelineRecipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _measured_as_sampled(cls, values: Any) -> Any:
-        """What `measure.sampling` leaves out is that of `sampling`."""
+        """`measure.sampling` inherits from `sampling` what it leaves out."""
         if isinstance(values, Mapping) and isinstance(sampling := values.get("sampling"), Mapping):
-            below = {"measure": {"sampling": sampling}} if _has_sampling(values.get("measure")) else {}
-            return merged(below, values)
+            measure = values.get("measure")
+            if isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping):
+                return merged({"measure": {"sampling": sampling}}, values)
         return values
-
-
-def _has_sampling(measure: Any) -> bool:
-    return isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping)
 
 
 Shared = Mapping[type[Section], Mapping[str, Any]]

@@ -25,7 +25,7 @@ from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
-"""So much of an attempt that is killed may be missing."""
+"""Seconds between two saves of the cost: at most this much of a killed attempt is lost."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def timed(stage_dir: StageDirectory, name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """Who shows what happens."""
+    """Callbacks that show progress."""
 
     train: Callable[[Recipe], Run] = train
     """Runs a trainer's recipe with its own display."""
@@ -85,9 +85,9 @@ def run_pipeline(
     Args:
         recipe: with `stages`, what `load_pipeline` gives.
         stages: in the order in which they run.
-        display: who is told what happens; by default nobody.
+        display: called as things happen; by default nothing is shown.
         only: run nothing but the stage of this name.
-        start: run the stage of this name, and what stands on it, anew, finished or not.
+        start: run the stage of this name again, and all that depends on it, finished or not.
 
     Raises:
         CheckpointError: the directory holds something else than a pipeline, or another process works in it.
@@ -97,7 +97,7 @@ def run_pipeline(
         planned = plan(recipe, stages, only, start)
         write_file(directory.recipe, dump_toml(recipe).encode())
         write_file(directory.path / "environment.json", json.dumps(environment(), indent=1).encode())
-        # before anything runs, and the last stage first: a kill leaves no result that stands on a newer one
+        # before anything runs, and the last stage first: a kill leaves no result that is older than its input
         for entry in reversed(planned):
             if entry.action is Action.RUN:
                 directory.stage(entry.stage.name).discard()
@@ -137,7 +137,7 @@ def _opened(path: Path) -> Iterator[PipelineDirectory]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Errors say in which stage they happened."""
+    """Put the stage's name before the message of an error."""
     try:
         yield
     except GroupwiseError as error:
@@ -157,7 +157,7 @@ def _reconsidered(entry: Planned, directory: PipelineDirectory) -> Planned:
 
 
 def _do(recipe: PipelineRecipe, entry: Planned, directory: PipelineDirectory, display: Display) -> None:
-    """Run and measure a stage, as far as it is planned."""
+    """Run and measure a stage as planned."""
     if entry.action in (Action.SKIP, Action.LEAVE):
         return
     stage_dir = directory.stage(entry.stage.name)
@@ -241,7 +241,7 @@ def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name
 
 
 def _write_lineage(recipe: PipelineRecipe, directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
-    """Which stage made what from what, as far as it is known."""
+    """Write the known lineage: each stage with its inputs and output."""
     rows = []
     for entry in planned:
         facts = directory.stage(entry.stage.name).facts

@@ -55,7 +55,7 @@ class Train(Stage[Recipe]):
 
 
 def made(run: RunDirectory, epochs: int) -> Made:
-    """What a finished run made; `epochs`: how often reinforcement learning went through what it sampled."""
+    """The result of a finished run; `epochs`: passes of reinforcement learning over its samples."""
     newest = run.checkpoint(run.steps()[-1])
     progress = Progress.read(json.loads((newest / TRAINER_STATE).read_text()))
     held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]

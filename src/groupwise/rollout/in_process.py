@@ -123,7 +123,7 @@ class _LiveBatch:
         """By request, the logits of its completions' first token, while some of them wait."""
         self.unfinished = np.array(sizes)
         """Completions of each request that have not finished."""
-        self.told = np.zeros(len(requests), np.bool_)
+        self.reported = np.zeros(len(requests), np.bool_)
 
     @property
     def busy(self) -> bool:
@@ -147,7 +147,7 @@ class _LiveBatch:
         self._release()
 
     def _waits(self, requests: NDArray[np.int64] | int) -> NDArray[np.bool_]:
-        """Whether a request has completions that are not admitted yet."""
+        """True for requests with completions that are not admitted yet."""
         return np.asarray(self.first[np.asarray(requests) + 1] > self.num_admitted)
 
     def _prefill_new(self, requests: NDArray[np.int64]) -> None:
@@ -218,8 +218,8 @@ class _LiveBatch:
         """Report the requests whose last completion has finished since the last time."""
         if on_finished is None:
             return
-        for request in np.flatnonzero((self.unfinished == 0) & ~self.told).tolist():
-            self.told[request] = True
+        for request in np.flatnonzero((self.unfinished == 0) & ~self.reported).tolist():
+            self.reported[request] = True
             with torch.inference_mode(False):  # what it computes may be differentiated
                 on_finished(request, self.group(request))
 

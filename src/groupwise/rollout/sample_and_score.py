@@ -26,7 +26,7 @@ from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spo
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Where a step's time went."""
+    """Time spent in each phase of a step."""
 
     generate: float
     verify: float
@@ -98,7 +98,7 @@ FALSE_ALARM = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Who takes part when problems become scored groups."""
+    """The parts that turn problems into scored groups."""
 
     policy: Policy
     """Its tokenizer writes prompts and reads completions."""

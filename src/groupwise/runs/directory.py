@@ -235,7 +235,7 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """What the run stands on; recorded, never read back."""
+    """Versions and machine below the run; recorded, never read back."""
     packages: Sequence[str] = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
     versions = {}
     for name in packages:
@@ -294,5 +294,5 @@ def find_run(path: Path) -> RunDirectory:
     """
     run = RunDirectory(path)
     if not run.config.exists():
-        raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists what there is")
+        raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists the runs")
     return run

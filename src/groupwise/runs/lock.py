@@ -27,7 +27,7 @@ class Hold:
     """
 
     def __init__(self, directory: Path, key: str) -> None:
-        """Create the directory if need be. `key` is what the user sets to choose another one.
+        """Create the directory if needed. `key`: the setting that chooses another one, for the error.
 
         Raises:
             CheckpointError: another process holds it, or the disk cannot be written.

@@ -133,7 +133,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has nothing left to do."""
+        """True where the run has nothing left to do."""
         return self.directory.finished.exists()
 
     @property

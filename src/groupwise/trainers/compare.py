@@ -18,7 +18,7 @@ from groupwise.trainers import load_recipe
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTable:
-    """What a comparison found."""
+    """Result of a comparison."""
 
     rows: tuple[Compared, ...]
     """The variants in the order of the comparison; the first is what the others are compared with."""
@@ -56,7 +56,7 @@ def compare_variants(
         source: a TOML file of a `Comparison`, or its tables. Recipes in it stand relative to the file, else to the
             current directory.
         changes: of the comparison's own keys, for example `{"seeds": 2}`.
-        on_run: told (runs done, runs in all) before the first and after each.
+        on_run: called with (runs done, runs in all) before the first and after each.
 
     Raises:
         ConfigError: the comparison, or a variant's recipe, cannot be used; said before anything runs.

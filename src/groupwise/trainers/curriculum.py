@@ -1,4 +1,4 @@
-"""Which problems a step takes: shuffled epochs, or by what earlier steps remember of their difficulty."""
+"""The choice of a step's problems: shuffled epochs, or by the difficulty that earlier steps found."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ class PassRates:
             _fade(self._by_difficulty, difficulty, sum(measured) / len(measured))
 
     def estimate(self, problem: Problem) -> float:
-        """The problem's pass rate as far as is known: its own, else its difficulty's, else one half."""
+        """The best known pass rate of the problem: its own, else its difficulty's, else one half."""
         return self._by_problem.get(problem.id, self._by_difficulty.get(problem.difficulty, UNSEEN))
 
     def draw(self, problems: Sequence[Problem], seed: int, step: int) -> list[int]:

@@ -42,7 +42,7 @@ class SampledData(Section):
     """Completions sampled in every step, on a task's training problems."""
 
     task: TaskOptions
-    """Where problems come from; nothing is verified."""
+    """Source of the problems; nothing is verified."""
     prompts_per_step: int = Field(16, ge=1)
     """Problems per step."""
     group_size: int = Field(8, ge=1)
@@ -195,17 +195,13 @@ def train_distill(
             step, gradient.loss, gradient.agreement, grad_norm, lr, gradient.num_tokens, batch.sampled_tokens,
             time.perf_counter() - began,
         )  # fmt: skip
-        _record(session, report, batch)
+        session.progress.tokens += report.num_tokens
+        session.progress.sampled_tokens += batch.sampled_tokens or 0
+        facts = {"step": step, **batch.facts, "loss": gradient.loss, "grad_norm": grad_norm}
+        session.record({**facts, "weights": student.fingerprint()}, report._asdict())
         on_step(report)
     session.finish()
     return session
-
-
-def _record(session: Session, report: DistillStep, batch: Batch) -> None:
-    session.progress.tokens += report.num_tokens
-    session.progress.sampled_tokens += report.sampled_tokens or 0
-    facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
-    session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
@@ -213,7 +209,7 @@ def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
 
     Raises:
         ModelError: their tokens mean different things, or the student would not stop where the teacher does.
-        ConfigError: they are on different devices, or the vocabulary has not more than `top_k` tokens.
+        ConfigError: they are on different devices, or the vocabulary has no more than `top_k` tokens.
     """
     _check_vocabulary(student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab())
     if unknown := teacher.stop_ids - student.stop_ids:
@@ -303,7 +299,7 @@ def _batch(groups: Sequence[Group]) -> Batch:
 
 
 class Gradient(NamedTuple):
-    """What was measured while the gradient was accumulated."""
+    """Figures measured while the gradient was accumulated."""
 
     loss: float
     """Mean divergence per completion token, in nats."""
@@ -335,7 +331,7 @@ def distill_gradient(
 
 
 def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
-    """What one of the two wrote must be something that both can read."""
+    """Check that student and teacher can both read what one of them wrote."""
     context = min(student.context_length, teacher.context_length)
     if (longest := int(packed.position_ids.max()) + 1) > context:
         raise DataError(

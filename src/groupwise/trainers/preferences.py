@@ -1,4 +1,4 @@
-"""What the trainers that learn from preference pairs share: the recipe, encoding, the loop, what is held out."""
+"""Shared by the trainers that learn from preference pairs: recipe, encoding, loop, held-out pairs."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from groupwise.training.session import Session
 
 
 class PairsConfig(Section):
-    """How many pairs a step learns from, and how many are measured."""
+    """Numbers of pairs that a step learns from, and that are measured."""
 
     pairs_per_step: int = Field(64, ge=1)
     """Pairs per step (InstructGPT's reward model and DPO: 64)."""
@@ -44,7 +44,7 @@ class PairsOptimizerConfig(OptimizerConfig):
 
 
 class PairsRecipe(Recipe):
-    """What all recipes that learn from pairs have."""
+    """Base of all recipes that learn from pairs."""
 
     model: ModelConfig = ModelConfig()
     """The model to start from."""
@@ -81,7 +81,7 @@ class EncodedPair(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """What a model says of the held-out pairs."""
+    """A model's figures on the held-out pairs."""
 
     step: int
     """Finished steps."""
@@ -96,7 +96,7 @@ class HeldOut(NamedTuple):
 
 
 class StepReport(Protocol):
-    """What every step's report has."""
+    """Fields of every step's report."""
 
     @property
     def step(self) -> int: ...
@@ -161,7 +161,7 @@ def _completion(tokenizer: Any, prompt: str, conversation: list[Message]) -> str
 
 
 def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
-    """Which pairs a step learns from."""
+    """The pairs that a step learns from."""
     return shuffled_epochs(num_pairs, size, step, seed, "pair order")
 
 
@@ -192,7 +192,10 @@ def train_on_pairs(
     for number in session.steps():
         indices = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
         report = step(number, [train[i] for i in indices])
-        _record(session, report)
+        session.progress.tokens += report.num_tokens
+        fingerprint = session.policy.fingerprint()
+        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
+        session.record(facts, report._asdict())
         on_report(report)
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
@@ -204,13 +207,6 @@ def train_on_pairs(
             on_report(measurement)
     session.finish()
     return session
-
-
-def _record(session: Session, report: StepReport) -> None:
-    session.progress.tokens += report.num_tokens
-    fingerprint = session.policy.fingerprint()
-    facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
-    session.record(facts, report._asdict())
 
 
 def _plain(report: HeldOut) -> dict[str, Any]:

@@ -58,14 +58,16 @@ def replay(
         step: training step (0-based).
         problem_id: for example `arithmetic/23x17`; `Run.groups(step)` lists the step's problems.
         sample: completion within the group, 0 to G - 1.
-        on_step: told of every step that has to be repeated before.
+        on_step: called with each earlier step that has to be repeated.
 
     Raises:
         ConfigError: there is no run, or it has no such completion.
         InvariantError: repeated steps give other weights than the ledger says.
     """
     run = find_run(Path(path))
-    recipe = _recipe(run)
+    recipe = recorded_recipe(run.config)
+    if not isinstance(recipe, RlRecipe):
+        raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
@@ -95,13 +97,6 @@ def _recorded(run: RunDirectory, step: int, problem_id: str, sample: int) -> dic
         f"step {step} has no completion {sample} of problem {problem_id!r}: its problems are {', '.join(problems)}, "
         f"with samples 0 to {max(row['sample'] for row in rows)}"
     )
-
-
-def _recipe(run: RunDirectory) -> RlRecipe:
-    recipe = recorded_recipe(run.config)
-    if not isinstance(recipe, RlRecipe):
-        raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
-    return recipe
 
 
 class _Problems:

@@ -1,4 +1,4 @@
-"""What a step of reinforcement learning leaves behind: a line for a person, facts for the ledger."""
+"""The records of a step of reinforcement learning: a line for a person, facts for the ledger."""
 
 import hashlib
 import json
@@ -97,14 +97,14 @@ class DevReport:
     """Finished steps."""
     pass_at_1: Estimate
     best: bool
-    """Whether this is the best so far."""
+    """True for the best so far."""
     second: HeldOutCheck | None = None
-    """What a second verifier says of a sample; None without one."""
+    """Verdicts of a second verifier on a sample; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """What is called as the run goes; the command line draws its display from it."""
+    """Callbacks during the run, from which the command line draws its display."""
 
     on_step: Callable[[StepReport], None] = lambda report: None
     on_dev: Callable[[DevReport], None] = lambda report: None

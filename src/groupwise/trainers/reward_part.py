@@ -52,7 +52,7 @@ RewardModelConfigs = Mapping[str, RewardModelPartConfig]
 
 
 def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, num_steps: int) -> None:
-    """Whether the reward models of a recipe agree with its verifier and its length.
+    """Check that the reward models of a recipe agree with its verifier and its length.
 
     Raises:
         ValueError: a name is taken, a first step is never reached, or the verifier's cap would be passed by.
@@ -80,7 +80,7 @@ def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, n
 
 
 def check_problems(configs: RewardModelConfigs, problems: Sequence[Problem]) -> None:
-    """Whether there are problems for which each reward model counts.
+    """Check that there are problems for which each reward model counts.
 
     Raises:
         ConfigError: one waits for open-ended problems, and there are none.
@@ -135,7 +135,7 @@ def _counts(config: RewardModelPartConfig, scored: ScoredGroup, verdict: Verdict
 
 
 def _earned(verdict: Verdict, name: str, score: float | None, config: RewardModelPartConfig) -> Verdict:
-    # scores at the bound are told apart no more: how many there are is shown
+    # scores beyond the bound all count the same, so their share is reported
     measures = {} if score is None else {name: score, f"cut/{name}": float(abs(score) > config.clip)}
     part = config.weight * (-config.clip if score is None else min(max(score, -config.clip), config.clip))
     return replace(verdict, parts={**verdict.parts, name: part}, measures={**verdict.measures, **measures})

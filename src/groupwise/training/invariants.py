@@ -1,4 +1,4 @@
-"""What holds in every update, whatever the data; cheap enough to check in every one."""
+"""Invariants of every update, whatever the data; cheap enough to check each time."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from groupwise.errors import InvariantError
 
 
 class Agreement(NamedTuple):
-    """How far trainer and sampler are from each other on the same weights and tokens, in nats; or bounds on it."""
+    """Distances between trainer and sampler on the same weights and tokens, in nats; or bounds on them."""
 
     bias: float
     """Mean of trainer - sampler, with its sign. Rounding goes either way and leaves about 0; a fault does not."""

@@ -56,7 +56,7 @@ class MicroBatch:
 
 
 class UpdateMetrics(NamedTuple):
-    """What one or several updates report."""
+    """Report of one or several updates."""
 
     surrogate: float
     """Value of the loss. On-policy it is about 0 whatever happens; its gradient is what counts."""
