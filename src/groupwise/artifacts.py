@@ -1,8 +1,8 @@
-"""What a recipe names of what was made before: a model, a reward model, a file of data.
+"""References of a recipe to things made before: a model, a reward model, a file of data.
 
 A field says so by its type, `path: DataRef`. Its value is a path, looked for beside the recipe first; in a pipeline
-it may be `{name}`, what the stage `name` makes. Whoever must know what a recipe reads asks `named` and `files`, which
-walk the fields of its sections: a new key counts by its type alone.
+it may be `{name}`, what the stage `name` makes. `named` and `files` say what a recipe reads: they walk
+the fields of its sections, so a new key counts by its type alone.
 """
 
 import re
@@ -33,9 +33,9 @@ class Artifact:
     """What it must be."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_after_validator_function(self._found, handler(source))
+        return core_schema.with_info_after_validator_function(self._resolved, handler(source))
 
-    def _found(self, value: str, info: ValidationInfo) -> str:
+    def _resolved(self, value: str, info: ValidationInfo) -> str:
         context = info.context or {}
         if name := stage_of(value):
             return str(context.get(ARTIFACTS, {}).get(name, value))
@@ -65,7 +65,7 @@ class Named(NamedTuple):
     """A value that names something made."""
 
     key: str
-    """Where it stands, dotted."""
+    """Its dotted place in the recipe."""
     value: str
     makes: Makes
     """What it must be."""
@@ -73,12 +73,12 @@ class Named(NamedTuple):
 
 def stage_of(value: str) -> str | None:
     """The stage whose output `{name}` means; None for a path."""
-    found = _REFERENCE.fullmatch(value)
-    return found[1] if found else None
+    match = _REFERENCE.fullmatch(value)
+    return match[1] if match else None
 
 
 def label(value: str) -> str:
-    """What a value is called in data and pages: the name of a stage, or the path itself."""
+    """The name of a value in data and pages: that of a stage, or the path itself."""
     return stage_of(value) or value
 
 
@@ -90,11 +90,11 @@ def sections(value: Any) -> Iterator[BaseModel]:
             if not field.exclude:
                 yield from sections(getattr(value, key))
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from sections(one)
+        for inner in value.values():
+            yield from sections(inner)
     elif isinstance(value, Sequence) and not isinstance(value, str):
-        for one in value:
-            yield from sections(one)
+        for inner in value:
+            yield from sections(inner)
 
 
 def named(section: BaseModel, prefix: str = "") -> Iterator[Named]:
@@ -107,33 +107,37 @@ def _named(value: Any, mark: Artifact | None, key: str) -> Iterator[Named]:
     if isinstance(value, BaseModel):
         yield from named(value, f"{key}.")
     elif isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _named(one, mark, f"{key}.{name}")
+        for name, inner in value.items():
+            yield from _named(inner, mark, f"{key}.{name}")
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _named(one, mark, key)
+        for inner in value:
+            yield from _named(inner, mark, key)
     elif isinstance(value, str) and mark:
         yield Named(key, value, mark.makes)
 
 
 def _mark(annotation: Any, metadata: Sequence[Any] = ()) -> Artifact | None:
-    """The mark of a field's strings, however deep in its type it stands."""
-    if found := next((mark for mark in metadata if isinstance(mark, Artifact)), None):
-        return found
+    """The mark of a field's strings, at any depth in its type."""
+    if artifact := next((mark for mark in metadata if isinstance(mark, Artifact)), None):
+        return artifact
     inner, *marks = typing.get_args(annotation) or (None,)
     if typing.get_origin(annotation) is Annotated:
         return _mark(inner, marks)
-    return next((found for one in (inner, *marks) if one is not None and (found := _mark(one))), None)
+    return next(
+        (artifact for argument in (inner, *marks) if argument is not None and (artifact := _mark(argument))), None
+    )
 
 
 def files(section: BaseModel) -> Iterator[str]:
     """Paths of everything outside the pipeline that a section reads: what it names, and the user's own Python."""
-    yield from (one.value for one in named(section) if one.value and stage_of(one.value) is None)
+    yield from (
+        reference.value for reference in named(section) if reference.value and stage_of(reference.value) is None
+    )
     for inner in sections(section):
         if isinstance(inner, ReadsFiles):
             yield from inner.files_read()
-        if isinstance(inner, KindSection) and (place := Place.of(inner.kind)):
-            yield str(place.file)
+        if isinstance(inner, KindSection) and (location := Place.of(inner.kind)):
+            yield str(location.file)
 
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -154,7 +158,7 @@ def _located(value: Any, mark: Artifact | None, paths: Mapping[str, str]) -> Any
     if isinstance(value, BaseModel):
         return located(value, paths)
     if isinstance(value, Mapping):
-        return {name: _located(one, mark, paths) for name, one in value.items()}
+        return {name: _located(inner, mark, paths) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_located(one, mark, paths) for one in value)
+        return type(value)(_located(inner, mark, paths) for inner in value)
     return paths.get(stage_of(value) or "", value) if isinstance(value, str) and mark else value

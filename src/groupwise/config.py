@@ -42,7 +42,7 @@ class ReadIf:
     """
 
     holds: Callable[[Any], bool]
-    """Whether the section reads the field."""
+    """True where the section reads the field."""
     when: str
     """The condition in words, for the error and the reference of all keys."""
 
@@ -77,7 +77,7 @@ def load(model: type[SectionT], source: Source, changes: Changes = ()) -> Sectio
 
 
 def named(source: Source) -> tuple[str, Path]:
-    """What an error calls a recipe, and the folder in which the files that it names are looked for first."""
+    """The name of a recipe in errors, and the folder in which its files are looked for first."""
     if isinstance(source, Mapping):
         return "the recipe", Path()
     path = recipe_file(str(source), Path())
@@ -103,13 +103,13 @@ def read_recipe(source: Source, changes: Changes = (), over: Sequence[str] = ())
     """A recipe's tables with what it extends, in today's keys; other recipes over them, then the changes.
 
     Raises:
-        ConfigError: a file cannot be read, a recipe extends itself, or a change is none.
+        ConfigError: a file cannot be read, a recipe extends itself, or a change is malformed.
     """
     name, folder = named(source)
-    found = _completed(source, name, folder, ()) if isinstance(source, Mapping) else _extended(Path(name), ())
-    for one in over:
-        found = merged(found, _extended(recipe_file(one, Path()), ()))
-    return overridden(found, as_overrides(changes))
+    tables = _completed(source, name, folder, ()) if isinstance(source, Mapping) else _extended(Path(name), ())
+    for other in over:
+        tables = merged(tables, _extended(recipe_file(other, Path()), ()))
+    return overridden(tables, as_overrides(changes))
 
 
 def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def _completed(tables: Mapping[str, Any], name: str, folder: Path, chain: tuple[
     own, said = upgraded(tables)
     _tell(said, f" (in {name})")
     names = own.pop(EXTENDS, [])
-    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+    if not isinstance(names, list | tuple) or not all(isinstance(base, str) for base in names):
         raise ConfigError(f"{name}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
-    found: dict[str, Any] = {}
-    for one in names:
-        found = merged(found, _extended(recipe_file(one, folder), chain))
-    return merged(found, own)
+    below: dict[str, Any] = {}
+    for base in names:
+        below = merged(below, _extended(recipe_file(base, folder), chain))
+    return merged(below, own)
 
 
 def recipe_file(name: str, folder: Path) -> Path:
@@ -167,14 +167,14 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
     """The tables, those given as they are, with `a.b=c` overrides over them; one may name a key of an earlier version.
 
     Raises:
-        ConfigError: an override is none.
+        ConfigError: an override is malformed.
     """
-    found: dict[str, Any] = json.loads(json.dumps(tables, default=str))
+    result: dict[str, Any] = json.loads(json.dumps(tables, default=str))
     for override in overrides:
-        _apply_override(found, override)
-        found, said = upgraded(found, newest=True)
+        _apply_override(result, override)
+        result, said = upgraded(result, newest=True)
         _tell(said, f" (in --set {override})")
-    return found
+    return result
 
 
 def _tell(said: Sequence[str], where: str) -> None:
@@ -184,15 +184,15 @@ def _tell(said: Sequence[str], where: str) -> None:
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Nested tables, the second over the first; a table of another `kind` replaces the one below it as a whole."""
-    found = dict(below)
+    result = dict(below)
     for key, value in above.items():
-        mine = found.get(key)
+        mine = result.get(key)
         if isinstance(mine, Mapping) and isinstance(value, Mapping):
             same = value.get("kind", mine.get("kind")) == mine.get("kind", value.get("kind"))
-            found[key] = merged(mine, value) if same else value
+            result[key] = merged(mine, value) if same else value
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def parse(
@@ -235,7 +235,7 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
             raise ConfigError(f"--set {override!r}: {name} is a value, not a section")
     value = _toml_value(text.strip())
     if last == "kind" and data.get(last, value) != value:
-        data.clear()  # as in `merged`: settings of another kind are none of this one
+        data.clear()  # as in `merged`: the settings belong to the other kind
     data[last] = value
 
 
@@ -251,19 +251,19 @@ def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], fold
     path = [str(part) for part in fault["loc"]]
     dotted = ".".join(_walk(model, tables, path, folder)[0])
     if fault["type"] != "extra_forbidden":
-        found = "" if isinstance(fault["input"], Mapping) else f" = {fault['input']!r}"
-        return f"{dotted or 'recipe'}{found}: {fault['msg'].removeprefix('Value error, ')}"
+        value = "" if isinstance(fault["input"], Mapping) else f" = {fault['input']!r}"
+        return f"{dotted or 'recipe'}{value}: {fault['msg'].removeprefix('Value error, ')}"
     elsewhere = _other_kinds(model, tables, path, folder)
     if elsewhere:
         return f"{dotted}: {elsewhere}"
-    known = sorted({name for section in _walk(model, tables, path[:-1], folder)[1] for name in section.model_fields})
-    nearest = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
-    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(known)}"
+    keys = sorted({name for section in _walk(model, tables, path[:-1], folder)[1] for name in section.model_fields})
+    nearest = difflib.get_close_matches(path[-1], keys, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(keys)}"
     return f"{dotted}: unknown key; {hint}"
 
 
 def _other_kinds(model: type[BaseModel], tables: Any, path: Sequence[str], folder: Path | None) -> str:
-    """What is said of a key that this section does not read and one of another kind does; empty where none does."""
+    """Names the kinds that read a key which this section does not; empty where none does."""
     *above, key = path
     if not above:
         return ""
@@ -300,26 +300,26 @@ def _walk(
     """The keys of an error's location, and the sections at its end.
 
     The location also holds the names that chose members of unions; they are no keys. In a table of sections, such as
-    `parts.NAME`, the user's own name is a key, whatever it is.
+    `parts.NAME`, the name that the user chose is a key.
     """
-    kept: list[str] = []
+    keys: list[str] = []
     models, inner = [model], list[Any]()
     for part in path:
         chosen = [m for m in models if _tag_matches(m, part)] if len(models) > 1 and not inner else []
         if chosen:
             models = chosen
             continue
-        kept.append(part)
-        value = _value_at(tables, kept)
-        if inner:  # a name of the user's own
-            models, inner = [sub for one in inner for sub in _models_in(one, (), value, folder)], []
+        keys.append(part)
+        value = _value_at(tables, keys)
+        if inner:  # a name that the user chose
+            models, inner = [sub for annotation in inner for sub in _models_in(annotation, (), value, folder)], []
             continue
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         inner = [typing.get_args(f.annotation)[1] for f in fields if typing.get_origin(f.annotation) is dict]
         models = (
             [sub for f in fields for sub in _models_in(f.annotation, f.metadata, value, folder)] if fields else models
         )
-    return kept, models
+    return keys, models
 
 
 def _models_in(annotation: Any, metadata: Sequence[Any], value: Any, folder: Path | None) -> Iterator[type[BaseModel]]:
@@ -343,11 +343,11 @@ def chosen_section(
     annotation: Any, metadata: Sequence[Any], value: Any, folder: Path | None = None
 ) -> type[BaseModel] | None:
     """The section that a field of this type holds, given its value in a recipe; None where it holds none."""
-    found = list(_models_in(annotation, metadata, value, folder))
+    models = list(_models_in(annotation, metadata, value, folder))
     tags = {text for text in value.values() if isinstance(text, str)} if isinstance(value, Mapping) else set()
-    if len(found) > 1:
-        found = [model for model in found if any(_tag_matches(model, tag) for tag in tags)]
-    return found[0] if len(found) == 1 else None
+    if len(models) > 1:
+        models = [model for model in models if any(_tag_matches(model, tag) for tag in tags)]
+    return models[0] if len(models) == 1 else None
 
 
 def _tag_matches(model: type[BaseModel], tag: str) -> bool:
@@ -376,7 +376,7 @@ def toml_literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name} = {toml_literal(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name} = {toml_literal(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, float) and value != value:
         return "nan"
     if isinstance(value, Path):

@@ -1,8 +1,8 @@
-"""Parts of a recipe that are chosen by name: `kind = "math"`, or somebody's own Python.
+"""Parts of a recipe that are chosen by name: `kind = "math"`, or the user's own Python.
 
     [verifier]
     kind = "math"                     # built in
-    kind = "rewards.py:reward"        # a file of the user's; beside the recipe, or in the working directory
+    kind = "rewards.py:reward"        # the user's file, beside the recipe or in the working directory
     kind = "my_package.rewards:exact" # an importable module
     kind = "exact"                    # a name that an installed package registers (entry point)
 
@@ -40,7 +40,7 @@ class KindSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where somebody's own Python stands: `file.py:name`, or `package.module:name` of what can be imported."""
+    """The user's own Python: `file.py:name`, or `package.module:name` of what can be imported."""
 
     file: Path
     name: str
@@ -102,7 +102,7 @@ def _parsed(file: Path) -> ast.Module:
     except FileNotFoundError:
         raise ConfigError(f"there is no file {file} (it is looked for beside the recipe, then here)") from None
     except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"{file} is no readable Python: {error}") from None
+        raise ConfigError(f"{file} is not readable Python: {error}") from None
 
 
 def _names(statement: ast.stmt) -> set[str]:
@@ -144,7 +144,7 @@ def _run_file(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(file.parent))
-    if str(file.parent) not in sys.path:  # and last ever after, so that none of them hides a library of ours
+    if str(file.parent) not in sys.path:  # from now on last, so that none of them hides a library
         sys.path.append(str(file.parent))
     return module
 
@@ -159,20 +159,23 @@ def _offered(module: ModuleType, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What somebody's own implementation must be."""
+    """Condition on a user's implementation."""
 
     holds: Callable[[Any], bool]
     words: str
     """As in `allowed is ...`."""
 
 
-def _owns_settings(found: Any) -> bool:
-    return isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config"))
+def _owns_settings(implementation: Any) -> bool:
+    return isinstance(implementation, type) and (
+        issubclass(implementation, KindSection) or hasattr(implementation, "Config")
+    )
 
 
 def _builds_on(base: type) -> Allowed:
     return Allowed(
-        lambda found: isinstance(found, type) and issubclass(found, base), f"a class that builds on {base.__name__}"
+        lambda implementation: isinstance(implementation, type) and issubclass(implementation, base),
+        f"a class that builds on {base.__name__}",
     )
 
 
@@ -180,7 +183,7 @@ SECTION = Allowed(_owns_settings, "a class that is a KindSection or has one as i
 
 
 class Choices:
-    """Implementations by name: built in, or somebody's own. Nothing is imported before it is chosen."""
+    """Implementations by name: built in, or the user's own. Nothing is imported before it is chosen."""
 
     def __init__(
         self,
@@ -194,8 +197,7 @@ class Choices:
         Args:
             what: the part in words, as in `there is no verifier 'x'`; its entry points are in `groupwise.<what>`.
             table: `package.module:name` of every built-in implementation.
-            adopt: makes an implementation of what stands at a place of the user's; by default it is run and taken as
-                it is.
+            adopt: makes an implementation from the user's Python; by default it is run and taken as it is.
             allowed: what an implementation that is not built in must be.
         """
         self.what, self.table, self._allowed = what, dict(table), allowed
@@ -206,27 +208,27 @@ class Choices:
         """The implementation of a kind.
 
         Raises:
-            ConfigError: there is none; names the nearest, or what is wrong with the user's file.
+            ConfigError: there is no such kind, with the nearest name; or the user's file is at fault, with the reason.
         """
         if kind in self.table:
             return _imported(self.table[kind])
-        if place := Place.of(kind):
-            return self._checked(kind, self._adopt(place))
+        if location := Place.of(kind):
+            return self._checked(kind, self._adopt(location))
         if registered := {point.name: point for point in entry_points(group=self.group)}.get(kind):
             return self._checked(kind, self._adopt(Place.importable(registered.value)))
         if ":" in kind:
             return self._checked(kind, self._adopt(Place.importable(kind)))
         raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
 
-    def _checked(self, kind: str, found: Any) -> Any:
-        if not self._allowed.holds(found):
+    def _checked(self, kind: str, implementation: Any) -> Any:
+        if not self._allowed.holds(implementation):
             raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
-        return found
+        return implementation
 
     def _known(self, kind: str) -> str:
         nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for one of your own"
+        return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for your own"
 
 
 class Kinds(Choices):
@@ -246,7 +248,7 @@ class Kinds(Choices):
             what: the part in words.
             table: `package.module:name` of every built-in implementation.
             default: the kind of a section that names none; None: it must name one.
-            adopt: makes an implementation of what stands at a place of the user's.
+            adopt: makes an implementation from the user's Python.
             base: the class that every implementation builds on, where it is its own settings.
         """
         super().__init__(what, table, adopt, _builds_on(base) if base else SECTION)
@@ -254,8 +256,10 @@ class Kinds(Choices):
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
         """The class of a kind's settings; a file is looked for in the folder first."""
-        found = self.find(beside(kind, folder))
-        settings: type[KindSection] = found if issubclass(found, KindSection) else found.Config
+        implementation = self.find(beside(kind, folder))
+        settings: type[KindSection] = (
+            implementation if issubclass(implementation, KindSection) else implementation.Config
+        )
         return settings
 
     def kind_of(self, value: Any) -> str | None:
@@ -299,8 +303,8 @@ class Kinds(Choices):
 
 
 @cache
-def _imported(place: str) -> Any:
-    module, _, name = place.partition(":")
+def _imported(target: str) -> Any:
+    module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
@@ -312,39 +316,39 @@ def beside(path: str, folder: Path | None) -> str:
     Raises:
         ConfigError: both are there and differ.
     """
-    place = Place.of(path)
-    file = place.file if place else Path(path)
-    if folder is None or file.is_absolute() or (place is None and ":" in path):
+    location = Place.of(path)
+    file = location.file if location else Path(path)
+    if folder is None or file.is_absolute() or (location is None and ":" in path):
         return path
     near = folder / file
     if not near.exists() or near.resolve() == file.resolve():
         return path
     if file.exists():
         raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
-    return f"{near}:{place.name}" if place else str(near)
+    return f"{near}:{location.name}" if location else str(near)
 
 
 def user_files(recipe: Section) -> list[Path]:
     """The files of the user's own Python that a recipe names anywhere, with those beside them that they import."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for value in _texts(recipe.model_dump(mode="json")):
-        place = Place.of(value)
-        if place and place.file.is_file():
-            found |= dict.fromkeys(written_in(place.file))
-    return list(found)
+        location = Place.of(value)
+        if location and location.file.is_file():
+            files |= dict.fromkeys(written_in(location.file))
+    return list(files)
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
-def written_in(file: Path, known: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+def written_in(file: Path, visited: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """A file and the files beside it that it imports, and those that they import."""
-    files = (*known, file)
+    files = (*visited, file)
     for node in ast.walk(_parsed(file)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:

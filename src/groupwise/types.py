@@ -1,4 +1,4 @@
-"""What flows through one training step. Every type is frozen and complete: nothing is filled in later.
+"""The data of one training step. Every type is frozen and complete: nothing is filled in later.
 
     Problem -> Prompt -> Completion -> Group -> ScoredGroup -> AdvantagedGroup
 
@@ -25,7 +25,7 @@ class Problem:
     id: str
     """Unique within the task and stable for ever: a repeat, a resume and a replay find the problem by it."""
     question: str
-    """What is asked, as plain text; the task's template makes a prompt of it."""
+    """The question as plain text; the task's template makes a prompt of it."""
     reference: str
     """The reference answer as text, for example `391`."""
     difficulty: str = ""
@@ -106,9 +106,9 @@ class Completion:
         """(T,) from one value per sampled token; 0 at the tokens that were put in."""
         if len(values) == len(self.sampled):
             return values
-        found = np.zeros(len(self.sampled), values.dtype)
-        found[self.sampled] = values
-        return found
+        result = np.zeros(len(self.sampled), values.dtype)
+        result[self.sampled] = values
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Group:
 
 
 class Outcome(StrEnum):
-    """What a verifier found. Only the first three become reward."""
+    """A verifier's finding. Only the first three become reward."""
 
     CORRECT = "correct"
     WRONG = "wrong"
@@ -138,12 +138,12 @@ class Outcome(StrEnum):
 
     @property
     def judged(self) -> bool:
-        """Whether the outcome says something about the completion."""
+        """True where the outcome says something about the completion."""
         return self in (Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSABLE)
 
     @property
     def failed(self) -> bool:
-        """Whether the verifier failed."""
+        """True where the verifier failed."""
         return self in (Outcome.TIMEOUT, Outcome.CRASHED)
 
 
@@ -227,5 +227,5 @@ class AdvantagedGroup:
 
     @property
     def has_gradient(self) -> bool:
-        """Whether any advantage differs from zero."""
+        """True where any advantage differs from zero."""
         return any(advantage is not None and np.any(advantage) for advantage in self.advantages)

@@ -18,9 +18,9 @@ class Move(NamedTuple):
     """A key that moved."""
 
     old: str
-    """Where it stood, dotted."""
+    """Its former place, dotted."""
     new: str
-    """Where it stands."""
+    """Its place now."""
     default: Any = None
     """Its default then; an old value equal to it is left out where the new section does not read it."""
     kinds: tuple[str, ...] = ()
@@ -54,9 +54,9 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
 
     Where the old key and the new one are both there, the new one counts; with `newest`, the old one.
     """
-    found: dict[str, Any] = _copied(tables)
+    result: dict[str, Any] = _copied(tables)
     said: list[str] = []
-    for prefix, table in list(_tables(found)):
+    for prefix, table in list(_tables(result)):
         said += [f"{prefix}{sentence}" for sentence in _read_by_kind(table)]
         for move in MOVES:
             if move.beside and move.beside not in table:
@@ -65,7 +65,7 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
                 old, new = (".".join(_bound(path.split("."), bound)) for path in (move.old, move.new))
                 if _moved(table, old.split("."), new.split("."), move, newest):
                     said.append(f"{prefix}{old} is {prefix}{new} now")
-    return found, said
+    return result, said
 
 
 def upgraded_row(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def upgraded_row(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     prompt, sampled = record["prompt"], record.get("sampled")
     begun = "<think>" if "<think>" in prompt.rpartition("</think>")[2] else ""
-    kept = {key: value for key, value in record.items() if key not in ("prompt", "sampled")}
-    return kept | {
+    columns = {key: value for key, value in record.items() if key not in ("prompt", "sampled")}
+    return columns | {
         "language": record.get("language"),
         "prefill": begun if record.get("prefill") is None else record["prefill"],
         "open_ended": record["problem"].startswith("general/")
@@ -97,9 +97,9 @@ def upgraded_step(line: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**line, "sampled_tokens": round(line["tokens_per_second"] * seconds)}
 
 
-def upgraded_measurement(task: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a stage's facts say of a task; older ones know open-ended prompts only by the name `general`."""
-    return found if "kind" in found else {**found, "kind": "open_ended" if task == "general" else "verified"}
+def upgraded_measurement(task: str, measured: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stage's facts about a task; older ones know open-ended prompts only by the name `general`."""
+    return measured if "kind" in measured else {**measured, "kind": "open_ended" if task == "general" else "verified"}
 
 
 _JUDGES = {
@@ -123,20 +123,20 @@ def _read_by_kind(table: dict[str, Any]) -> list[str]:
     task, section = table.get("task"), table.get("verifier", {})
     if not isinstance(task, dict) or "name" not in task or not isinstance(section, dict) or "kind" in section:
         return []
-    members = [one["task"].get("name") for one in task.get("parts", {}).values()] if task["name"] == "mixture" else []
+    members = [part["task"].get("name") for part in task.get("parts", {}).values()] if task["name"] == "mixture" else []
     main = "routed" if members else _JUDGES.get(task["name"], "math")
     others = {f"verifier.each.{kind}": kind for kind in sorted({_JUDGES.get(name, "math") for name in members})}
-    for place, holder in (("evaluation.second_verifier", table.get("evaluation", {})), *_second_parts(section)):
-        if isinstance(kind := holder.get(place.rpartition(".")[2]), str):
-            others[place] = kind
+    for path, holder in (("evaluation.second_verifier", table.get("evaluation", {})), *_second_parts(section)):
+        if isinstance(kind := holder.get(path.rpartition(".")[2]), str):
+            others[path] = kind
     said = []
     for dial in (*_NOT_READ_BY, *_READ_BY):
         if dial not in section or _reads(main, dial):
             continue
         value = section.pop(dial)
-        for place in [place for place, kind in others.items() if _reads(kind, dial)]:
-            _section(table, place.split("."))[dial] = value
-            said.append(f"verifier.{dial} is {place}.{dial} now")
+        for path in [path for path, kind in others.items() if _reads(kind, dial)]:
+            _section(table, path.split("."))[dial] = value
+            said.append(f"verifier.{dial} is {path}.{dial} now")
     if main == "coq" and isinstance(section.get("proof"), dict):
         section["proof"] = {key: value for key, value in section["proof"].items() if not key.startswith("lean_")}
     return said
@@ -144,7 +144,7 @@ def _read_by_kind(table: dict[str, Any]) -> list[str]:
 
 def _second_parts(section: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     parts = section.get("parts", {})
-    return [(f"verifier.parts.{name}.verifier", one) for name, one in parts.items() if one.get("kind") == "verifier"]
+    return [(f"verifier.parts.{name}.verifier", part) for name, part in parts.items() if part.get("kind") == "verifier"]
 
 
 def _reads(kind: str, dial: str) -> bool:

@@ -70,8 +70,8 @@ FAULTS = (
         (
             Edit(
                 "training:Start",
-                "self._config = config",
-                "self._config = config; torch.manual_seed(config.seed)",
+                "self._config, self._sinks = config, recipe.sinks",
+                "self._config, self._sinks = config, recipe.sinks; torch.manual_seed(config.seed)",
             ),
             Edit(
                 "rollout",

@@ -144,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)",
-                "Completion(i, policy.tokenizer(text)['input_ids'], one.logprobs, one.entropy, "
-                "one.finish_reason, text)",
+                "Completion(i, sample.token_ids, sample.logprobs, sample.entropy, sample.finish_reason, text)",
+                "Completion(i, policy.tokenizer(text)['input_ids'], sample.logprobs, sample.entropy, "
+                "sample.finish_reason, text)",
             ),
         ),
     ),

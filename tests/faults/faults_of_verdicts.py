@@ -105,7 +105,7 @@ FAULTS = (
         0,
         "Advantages of one group are given to the next",
         ORDER,
-        (Edit("trainers", "zip(scored, found, strict=True)", "zip(scored, found[1:] + found[:1], strict=True)"),),
+        (Edit("trainers", "zip(scored, values, strict=True)", "zip(scored, values[1:] + values[:1], strict=True)"),),
     ),
     Fault(
         0,

@@ -108,7 +108,7 @@ def test_faults_are_named(tables: dict[str, object], says: str) -> None:
         (OWN, "area", "is no shape"),
         ("raise RuntimeError('broken')", "x", "cannot be imported: RuntimeError: broken"),
         ("import sys; sys.exit(3)", "x", "cannot be imported: SystemExit: 3"),
-        ("def (", "x", "is no readable Python"),
+        ("def (", "x", "is not readable Python"),
     ],
 )
 def test_faults_of_a_users_file_are_named(tmp_path: Path, content: str, name: str, says: str) -> None:

@@ -2,7 +2,7 @@
 
 Every estimator is a section of a recipe, `[advantage] kind = "group_mean"`. It maps the rewards of a step's groups to
 one advantage per completion; process supervision and GAE give one per token. To add one, write its class here and its
-line in the table; one of your own is `kind = "my_advantage.py:Mine"`.
+line in the table; your own is `kind = "my_advantage.py:Mine"`.
 
 Where the verifier failed the reward is None and the completion is no part of any statistics. A group whose rewards are
 all equal gets exact zeros from every estimator that compares within groups.
@@ -185,7 +185,7 @@ class PartsNormalised(GroupNormalised):
     def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
         sums = [sum((_or_zeros(self, part) for part in group.parts.T), group.total * 0) for group in groups]
         std = torch.cat(sums).std(correction=0)
-        return [one / (std + STD_EPS) for one in sums]  # their mean over the step is 0; rounding would spoil zeros
+        return [total / (std + STD_EPS) for total in sums]  # their mean over the step is 0; rounding would spoil zeros
 
 
 class Process(AdvantageEstimator):
@@ -204,10 +204,10 @@ class Process(AdvantageEstimator):
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
     ) -> list[Tensor]:
-        every = torch.cat(list(step_rewards))
-        if not len(every) or (every == every[0]).all():
-            return [torch.zeros(length, dtype=every.dtype) for length in lengths]
-        mean, std = every.mean(), every.std(correction=0) + STD_EPS
+        pooled = torch.cat(list(step_rewards))
+        if not len(pooled) or (pooled == pooled[0]).all():
+            return [torch.zeros(length, dtype=pooled.dtype) for length in lengths]
+        mean, std = pooled.mean(), pooled.std(correction=0) + STD_EPS
         advantages = []
         for rewards, ends, length in zip(step_rewards, step_ends, lengths, strict=True):
             counts = torch.arange(length)[:, None] < ends[None, :]  # token t belongs to a step that ends after it
@@ -241,9 +241,9 @@ ADVANTAGES = Kinds(
 
 def advantage(kind: str, **dials: float) -> AdvantageEstimator:
     """An estimator by its kind."""
-    found = ADVANTAGES.read({"kind": kind, **dials})
-    assert isinstance(found, AdvantageEstimator)  # the table takes no others
-    return found
+    estimator = ADVANTAGES.read({"kind": kind, **dials})
+    assert isinstance(estimator, AdvantageEstimator)  # the table takes no others
+    return estimator
 
 
 def step_advantages(
@@ -259,13 +259,13 @@ def step_advantages(
         estimator: one that reads rewards or their parts.
     """
     judged = [[i for i, reward in enumerate(group) if reward is not None] for group in rewards]
-    kept = [number for number, places in enumerate(judged) if places]
-    groups = [_group_rewards(rewards[number], parts[number], judged[number]) for number in kept]
-    found: list[list[float | None]] = [[None] * len(group) for group in rewards]
-    for number, advantages in zip(kept, estimator(groups) if groups else [], strict=True):
-        for place, advantage in zip(judged[number], advantages.tolist(), strict=True):
-            found[number][place] = advantage
-    return [tuple(group) for group in found]
+    numbers = [number for number, indices in enumerate(judged) if indices]
+    groups = [_group_rewards(rewards[number], parts[number], judged[number]) for number in numbers]
+    results: list[list[float | None]] = [[None] * len(group) for group in rewards]
+    for number, advantages in zip(numbers, estimator(groups) if groups else [], strict=True):
+        for index, advantage in zip(judged[number], advantages.tolist(), strict=True):
+            results[number][index] = advantage
+    return [tuple(group) for group in results]
 
 
 def _group_rewards(

@@ -1,4 +1,4 @@
-"""How far a student's next token is from a teacher's, without ever holding a [tokens, vocabulary] tensor.
+"""The divergence of a student's next token from a teacher's, without ever holding a [tokens, vocabulary] tensor.
 
 A divergence takes log-probabilities (n, V) of n tokens, the student's with gradient, the teacher's without, and returns
 (n,) in nats. `divergence_of` makes them from logits, `total_divergence` from hidden states, some tokens at a time.
@@ -87,7 +87,7 @@ def _with_rest(logprobs: Tensor, tokens: Tensor) -> Tensor:
 
 
 class Outputs(NamedTuple):
-    """What a model's head reads to predict M tokens."""
+    """Input of a model's head, to predict M tokens."""
 
     hidden: Tensor
     """(M, d) final hidden states; d and the dtype may differ between student and teacher."""
@@ -152,7 +152,7 @@ class _ChunkedDivergence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         scale, _ = grads
-        return *(None if one is None else scale * one for one in ctx.saved_tensors), None, None
+        return *(None if tensor is None else scale * tensor for tensor in ctx.saved_tensors), None, None
 
 
 def _with_slope(student: Tensor, teacher: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:

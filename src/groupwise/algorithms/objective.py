@@ -1,4 +1,4 @@
-"""What a token contributes to the loss, and how much it weighs: the loss is Σ weight · token loss.
+"""The contribution of a token to the loss, and its weight: the loss is Σ weight · token loss.
 
 A token's loss is policy loss, KL to the reference and entropy bonus. The weights are made once per update from all its
 completions, before the first backward; a micro-batch cannot change them. Completions without signal count in every

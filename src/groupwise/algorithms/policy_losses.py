@@ -1,7 +1,7 @@
-"""What one token contributes to the policy loss. The formulas compete, so they stand side by side; table at the bottom.
+"""The policy loss of one token. The formulas compete, so they stand side by side; table at the bottom.
 
 Each is a section of a recipe, `[loss.policy] kind = "clipped_ratio"`, and owns its dials. To add one, write its class
-here and its line in the table; one of your own is `kind = "my_loss.py:MyLoss"`.
+here and its line in the table; your own is `kind = "my_loss.py:MyLoss"`.
 
 Tensors are (N,) over the completion tokens of B completions, which follow each other; `lengths` (B,) sum to N.
 Throughout, ρₜ = exp(log π - log π_old) and Â is the advantage.
@@ -153,6 +153,6 @@ POLICY_LOSSES = Kinds(
 
 def policy_loss(kind: str, **dials: float) -> PolicyLoss:
     """A policy loss by its kind."""
-    found = POLICY_LOSSES.read({"kind": kind, **dials})
-    assert isinstance(found, PolicyLoss)  # the table takes no others
-    return found
+    loss = POLICY_LOSSES.read({"kind": kind, **dials})
+    assert isinstance(loss, PolicyLoss)  # the table takes no others
+    return loss

@@ -150,7 +150,9 @@ def reliability(chosen: ArrayLike, rejected: ArrayLike, num_bins: int = 10) -> l
     order = np.argsort(confidence, kind="stable")
     bins = np.array_split(order, min(num_bins, len(order)) or 1)
     return [
-        ReliabilityBin(float(confidence[one].mean()), float(right[one].mean()), len(one)) for one in bins if len(one)
+        ReliabilityBin(float(confidence[members].mean()), float(right[members].mean()), len(members))
+        for members in bins
+        if len(members)
     ]
 
 
@@ -160,6 +162,6 @@ def calibration_error(bins: list[ReliabilityBin]) -> float:
     Over bins of equal mass (Nixon et al. 2019, arXiv:1904.01685). With few pairs per bin chance alone keeps it above 0;
     nan without any pair.
     """
-    total = sum(one.num_pairs for one in bins)
-    error = sum(one.num_pairs * abs(one.accuracy - one.confidence) for one in bins)
+    total = sum(bucket.num_pairs for bucket in bins)
+    error = sum(bucket.num_pairs * abs(bucket.accuracy - bucket.confidence) for bucket in bins)
     return error / total if total else float("nan")

@@ -111,8 +111,8 @@ def majority_at_k(right: Sequence[int], wrong: Sequence[int], abstained: int, k:
 @lru_cache(maxsize=4096)
 def _majority_at_k(right: tuple[int, ...], wrong: tuple[int, ...], abstained: int, k: int) -> float:
     wins = Fraction(0)
-    for place, size in enumerate(right):
-        others = (*right[:place], *right[place + 1 :], *wrong)
+    for index, size in enumerate(right):
+        others = (*right[:index], *right[index + 1 :], *wrong)
         for votes in range(1, size + 1):
             wins += math.comb(size, votes) * _losing(others, abstained, votes, k - votes)
     return float(wins / math.comb(sum(right) + sum(wrong) + abstained, k))

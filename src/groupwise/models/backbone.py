@@ -1,4 +1,4 @@
-"""What a policy and a reward model share: the root module around a transformers model, and what others may ask of it.
+"""Shared by policies and reward models: the root module around a transformers model, and what others may ask of it.
 
 The root is the one way to the weights. Whoever computes with them calls the root or one of its public methods, its
 entries, from outside; what an entry needs, it does itself and calls no other entry. So a hook around the entries sees
@@ -26,12 +26,12 @@ from groupwise.models.packed import Pack
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
     """Without the bars of transformers, which would stand between a caller's own lines; left as they were found."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             transformers_logging.enable_progress_bar()
 
 

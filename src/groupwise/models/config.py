@@ -50,13 +50,13 @@ def located(path: str) -> str:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # takes half a second
     from huggingface_hub.constants import CONFIG_NAME
 
-    found = resolve(path)
+    location = resolve(path)
     try:
-        if not Path(found).exists() and not isinstance(try_to_load_from_cache(found, CONFIG_NAME), str):
-            get_hf_file_metadata(hf_hub_url(found, CONFIG_NAME))
+        if not Path(location).exists() and not isinstance(try_to_load_from_cache(location, CONFIG_NAME), str):
+            get_hf_file_metadata(hf_hub_url(location, CONFIG_NAME))
     except Exception as error:  # of the name, the connection, or what the hub answered
         raise ModelError(
             f"the model {path!r} cannot be loaded: there is no such directory, and no hub answers for it "
             f"({type(error).__name__})"
         ) from None
-    return found
+    return location

@@ -26,15 +26,14 @@ class Critic(nn.Module):
         self.compute_dtype = policy.compute_dtype if backbone is None else backbone.compute_dtype
 
     def forward(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
-        states = policy_states if self.trunk is None else self._own_states(self.trunk, packed)
+        states = policy_states
+        if self.trunk is not None:
+            with precision(self.head.weight.device, self.compute_dtype):
+                states = states_at(self.trunk, packed, packed.head_positions)
         if states is None:
             raise ValueError("a critic on the policy's backbone needs the policy's states")
         values: Tensor = self.head(states.float())[:, 0]
         return values
-
-    def _own_states(self, trunk: nn.Module, packed: Pack) -> Tensor:
-        with precision(self.head.weight.device, self.compute_dtype):
-            return states_at(trunk, packed, packed.head_positions)
 
     def values(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
         """(M,) value of the state before each completion token, with gradient.

@@ -159,13 +159,13 @@ def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | No
 
 def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
     ids = getattr(model.generation_config, "eos_token_id", None) or model.config.get_text_config().eos_token_id
-    found = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
+    stops = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end-of-sequence token (eos_token): completions could never stop")
     vocabulary = model.get_output_embeddings().weight.shape[0]
-    if outside := [int(token) for token in found if not 0 <= token < vocabulary]:
+    if outside := [int(token) for token in stops if not 0 <= token < vocabulary]:
         raise ModelError(f"end-of-sequence ids {outside} are outside the model's vocabulary of {vocabulary}")
-    return frozenset(int(token) for token in found)
+    return frozenset(int(token) for token in stops)
 
 
 def _check_forward(policy: Policy) -> None:

@@ -61,9 +61,9 @@ class RewardModel(Backbone):
 def _with_ends(sequences: Sequence[Sequences], device: torch.device) -> tuple[Pack, Tensor]:
     """The pack, and the positions (B,) of every completion's last token."""
     # a pack never reads a completion's last token, which is only predicted; one more after it has the end read
-    longer = [Sequences(one.prompt, [np.append(c, 0) for c in one.completions]) for one in sequences]
+    longer = [Sequences(sequence.prompt, [np.append(c, 0) for c in sequence.completions]) for sequence in sequences]
     packed = pack(longer, device)
-    ends = np.cumsum([len(completion) for one in longer for completion in one.completions]) - 1
+    ends = np.cumsum([len(completion) for sequence in longer for completion in sequence.completions]) - 1
     return packed, packed.head_positions[torch.from_numpy(ends).to(device)]
 
 
@@ -101,9 +101,9 @@ def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
     root = RewardModule(model, getattr(torch, config.compute_dtype))
     if lost:
         torch.nn.init.zeros_(root.score.weight)
-    found = RewardModel(root, tokenizer, frozenset({end}))
-    _check_forward(found)
-    return found
+    loaded = RewardModel(root, tokenizer, frozenset({end}))
+    _check_forward(loaded)
+    return loaded
 
 
 def _check_forward(reward_model: RewardModel) -> None:

@@ -1,4 +1,4 @@
-"""How large a model is, from its configuration alone: no weight is loaded."""
+"""The size of a model, from its configuration alone: no weight is loaded."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +52,8 @@ def _count(module: nn.Module) -> int:
 
 
 def _config(path: str) -> Any:
-    place = located(path)
+    location = located(path)
     try:
-        return AutoConfig.from_pretrained(place)
+        return AutoConfig.from_pretrained(location)
     except Exception as error:
         raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None

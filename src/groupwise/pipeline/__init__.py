@@ -1,6 +1,6 @@
 """Pipelines: stages of training and data, run in order from one recipe; resumable, with recorded lineage.
 
-To add a kind of stage: a file with its class, and a line in `STAGES`. One of your own needs no line:
+To add a kind of stage: a file with its class, and a line in `STAGES`. Your own stage needs no line:
 `kind = "my_stage.py:MyStage"`.
 """
 
@@ -24,7 +24,7 @@ STAGES = Choices(
         "cold_start": "groupwise.pipeline.cold_start:ColdStart",
         "rejection_sampling": "groupwise.pipeline.rejection_sampling:RejectionSampling",
     },
-    allowed=Allowed(lambda found: isinstance(found, type) and issubclass(found, Stage), "a class that is a Stage"),
+    allowed=Allowed(lambda part: isinstance(part, type) and issubclass(part, Stage), "a class that is a Stage"),
 )
 """Class of each kind of stage."""
 
@@ -61,27 +61,28 @@ def _read(kind: object, source: Source) -> AnyStage:
         raise ConfigError(f"{source.where}.kind = {kind!r}; allowed are {', '.join(STAGES.table)}, file.py:name")
     try:
         kind = beside(kind, source.folder)
-        found: type[AnyStage] = STAGES.find(kind)
+        stage_class: type[AnyStage] = STAGES.find(kind)
     except ConfigError as error:
         raise ConfigError(f"{source.where}.kind: {error}") from None
-    return found.read(kind, source)
+    return stage_class.read(kind, source)
 
 
-def _check_references(stage: AnyStage, before: Sequence[AnyStage], every: Sequence[str]) -> None:
-    """What a stage reads is there when it runs, and is what it must be."""
+def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequence[str]) -> None:
+    """Every stage that is read comes before its reader and makes what that reader needs."""
     if stage.name == BASE:
         raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
-    makes = {one.name: one.makes for one in before}
-    for one in named(stage.config):
-        name, where = stage_of(one.value), f"stages.{stage.name}.{one.key} = {one.value!r}"
+    makes = {earlier.name: earlier.makes for earlier in before}
+    for reference in named(stage.config):
+        name = stage_of(reference.value)
+        where = f"stages.{stage.name}.{reference.key} = {reference.value!r}"
         if name is None:
             continue
         if name not in makes:
-            fault = f"the stage {name} does not come before it" if name in every else f"there is no stage {name!r}"
+            fault = f"the stage {name} does not come before it" if name in names else f"there is no stage {name!r}"
             raise ConfigError(f"{where}: {fault}; before it come {', '.join((BASE, *makes))}")
-        if makes[name] != one.makes:
-            wanted, found = (what.replace("_", " ") for what in (one.makes, makes[name]))
-            raise ConfigError(f"{where}: {wanted} is read here, but the stage {name} makes {found}")
+        if makes[name] != reference.makes:
+            needed, actual = (what.replace("_", " ") for what in (reference.makes, makes[name]))
+            raise ConfigError(f"{where}: {needed} is read here, but the stage {name} makes {actual}")
 
 
 __all__ = [

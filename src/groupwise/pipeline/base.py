@@ -1,7 +1,7 @@
-"""What a stage is: settings that its fingerprint covers, what it makes, and one function that runs it.
+"""A stage: settings that its fingerprint covers, the kind of thing it makes, and one function that runs it.
 
 A stage's file has a class with `makes`, its settings as `Config`, and `run`. What it reads is what its settings name
-(`artifacts`). A line in `STAGES` gives it a name; one of your own needs none: `kind = "my_stage.py:MyStage"`.
+(`artifacts`). A line in `STAGES` gives it a name; your own stage needs no line: `kind = "my_stage.py:MyStage"`.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ class Made(NamedTuple):
     trained_tokens: int = 0
     """Tokens that a loss was computed on, each as often as it was."""
     statistics: Mapping[str, Any] = {}
-    """What there is to say about it, JSON: of data, what was kept and why the rest was dropped."""
+    """Figures about the result, as JSON; for data, the number of rows kept and the reasons for the others."""
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -44,7 +44,7 @@ class Interrupted(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a stage gets to work with."""
+    """Everything a stage is given to work with."""
 
     directory: StageDirectory
     outputs: Mapping[str, str]
@@ -151,13 +151,13 @@ class Stage(ABC, Generic[ConfigT]):
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the stages whose output it reads, in the order of their mention."""
-        names = (stage_of(one.value) for one in named(self.config))
+        names = (stage_of(reference.value) for reference in named(self.config))
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of everything outside the pipeline that it reads: models, data, the user's own Python."""
-        own = [str(place.file) for name in (self.kind, self.algorithm or "") if (place := Place.of(name))]
+        own = [str(location.file) for name in (self.kind, self.algorithm or "") if (location := Place.of(name))]
         return tuple(dict.fromkeys([*files(self.config), *own]))
 
     @property

@@ -5,7 +5,7 @@ from R1-Zero's own completions in readable form, and by people's post-processing
 after the answer, as several hands would write it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -93,22 +93,30 @@ class ColdStart(Stage[ColdStartConfig]):
     def run(self, settings: ColdStartConfig, work: Workplace) -> Made:
         task = make_task(settings.task)
         sampled = {name: self._sample(name, settings, task, work) for name in settings.sources}
-        kept: dict[str, Kept] = {}
-        for name, found in sampled.items():
-            before = [row for one in kept.values() for row in one.rows]
-            kept[name] = keep(found, settings.sources[name].filters, settings.per_problem, before)
+        selected: dict[str, Kept] = {}
+        for name, samples in sampled.items():
+            before = [row for selection in selected.values() for row in selection.rows]
+            selected[name] = keep(samples, settings.sources[name].filters, settings.per_problem, before)
         problems = {problem.id: problem for problem in task.problems("train")}
-        named = [(name, row) for name, one in kept.items() for row in one.rows]
+        named = [(name, row) for name, selection in selected.items() for row in selection.rows]
         of = {id(row): name for name, row in named}
         chosen = balanced([row for _, row in named], settings.num_rows, settings.seed)
-        rows = list(_by_hand(settings, task.template))
+        rows: list[dict[str, Any]] = [
+            {
+                "prompt": _asked(task.template, example),
+                "completion": example.completion,
+                "source": "by hand",
+                "language": example.language,
+            }
+            for example in settings.examples
+        ]
         for row in chosen:
             source, problem = of[id(row)], problems[row.problem]
             model = label(self.config.sources[source].path)
             rows.append(_finished(row, source, model, problem, task.template, settings))
         digest = write_rows(work.directory.data, rows)
-        tokens = sum(row.num_tokens for found in sampled.values() for row in found)
-        return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, kept))
+        tokens = sum(row.num_tokens for samples in sampled.values() for row in samples)
+        return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, selected))
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
@@ -117,13 +125,13 @@ class ColdStart(Stage[ColdStartConfig]):
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
             policy = load_policy(settings.model.at(source.path))
-            for language, some in _by_language(problems).items():
-                shown = settings.examples if source.few_shot else ()
-                template = few_shot(task.template, [one for one in shown if one.language == language])
+            for language, subset in _by_language(problems).items():
+                examples = settings.examples if source.few_shot else ()
+                template = few_shot(task.template, [example for example in examples if example.language == language])
                 actors = replace(Actors.of(policy, template, verifier), reflection=source.reflection)
                 draws = Draws(settings.seed, Purpose.COLD_START, detail=f"{name} {language}")
                 rows += collect_rows(
-                    actors, some, source.num_samples, source.sampling or settings.sampling, draws,
+                    actors, subset, source.num_samples, source.sampling or settings.sampling, draws,
                     work.directory.samples, partial(work.progress, f"{name}, {language}"),
                 )  # fmt: skip
         return rows
@@ -131,8 +139,8 @@ class ColdStart(Stage[ColdStartConfig]):
 
 def few_shot(template: Template, examples: list[Example]) -> Template:
     """The template with worked examples before the question."""
-    shown = [f"{_asked(template, one)}{one.completion}\n\n" for one in examples]
-    return template.model_copy(update={"prompt": "".join(shown) + template.prompt})
+    blocks = [f"{_asked(template, example)}{example.completion}\n\n" for example in examples]
+    return template.model_copy(update={"prompt": "".join(blocks) + template.prompt})
 
 
 def _asked(template: Template, example: Example) -> str:
@@ -140,16 +148,10 @@ def _asked(template: Template, example: Example) -> str:
 
 
 def _by_language(problems: Sequence[Problem]) -> dict[str, list[Problem]]:
-    found: dict[str, list[Problem]] = {}
+    groups: dict[str, list[Problem]] = {}
     for problem in problems:
-        found.setdefault(problem.language, []).append(problem)
-    return found
-
-
-def _by_hand(settings: ColdStartConfig, template: Template) -> Iterator[dict[str, Any]]:
-    for example in settings.examples:
-        prompt = _asked(template, example)
-        yield {"prompt": prompt, "completion": example.completion, "source": "by hand", "language": example.language}
+        groups.setdefault(problem.language, []).append(problem)
+    return groups
 
 
 def _finished(
@@ -179,13 +181,13 @@ def _finished(
 
 
 def _statistics(
-    rows: list[dict[str, Any]], sampled: Mapping[str, list[Row]], kept: Mapping[str, Kept]
+    rows: list[dict[str, Any]], sampled: Mapping[str, list[Row]], selected: Mapping[str, Kept]
 ) -> dict[str, Any]:
     return {
         "rows": len(rows),
-        "sampled": {name: len(found) for name, found in sampled.items()},
-        "kept": {name: len(found.rows) for name, found in kept.items()},
-        "dropped": {name: found.dropped for name, found in kept.items()},
+        "sampled": {name: len(samples) for name, samples in sampled.items()},
+        "kept": {name: len(selection.rows) for name, selection in selected.items()},
+        "dropped": {name: selection.dropped for name, selection in selected.items()},
         "sources": counts(rows, "source"),
         "languages": counts(rows, "language"),
     }

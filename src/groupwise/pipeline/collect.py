@@ -20,7 +20,7 @@ PROBLEMS_PER_PART = 32
 
 
 class Asked(Section):
-    """What the settings of all stages have that ask a model the training problems of a task."""
+    """Settings shared by the stages that ask a model the training problems of a task."""
 
     task: TaskOptions
     """Whose training problems are asked; a name in `tasks`."""
@@ -53,8 +53,8 @@ def collect_rows(
         progress(start, len(problems))
         part = folder / f"{draws.name}-{start:06d}.parquet"
         if not part.exists():
-            some = problems[start : start + PROBLEMS_PER_PART]
-            write_rollouts(part, sample_and_score(actors, some, num_samples, sampling, draws))
+            batch = problems[start : start + PROBLEMS_PER_PART]
+            write_rollouts(part, sample_and_score(actors, batch, num_samples, sampling, draws))
         rows += read_rows(part)
     progress(len(problems), len(problems))
     return rows

@@ -1,4 +1,4 @@
-"""What is measured of every model of a pipeline: the same problems, the same random numbers, the same counts."""
+"""Evaluation of every model of a pipeline: the same problems, the same random numbers, the same counts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from groupwise.verifiers import make_verifier
 
 
 def evaluate_model(
-    recipe: PipelineRecipe, model: str, place: StageDirectory, progress: Callable[[int, int], None]
+    recipe: PipelineRecipe, model: str, stage_dir: StageDirectory, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Evaluate a model on the test split of every task of the recipe; its completions stay in the stage's directory.
 
@@ -26,7 +26,7 @@ def evaluate_model(
     rule can judge an answer to any of its problems, else `verified`), `num_problems` and `num_samples`.
     """
     policy = load_policy(recipe.model.at(model))
-    config, found, groups = recipe.measure, dict[str, Any](), list[ScoredGroup]()
+    config, measurements, groups = recipe.measure, dict[str, Any](), list[ScoredGroup]()
     for done, (name, options) in enumerate(recipe.tasks.items()):
         progress(done, len(recipe.tasks))
         task = make_task(options)
@@ -40,8 +40,8 @@ def evaluate_model(
         measured = summary(evaluation.rows, hidden_rule=config.hidden_rule)
         kind = "open_ended" if all(problem.open_ended for problem in problems) else "verified"
         sizes = {"num_problems": len(problems), "num_samples": config.num_samples}
-        found[name] = {key: list(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}
-    place.path.mkdir(parents=True, exist_ok=True)
-    write_rollouts(place.evaluation, groups)
+        measurements[name] = {key: list(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}
+    stage_dir.path.mkdir(parents=True, exist_ok=True)
+    write_rollouts(stage_dir.evaluation, groups)
     progress(len(recipe.tasks), len(recipe.tasks))
-    return found
+    return measurements

@@ -1,4 +1,4 @@
-"""Which completions are good enough to learn from, and why the others are not."""
+"""Chooses the completions that are good enough to learn from, and names the fault of every other."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from groupwise.types import FinishReason, Outcome
 
 
 class Filters(Section):
-    """What a completion must be like to be kept (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
+    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
 
     correct: bool = True
     """The verifier says that its answer is correct."""
@@ -24,11 +24,11 @@ class Filters(Section):
     one_language: bool = True
     """No word is in another script than that of the problem's language."""
     loops: bool = False
-    """Whether it may end in a loop."""
+    """Allow it to end in a loop."""
     min_tokens: int = Field(0, ge=0)
-    """It is at least so long: for data that shall show long reasoning."""
+    """Fewest tokens, for data that shall show long reasoning."""
     max_tokens: int = Field(0, ge=0)
-    """It is at most so long; 0: no limit."""
+    """Most tokens; 0: no limit."""
     max_paragraph: int = Field(0, ge=0)
     """No paragraph has more characters; 0: no limit."""
     shows: tuple[Behaviour, ...] = ()
@@ -43,8 +43,8 @@ class Kept(NamedTuple):
 
 
 def reason(row: Row, filters: Filters) -> str | None:
-    """The first thing that speaks against a completion; None if it is good."""
-    shown = row_behaviours(row)
+    """The first fault of a completion; None if it is good."""
+    behaviours = row_behaviours(row)
     paragraphs = row.text.split("\n\n")
     faults = {
         "verifier failed": row.outcome.failed,
@@ -52,14 +52,14 @@ def reason(row: Row, filters: Filters) -> str | None:
         "not correct": filters.correct and row.outcome is not Outcome.CORRECT,
         "tags": filters.tags and not has_format(row),
         "cut off": filters.tags and row.finish_reason is FinishReason.LENGTH,
-        "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in shown,
-        "loop": not filters.loops and Behaviour.LOOPS in shown,
+        "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in behaviours,
+        "loop": not filters.loops and Behaviour.LOOPS in behaviours,
         "too short": row.num_read < filters.min_tokens,
         "too long": bool(filters.max_tokens) and row.num_read > filters.max_tokens,
         "long paragraph": bool(filters.max_paragraph) and max(map(len, paragraphs)) > filters.max_paragraph,
-        "no such behaviour": bool(filters.shows) and not shown.intersection(filters.shows),
+        "no such behaviour": bool(filters.shows) and not behaviours.intersection(filters.shows),
     }
-    return next((name for name, found in faults.items() if found), None)
+    return next((name for name, applies in faults.items() if applies), None)
 
 
 def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterable[Row] = ()) -> Kept:
@@ -67,20 +67,20 @@ def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterab
 
     `before`: rows of other sources that were kept; their texts are not taken again.
     """
-    kept, dropped, of_problem = list[Row](), Counter[str](), Counter[str]()
+    passed, dropped, of_problem = list[Row](), Counter[str](), Counter[str]()
     seen = {(row.problem, row.text) for row in before}
     for row in rows:
         problem, text = row.problem, row.text
-        found = reason(row, filters)
-        found = found or ("duplicate" if (problem, text) in seen else None)
-        found = found or ("enough of its problem" if per_problem and of_problem[problem] >= per_problem else None)
-        if found:
-            dropped[found] += 1
+        fault = reason(row, filters)
+        fault = fault or ("duplicate" if (problem, text) in seen else None)
+        fault = fault or ("enough of its problem" if per_problem and of_problem[problem] >= per_problem else None)
+        if fault:
+            dropped[fault] += 1
         else:
             seen.add((problem, text))
             of_problem[problem] += 1
-            kept.append(row)
-    return Kept(kept, dict(dropped))
+            passed.append(row)
+    return Kept(passed, dict(dropped))
 
 
 def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
@@ -97,5 +97,5 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
 
 
 def counts(rows: Iterable[Mapping[str, Any]], field: str) -> Mapping[str, int]:
-    """How many rows of a data set have each value of a field; a row of somebody else's file need not have it."""
+    """The number of rows with each value of a field; rows of a user's file may lack the field."""
     return dict(sorted(Counter(str(row.get(field, "unknown")) for row in rows).items()))

@@ -1,4 +1,4 @@
-"""What a stage's result depends on, in 16 hex digits: its settings, its inputs, and the code that computes it.
+"""The fingerprint of a stage: 16 hex digits of its settings, its inputs and the code that computes its result.
 
 The code is what the stage's module imports, and what that imports in turn, each file as its syntax: comments,
 docstrings, line breaks and the places of things do not count. Of parts that are chosen by kind, those count that the
@@ -23,7 +23,7 @@ from groupwise.kinds import Choices, Place
 
 ROOT = Path(groupwise.__file__).parent
 TABLES = "groupwise.kinds"
-"""Whoever has a table of kinds imports it from here."""
+"""Every module with a table of kinds imports from here."""
 UPGRADE = "groupwise.upgrade"
 """Its old names are today's before settings are made of them, and choose nothing."""
 _MODULE = re.compile(r"groupwise(?:\.\w+)+")
@@ -36,42 +36,42 @@ def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: st
 
 
 def code_of(module: str, settings: Any) -> str:
-    """The version of the code that does a module's work with these settings, somebody's own Python included."""
+    """The version of the code that does a module's work with these settings, the user's Python included."""
     names = set(_texts(settings))
-    places = [place for name in names if (place := Place.of(name)) is not None and place.file.is_file()]
+    locations = [location for name in names if (location := Place.of(name)) is not None and location.file.is_file()]
     groups = [entry_points(group=group) for group in entry_points().groups if group.startswith("groupwise.")]
     registered = [point.value for group in groups for point in group if point.name in names]
     own = [name.partition(":")[0] for name in (*registered, *names) if re.fullmatch(r"[\w.]+:\w+", name)]
-    return code_version([module, *own], [place.file for place in places], names)
+    return code_version([module, *own], [location.file for location in locations], names)
 
 
 def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Iterable[str] = ()) -> str:
     """16 hex digits of the source of modules and files, and of what they import of this or their own package or folder.
 
     Args:
-        modules: dotted names; one that is none counts for nothing.
+        modules: dotted names; one that names no module is ignored.
         files: Python files outside of packages.
         chosen: names that settings give, among them the kinds of parts.
     """
-    found: dict[str, _Source] = {}
+    sources: dict[str, _Source] = {}
     waiting = [_File(path.stem, path) for path in files]
     waiting += [file for name in modules if (file := _module(name)) is not None]
     names = set(chosen)
     while waiting:
         fresh = {file: _source(file.name, file.path.name == "__init__.py", file.path.read_bytes()) for file in waiting}
-        found |= {file.name: source for file, source in fresh.items()}
+        sources |= {file.name: source for file, source in fresh.items()}
         names = names.union(*(source.texts for file, source in fresh.items() if file.name != UPGRADE))
-        tables = [name for name, source in found.items() if source.has_tables and "." in name]
+        tables = [name for name, source in sources.items() if source.has_tables and "." in name]
         parts = {module for table in tables for kind, module in _kinds(table) if kind in names}
-        wanted = {_near(name, file) for file, source in fresh.items() for name in source.imports}
-        wanted |= {_in(ROOT.parent, name) for name in parts}
-        waiting = [file for file in wanted if file is not None and file.name not in found]
-    lines = "".join(f"{name}:{found[name].digest}\n" for name in sorted(found))
+        needed = {_near(name, file) for file, source in fresh.items() for name in source.imports}
+        needed |= {_in(ROOT.parent, name) for name in parts}
+        waiting = [file for file in needed if file is not None and file.name not in sources]
+    lines = "".join(f"{name}:{sources[name].digest}\n" for name in sorted(sources))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 class _File(NamedTuple):
-    """A module and where it stands."""
+    """A module and its file."""
 
     name: str
     path: Path
@@ -83,7 +83,7 @@ class _File(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """What counts of a file."""
+    """The parts of a file that count."""
 
     digest: str
     imports: frozenset[str]
@@ -91,7 +91,7 @@ class _Source(NamedTuple):
     texts: frozenset[str]
     """Its string constants, which may name kinds."""
     has_tables: bool
-    """Whether it may hold tables of kinds."""
+    """True where it may hold tables of kinds."""
 
 
 @lru_cache(maxsize=4096)
@@ -100,13 +100,13 @@ def _source(name: str, is_package: bool, content: bytes) -> _Source:
     for node in ast.walk(tree):
         for field, held in ast.iter_fields(node):
             if isinstance(held, list):
-                setattr(node, field, [one for one in held if not _is_docstring(one)])
+                setattr(node, field, [child for child in held if not _is_docstring(child)])
     tables = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == TABLES]
     nodes = list(_walk(tree, frozenset(alias.asname or alias.name for node in tables for alias in node.names)))
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     package = name if is_package else name.rpartition(".")[0]
-    imports = {found for node in nodes for found in _imported(node, package)}
-    imports |= {found for text in texts for found in _MODULE.findall(text)}
+    imports = {module for node in nodes for module in _imported(node, package)}
+    imports |= {module for text in texts for module in _MODULE.findall(text)}
     digest = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
     return _Source(digest, frozenset(imports), frozenset(texts), TABLES in imports)
 
@@ -128,8 +128,8 @@ def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
 @cache
 def _kinds(module: str) -> list[tuple[str, str]]:
     """Kind and module of every row of a module's tables."""
-    tables = [one for one in vars(importlib.import_module(module)).values() if isinstance(one, Choices)]
-    return [(kind, place.partition(":")[0]) for table in tables for kind, place in table.table.items()]
+    tables = [member for member in vars(importlib.import_module(module)).values() if isinstance(member, Choices)]
+    return [(kind, target.partition(":")[0]) for table in tables for kind, target in table.table.items()]
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[str]:
@@ -152,8 +152,8 @@ def _near(name: str, file: _File) -> _File | None:
 
 
 def _in(home: Path, name: str) -> _File | None:
-    place = home.joinpath(*name.split("."))
-    paths = (place.with_suffix(".py"), place / "__init__.py")
+    base = home.joinpath(*name.split("."))
+    paths = (base.with_suffix(".py"), base / "__init__.py")
     return next((_File(name, path) for path in paths if path.is_file()), None)
 
 
@@ -176,6 +176,6 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from (text for key, one in value.items() for text in (str(key), *_texts(one)))
+        yield from (text for key, item in value.items() for text in (str(key), *_texts(item)))
     elif isinstance(value, list | tuple):
-        yield from (text for one in value for text in _texts(one))
+        yield from (text for item in value for text in _texts(item))

@@ -38,7 +38,7 @@ class ModelJudge(Section):
 
 
 class GeneralData(Section):
-    """Where general data comes from and who judges it."""
+    """Source of general data, and its judges."""
 
     task: TaskOptions
     """Whose training problems the generated answers are for; a name in `tasks`."""
@@ -61,7 +61,7 @@ class GeneralData(Section):
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
         if self.file and self.judge and "{reference}" in self.judge.prompt:
             raise ValueError(
-                "judge.prompt holds {reference}, which rows of a file have not: use {question} and {answer}"
+                "judge.prompt holds {reference}, which rows of a file do not have: use {question} and {answer}"
             )
         return self
 
@@ -89,18 +89,18 @@ def general_rows(
     problems = {problem.id: problem for problem in split_problems(make_task(data.task), "train", None)}
     candidates = _from_file(data.file) if data.file else _generated(data, list(problems.values()), seed)
     dropped = Counter[str]()
-    kept = set(range(len(candidates)))
+    remaining = set(range(len(candidates)))
     for done, (name, judge) in enumerate(data.reward_models.items()):
         progress("judges", done, len(data.reward_models))
         best = _best(candidates, judge, model, "" if data.file else data.task.template.prefill)
-        dropped[f"below the best {judge.keep:.0%} by {name}"] = len(kept - best)
-        kept &= best
+        dropped[f"below the best {judge.keep:.0%} by {name}"] = len(remaining - best)
+        remaining &= best
     progress("judges", len(data.reward_models), len(data.reward_models))
     if data.judge:
-        approved = _approved(candidates, problems, data.judge, kept)
-        dropped["not approved by the judge"] = len(kept - approved)
-        kept = approved
-    order = sorted(kept, key=lambda place: key(seed, "general", place))[:most]
+        approved = _approved(candidates, problems, data.judge, remaining)
+        dropped["not approved by the judge"] = len(remaining - approved)
+        remaining = approved
+    order = sorted(remaining, key=lambda index: key(seed, "general", index))[:most]
     rows = [
         {
             **candidates[i].model_dump(),
@@ -109,14 +109,14 @@ def general_rows(
         }
         for i in order
     ]
-    statistics = {"candidates": len(candidates), "kept": len(kept), "taken": len(rows), "dropped": dict(dropped)}
+    statistics = {"candidates": len(candidates), "kept": len(remaining), "taken": len(rows), "dropped": dict(dropped)}
     return rows, {"general": statistics}
 
 
 def _from_file(file: PairsData) -> list[Candidate]:
     return [
-        Candidate(prompt=prompt, completion=completion, problem=f"{Path(file.path).name}:{place}", language="")
-        for place, (prompt, completion) in enumerate(read_pairs(file))
+        Candidate(prompt=prompt, completion=completion, problem=f"{Path(file.path).name}:{number}", language="")
+        for number, (prompt, completion) in enumerate(read_pairs(file))
     ]
 
 
@@ -137,17 +137,19 @@ def _generated(data: GeneralData, problems: Sequence[Problem], seed: int) -> lis
 
 
 def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig, prefill: str) -> set[int]:
-    """Places of the best share of the candidates by a reward model's score.
+    """Indices of the best share of the candidates by a reward model's score.
 
     What reads answers only reads them after the question alone, without the opened reasoning, as it was trained.
     """
     model = load_reward_model(config.at(judge.path)).freeze()
     answers = judge.see == "answer"
-    texts = [after_thinking(prefill + one.completion) if answers else one.completion for one in candidates]
-    prompts = [one.prompt.removesuffix(prefill) if answers else one.prompt for one in candidates]
-    shown = [place for place, text in enumerate(texts) if text and text.strip()]
-    scores = dict(zip(shown, _scores(model, [(prompts[i], str(texts[i]).strip()) for i in shown]), strict=True))
-    ranked = sorted(shown, key=lambda place: (-scores[place], place))
+    texts = [
+        after_thinking(prefill + candidate.completion) if answers else candidate.completion for candidate in candidates
+    ]
+    prompts = [candidate.prompt.removesuffix(prefill) if answers else candidate.prompt for candidate in candidates]
+    readable = [index for index, text in enumerate(texts) if text and text.strip()]
+    scores = dict(zip(readable, _scores(model, [(prompts[i], str(texts[i]).strip()) for i in readable]), strict=True))
+    ranked = sorted(readable, key=lambda index: (-scores[index], index))
     return set(ranked[: round(judge.keep * len(candidates))])
 
 
@@ -157,23 +159,24 @@ def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 
     end = model.tokenizer.eos_token_id
     prompts = model.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
     completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
-    some = [Sequences(p, [[*c, end]]) for p, c in zip(prompts, completions, strict=True)]
-    chunks = micro_batches([len(one.prompt) + len(one.completions[0]) for one in some], budget)
-    return [score for chunk in chunks for score in model.scores([some[i] for i in chunk]).tolist()]
+    sequences = [Sequences(p, [[*c, end]]) for p, c in zip(prompts, completions, strict=True)]
+    chunks = micro_batches([len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences], budget)
+    return [score for chunk in chunks for score in model.scores([sequences[i] for i in chunk]).tolist()]
 
 
 def _approved(
-    candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, kept: set[int]
+    candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, remaining: set[int]
 ) -> set[int]:
-    """Places whose answer a generative judge calls right.
+    """Indices of the candidates whose answer a generative judge calls right.
 
     Raises:
         VerifierError: it could not judge too many of them.
     """
-    places = sorted(kept)
-    asked = [problems.get(candidates[i].problem) or _problem(candidates[i]) for i in places]
+    indices = sorted(remaining)
+    chosen = [candidates[i] for i in indices]
+    asked = [problems.get(c.problem) or Problem(c.problem, c.prompt, "", language=c.language or "en") for c in chosen]
     with make_verifier({"kind": "judge", "judge": judge}) as verifier:
-        requests = [Request(problem, candidates[i].completion) for problem, i in zip(asked, places, strict=True)]
+        requests = [Request(problem, candidate.completion) for problem, candidate in zip(asked, chosen, strict=True)]
         verdicts = verifier.verify_many(requests)
         most = verifier.config.max_failure_share * len(verdicts)
     failed = [verdict for verdict in verdicts if verdict.outcome.failed]
@@ -182,8 +185,4 @@ def _approved(
             f"the judge of general data failed on {len(failed)} of {len(verdicts)} answers; allowed are {most:g}; for "
             f"example: {failed[0].evidence}"
         )
-    return {i for i, verdict in zip(places, verdicts, strict=True) if verdict.outcome is Outcome.CORRECT}
-
-
-def _problem(candidate: Candidate) -> Problem:
-    return Problem(candidate.problem, candidate.prompt, "", language=candidate.language or "en")
+    return {i for i, verdict in zip(indices, verdicts, strict=True) if verdict.outcome is Outcome.CORRECT}

@@ -1,4 +1,4 @@
-"""What a call would do with every stage, and why: decided from the recipe and the files alone, before anything runs."""
+"""The plan of a call: the action for every stage, with the reason, from the recipe and the files alone."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -49,9 +49,9 @@ def measurement(recipe: PipelineRecipe) -> str:
     return fingerprint({**chosen, "seed": seed}, _hashes(read), code_of(evaluation.__name__, chosen))
 
 
-def is_measured(place: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
-    """Whether what a stage made was evaluated in this way, and its completions are there."""
-    return facts.get("evaluation_fingerprint") == measured and place.evaluation.exists()
+def is_measured(stage_dir: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
+    """True where a stage's output was evaluated in this way and the completions are there."""
+    return facts.get("evaluation_fingerprint") == measured and stage_dir.evaluation.exists()
 
 
 def plan(
@@ -62,56 +62,56 @@ def plan(
 ) -> list[Planned]:
     """What happens to every stage, in order.
 
-    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and what stands on it
-    are run again, finished or not.
+    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and all that depends
+    on it are run again, finished or not.
 
     Raises:
-        ConfigError: there is no stage of that name, or `only` wants what has not been made.
+        ConfigError: there is no stage of that name, or `only` needs the output of a stage that has not run.
     """
-    known = [stage.name for stage in stages]
+    names = [stage.name for stage in stages]
     for option, name in (("--only", only), ("--from", start)):
-        if name is not None and name not in known:
-            raise ConfigError(f"{option} {name}: there is no such stage; the stages are {', '.join(known)}")
+        if name is not None and name not in names:
+            raise ConfigError(f"{option} {name}: there is no such stage; the stages are {', '.join(names)}")
     directory = PipelineDirectory(Path(recipe.pipeline.directory))
     measured, hashed = measurement(recipe), cache(content_hash)
-    found, again = dict[str, Planned](), dict[str, str]()
+    planned, again = dict[str, Planned](), dict[str, str]()
     for stage in stages:
-        inputs = {name: found[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
+        inputs = {name: planned[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
         mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
         if stage.name == start:
             again[stage.name] = "requested by --from"
         elif remade := [name for name in stage.inputs if name in again]:
             again[stage.name] = f"{remade[0]} is made again"
-        place = directory.stage(stage.name)
-        action, why = _action(stage, place, mark, inputs, measured)
-        if action is not Action.RUN and (changed := other_input(place, stage, directory)):
+        stage_dir = directory.stage(stage.name)
+        action, why = _action(stage, stage_dir, mark, inputs, measured)
+        if action is not Action.RUN and (changed := other_input(stage_dir, stage, directory)):
             action, why = Action.RUN, f"{changed} made something else"
         if stage.name in again:
             action, why = Action.RUN, again[stage.name]
-        found[stage.name] = Planned(stage, mark, inputs, action, why)
-    return list(found.values()) if only is None else _only(found, only)
+        planned[stage.name] = Planned(stage, mark, inputs, action, why)
+    return list(planned.values()) if only is None else _only(planned, only)
 
 
-def _only(found: Mapping[str, Planned], only: str) -> list[Planned]:
+def _only(planned: Mapping[str, Planned], only: str) -> list[Planned]:
     """The plan with all stages but one left alone."""
-    for name in found[only].stage.inputs:
-        if found[name].action not in (Action.SKIP, Action.MEASURE):
+    for name in planned[only].stage.inputs:
+        if planned[name].action not in (Action.SKIP, Action.MEASURE):
             raise ConfigError(
-                f"--only {only} reads what the stage {name} makes, and that is not there ({found[name].why}): run "
+                f"--only {only} reads what the stage {name} makes, and that is not there ({planned[name].why}): run "
                 f"without --only, or --only {name} first"
             )
     why = f"only {only} is requested"
-    return [one if name == only else one._replace(action=Action.LEAVE, why=why) for name, one in found.items()]
+    return [entry if name == only else entry._replace(action=Action.LEAVE, why=why) for name, entry in planned.items()]
 
 
 def _action(
-    stage: Stage[Any], place: StageDirectory, mark: str, inputs: Mapping[str, str], measured: str
+    stage: Stage[Any], stage_dir: StageDirectory, mark: str, inputs: Mapping[str, str], measured: str
 ) -> tuple[Action, str]:
-    facts, begun = place.facts, place.begun
-    if facts and facts["fingerprint"] == mark and (broken := _broken(place, facts)):
+    facts, begun = stage_dir.facts, stage_dir.begun
+    if facts and facts["fingerprint"] == mark and (broken := _broken(stage_dir, facts)):
         return Action.RUN, broken
     if facts and facts["fingerprint"] == mark:
-        if stage.makes == "model" and not is_measured(place, facts, measured):
+        if stage.makes == "model" and not is_measured(stage_dir, facts, measured):
             return Action.MEASURE, "finished, but not measured in this way"
         return Action.SKIP, "finished with the same settings, inputs and code"
     if begun and begun["fingerprint"] == mark:
@@ -119,18 +119,18 @@ def _action(
     return (Action.RUN, _difference(begun, stage, inputs)) if begun else (Action.RUN, "not run yet")
 
 
-def other_input(place: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
-    """The first stage whose output is another one than this stage read when it was begun.
+def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
+    """The first stage whose output differs from the one that this stage read when it began.
 
-    One that is not there yet is looked at when it has been made.
+    An output that does not exist yet is compared once it has been made.
     """
-    read = (place.begun or {}).get("read", {})
+    read = (stage_dir.begun or {}).get("read", {})
     now = {name: directory.stage(name).output_hash for name in stage.inputs}
-    return next((name for name, found in now.items() if found is not None and read.get(name) != found), None)
+    return next((name for name, digest in now.items() if digest is not None and read.get(name) != digest), None)
 
 
-def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
-    output = place.path / facts["output"]
+def _broken(stage_dir: StageDirectory, facts: Mapping[str, Any]) -> str | None:
+    output = stage_dir.path / facts["output"]
     if not output.exists():
         return f"what it made is not there any more: {facts['output']}"
     if content_hash(output) != facts["output_hash"]:
@@ -139,7 +139,7 @@ def _broken(place: StageDirectory, facts: Mapping[str, Any]) -> str | None:
 
 
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
-    """Why work that was begun cannot be used: the first difference in words."""
+    """The first difference, in words, that makes work begun earlier unusable."""
     before, now = flattened(begun["settings"]), flattened(stage.settings)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
@@ -151,5 +151,5 @@ def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
     """Hash of every model directory and file that is there."""
-    found = {name: Path(resolve(name)) for name in paths}
-    return {name: hashed(path) for name, path in found.items() if path.exists()}
+    resolved = {name: Path(resolve(name)) for name in paths}
+    return {name: hashed(path) for name, path in resolved.items() if path.exists()}

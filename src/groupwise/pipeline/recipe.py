@@ -34,7 +34,7 @@ class PipelineConfig(Section):
 
 
 class MeasureConfig(Section):
-    """What is measured after every stage that makes a model, and of the base model, on the test split."""
+    """Evaluation, on the test split, of the base model and after every stage that makes a model."""
 
     num_problems: int = Field(200, ge=1)
     """Problems of each task (the first of the split)."""
@@ -60,7 +60,7 @@ class PipelineRecipe(Section):
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, where a stage or the measurement says nothing else."""
     measure: MeasureConfig = MeasureConfig()
-    """What is measured after every stage."""
+    """Evaluation after every stage."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
     """Where the metrics of every stage that trains are shown, too; a stage may have more, or others by the same
     name."""
@@ -70,15 +70,12 @@ class PipelineRecipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _measured_as_sampled(cls, values: Any) -> Any:
-        """What `measure.sampling` leaves out is that of `sampling`."""
+        """`measure.sampling` inherits from `sampling` what it leaves out."""
         if isinstance(values, Mapping) and isinstance(sampling := values.get("sampling"), Mapping):
-            below = {"measure": {"sampling": sampling}} if _has_sampling(values.get("measure")) else {}
-            return merged(below, values)
+            measure = values.get("measure")
+            if isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping):
+                return merged({"measure": {"sampling": sampling}}, values)
         return values
-
-
-def _has_sampling(measure: Any) -> bool:
-    return isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping)
 
 
 Shared = Mapping[type[Section], Mapping[str, Any]]
@@ -89,17 +86,17 @@ def completed(
     model: type[BaseModel], table: Mapping[str, Any], shared: Shared, folder: Path | None = None
 ) -> dict[str, Any]:
     """The table of such a section, with what it leaves out of shared sections, however deep they stand in it."""
-    found = dict(table)
+    filled = dict(table)
     for name, field in model.model_fields.items():
         value = table.get(name)
         if name not in table and field.get_default(call_default_factory=True) is None:
             continue  # an optional section that is not there
         if typing.get_origin(field.annotation) is dict and isinstance(value, Mapping):
             inner = typing.get_args(field.annotation)[1]
-            found[name] = {key: _completed(inner, (), one, shared, folder) for key, one in value.items()}
+            filled[name] = {key: _completed(inner, (), item, shared, folder) for key, item in value.items()}
         elif (whole := _completed(field.annotation, field.metadata, value, shared, folder)) is not None:
-            found[name] = whole
-    return found
+            filled[name] = whole
+    return filled
 
 
 def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Shared, folder: Path | None) -> Any:
@@ -109,7 +106,7 @@ def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Sha
         return value
     for kind, below in shared.items():
         if issubclass(section, kind):
-            read = {key: one for key, one in below.items() if not section.model_fields[key].exclude}
+            read = {key: default for key, default in below.items() if not section.model_fields[key].exclude}
             return merged(read, value or {})
     return completed(section, value or {}, shared, folder) or value
 
@@ -123,8 +120,8 @@ def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -
     if not isinstance(value, Mapping):
         return value
     return {
-        key: _task(one, tasks, f"{where}.{key}") if key == "task" else with_tasks(one, tasks, f"{where}.{key}")
-        for key, one in value.items()
+        key: _task(inner, tasks, f"{where}.{key}") if key == "task" else with_tasks(inner, tasks, f"{where}.{key}")
+        for key, inner in value.items()
     }
 
 
@@ -154,8 +151,8 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
                 "rendered with one: set template of both to the same"
             )
     parts: dict[str, Any] = {}
-    for name, one in tasks.items():
-        new = one["parts"] if one["kind"] == "mixture" else {name: {"task": one}}
+    for name, options in tasks.items():
+        new = options["parts"] if options["kind"] == "mixture" else {name: {"task": options}}
         if both := sorted(parts.keys() & new.keys()):
             raise ConfigError(f"{where}: two of these tasks bring a part named {both[0]!r}; give them different names")
         parts |= new

@@ -59,12 +59,12 @@ class RejectionSampling(Stage[RejectionConfig]):
 
     def run(self, settings: RejectionConfig, work: Workplace) -> Made:
         sampled, problems = self._sample(settings, work)
-        kept = keep(sampled, settings.filters, settings.per_problem)
-        chosen = balanced(kept.rows, settings.num_rows, settings.seed)
+        selection = keep(sampled, settings.filters, settings.per_problem)
+        chosen = balanced(selection.rows, settings.num_rows, settings.seed)
         template = settings.task.template
         model = label(self.config.path)
         reasoning = [_row(row, template.render(problems[row.problem]) + template.prefill, model) for row in chosen]
-        reasoning += [one for path in settings.include for one in read_rows(Path(path))]
+        reasoning += [row for path in settings.include for row in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:
             most = round(len(reasoning) / settings.reasoning_per_general)
@@ -73,7 +73,7 @@ class RejectionSampling(Stage[RejectionConfig]):
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
         digest = write_rows(work.directory.data, shuffled)
         tokens = sum(row.num_tokens for row in sampled)
-        return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, kept.dropped, rows) | statistics)
+        return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, selection.dropped, rows) | statistics)
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)

@@ -25,18 +25,18 @@ from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
-"""So much of an attempt that is killed may be missing."""
+"""Seconds between two saves of the cost: at most this much of a killed attempt is lost."""
 
 
 @contextmanager
-def timed(place: StageDirectory, name: str) -> Iterator[None]:
+def timed(stage_dir: StageDirectory, name: str) -> Iterator[None]:
     """Add the seconds of what is done inside to `name` and `processor_name` in the stage's cost, again and again."""
     clocks = {name: time.perf_counter, f"processor_{name}": time.process_time}
-    starts = {part: clock() - place.cost.get(part, 0.0) for part, clock in clocks.items()}
+    starts = {part: clock() - stage_dir.cost.get(part, 0.0) for part, clock in clocks.items()}
     done = threading.Event()
 
     def save() -> None:
-        place.write("cost", {**place.cost, **{part: clock() - starts[part] for part, clock in clocks.items()}})
+        stage_dir.write("cost", {**stage_dir.cost, **{part: clock() - starts[part] for part, clock in clocks.items()}})
 
     def save_often() -> None:
         while not done.wait(PERIOD_S):
@@ -57,7 +57,7 @@ def timed(place: StageDirectory, name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """Who shows what happens."""
+    """Callbacks that show progress."""
 
     train: Callable[[Recipe], Run] = train
     """Runs a trainer's recipe with its own display."""
@@ -65,7 +65,7 @@ class Display:
     """Called before every stage: (what happens to it, its number from 1, number of stages)."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
     """Called with how far a long piece of work is."""
-    finished: Callable[[str, StageDirectory], None] = field(default=lambda name, place: None)
+    finished: Callable[[str, StageDirectory], None] = field(default=lambda name, stage_dir: None)
     """Called after every stage that did something."""
 
 
@@ -85,9 +85,9 @@ def run_pipeline(
     Args:
         recipe: with `stages`, what `load_pipeline` gives.
         stages: in the order in which they run.
-        display: who is told what happens; by default nobody.
+        display: called as things happen; by default nothing is shown.
         only: run nothing but the stage of this name.
-        start: run the stage of this name, and what stands on it, anew, finished or not.
+        start: run the stage of this name again, and all that depends on it, finished or not.
 
     Raises:
         CheckpointError: the directory holds something else than a pipeline, or another process works in it.
@@ -97,20 +97,20 @@ def run_pipeline(
         planned = plan(recipe, stages, only, start)
         write_file(directory.recipe, dump_toml(recipe).encode())
         write_file(directory.path / "environment.json", json.dumps(environment(), indent=1).encode())
-        # before anything runs, and the last stage first: a kill leaves no result that stands on a newer one
-        for one in reversed(planned):
-            if one.action is Action.RUN:
-                directory.stage(one.stage.name).discard()
+        # before anything runs, and the last stage first: a kill leaves no result that is older than its input
+        for entry in reversed(planned):
+            if entry.action is Action.RUN:
+                directory.stage(entry.stage.name).discard()
         _write_lineage(recipe, directory, planned)
         try:
             if only is None:
                 with _named(BASE):
                     _measure_base(recipe, directory.stage(BASE), display)
             for number, intended in enumerate(planned, 1):
-                one = _reconsidered(intended, directory)
-                display.stage(one, number, len(planned))
-                with _named(one.stage.name):
-                    _do(recipe, one, directory, display)
+                entry = _reconsidered(intended, directory)
+                display.stage(entry, number, len(planned))
+                with _named(entry.stage.name):
+                    _do(recipe, entry, directory, display)
                 _write_lineage(recipe, directory, planned)
         except (Interrupted, KeyboardInterrupt):
             return False
@@ -137,71 +137,76 @@ def _opened(path: Path) -> Iterator[PipelineDirectory]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Errors say in which stage they happened."""
+    """Put the stage's name before the message of an error."""
     try:
         yield
     except GroupwiseError as error:
         raise type(error)(f"stage {name}: {error}") from error
 
 
-def _reconsidered(one: Planned, directory: PipelineDirectory) -> Planned:
+def _reconsidered(entry: Planned, directory: PipelineDirectory) -> Planned:
     """Run again what was made from other outputs than its inputs have now: a stage that was made again may differ."""
-    place = directory.stage(one.stage.name)
-    if one.action in (Action.RUN, Action.LEAVE) or (changed := other_input(place, one.stage, directory)) is None:
-        return one
-    place.discard()
-    return one._replace(action=Action.RUN, why=f"{changed} made something else")
+    stage_dir = directory.stage(entry.stage.name)
+    if (
+        entry.action in (Action.RUN, Action.LEAVE)
+        or (changed := other_input(stage_dir, entry.stage, directory)) is None
+    ):
+        return entry
+    stage_dir.discard()
+    return entry._replace(action=Action.RUN, why=f"{changed} made something else")
 
 
-def _do(recipe: PipelineRecipe, one: Planned, directory: PipelineDirectory, display: Display) -> None:
-    """Run and measure a stage, as far as it is planned."""
-    if one.action in (Action.SKIP, Action.LEAVE):
+def _do(recipe: PipelineRecipe, entry: Planned, directory: PipelineDirectory, display: Display) -> None:
+    """Run and measure a stage as planned."""
+    if entry.action in (Action.SKIP, Action.LEAVE):
         return
-    place = directory.stage(one.stage.name)
-    if one.action is not Action.MEASURE:
-        _work(one, directory, display)
-    if one.stage.makes == "model":
-        _measure(recipe, place, str(_output(place)), one.stage.name, display)
-    display.finished(one.stage.name, place)
+    stage_dir = directory.stage(entry.stage.name)
+    if entry.action is not Action.MEASURE:
+        _work(entry, directory, display)
+    if entry.stage.makes == "model":
+        _measure(recipe, stage_dir, str(_output(stage_dir)), entry.stage.name, display)
+    display.finished(entry.stage.name, stage_dir)
 
 
-def _work(one: Planned, directory: PipelineDirectory, display: Display) -> None:
+def _work(entry: Planned, directory: PipelineDirectory, display: Display) -> None:
     """Run the stage and record what it made."""
-    stage, place = one.stage, directory.stage(one.stage.name)
+    stage, stage_dir = entry.stage, directory.stage(entry.stage.name)
     read = {name: directory.stage(name).output_hash for name in stage.inputs}
-    begun = {"fingerprint": one.fingerprint, "code": stage.code, "inputs": one.inputs, "read": read}
+    begun = {"fingerprint": entry.fingerprint, "code": stage.code, "inputs": entry.inputs, "read": read}
     begun["settings"] = stage.settings
-    place.write("begun", begun)
+    stage_dir.write("begun", begun)
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}
-    with timed(place, "seconds"):
-        made = stage.run(located(stage.config, outputs), Workplace(place, outputs, display.train, display.progress))
-    place.write("facts", _facts(one, made, place))
+    with timed(stage_dir, "seconds"):
+        result = stage.run(
+            located(stage.config, outputs), Workplace(stage_dir, outputs, display.train, display.progress)
+        )
+    stage_dir.write("facts", _facts(entry, result, stage_dir))
 
 
-def _facts(one: Planned, made: Made, place: StageDirectory) -> dict[str, object]:
+def _facts(entry: Planned, result: Made, stage_dir: StageDirectory) -> dict[str, object]:
     return {
-        "name": one.stage.name,
-        "kind": one.stage.kind,
-        "algorithm": one.stage.algorithm,
-        "makes": one.stage.makes,
-        "fingerprint": one.fingerprint,
-        "inputs": one.inputs,
-        "output": str(made.output.relative_to(place.path)),
-        "output_hash": made.output_hash,
-        "tokens": {"sampled": made.sampled_tokens, "trained": made.trained_tokens},
-        "statistics": dict(made.statistics),
+        "name": entry.stage.name,
+        "kind": entry.stage.kind,
+        "algorithm": entry.stage.algorithm,
+        "makes": entry.stage.makes,
+        "fingerprint": entry.fingerprint,
+        "inputs": entry.inputs,
+        "output": str(result.output.relative_to(stage_dir.path)),
+        "output_hash": result.output_hash,
+        "tokens": {"sampled": result.sampled_tokens, "trained": result.trained_tokens},
+        "statistics": dict(result.statistics),
         "evaluation": None,
     }
 
 
-def _output(place: StageDirectory) -> Path:
-    facts = place.facts
+def _output(stage_dir: StageDirectory) -> Path:
+    facts = stage_dir.facts
     if facts is None:
-        raise CheckpointError(f"{place.path} has not been finished")
-    return place.path / str(facts["output"])
+        raise CheckpointError(f"{stage_dir.path} has not been finished")
+    return stage_dir.path / str(facts["output"])
 
 
-def _measure_base(recipe: PipelineRecipe, place: StageDirectory, display: Display) -> None:
+def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Display) -> None:
     """Measure the model that everything starts from, unless this very model has been measured."""
     model = resolve(recipe.model.path)
     start: dict[str, object] = {
@@ -213,41 +218,43 @@ def _measure_base(recipe: PipelineRecipe, place: StageDirectory, display: Displa
         "output": recipe.model.path,
         "output_hash": content_hash(Path(model)) if Path(model).exists() else "",
     }
-    facts = place.facts or {}
+    facts = stage_dir.facts or {}
     if any(facts.get(key) != value for key, value in start.items()):
-        place.discard()
-        place.write("facts", start)
-    if not is_measured(place, place.facts or {}, measurement(recipe)):
-        _measure(recipe, place, model, BASE, display)
-        display.finished(BASE, place)
+        stage_dir.discard()
+        stage_dir.write("facts", start)
+    if not is_measured(stage_dir, stage_dir.facts or {}, measurement(recipe)):
+        _measure(recipe, stage_dir, model, BASE, display)
+        display.finished(BASE, stage_dir)
 
 
-def _measure(recipe: PipelineRecipe, place: StageDirectory, model: str, name: str, display: Display) -> None:
+def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name: str, display: Display) -> None:
     """Evaluate a model and add what was measured to the stage's facts, which meanwhile say nothing."""
-    begun = {key: value for key, value in (place.facts or {}).items() if key != "evaluation_fingerprint"}
-    place.write("facts", {**begun, "evaluation": None})
-    with timed(place, "evaluation_seconds"):
-        found = evaluate_model(
-            recipe, model, place, lambda done, total: display.progress(f"measuring {name}", done, total)
+    begun = {key: value for key, value in (stage_dir.facts or {}).items() if key != "evaluation_fingerprint"}
+    stage_dir.write("facts", {**begun, "evaluation": None})
+    with timed(stage_dir, "evaluation_seconds"):
+        evaluation = evaluate_model(
+            recipe, model, stage_dir, lambda done, total: display.progress(f"measuring {name}", done, total)
         )
-    place.write("facts", {**(place.facts or {}), "evaluation": found, "evaluation_fingerprint": measurement(recipe)})
+    stage_dir.write(
+        "facts", {**(stage_dir.facts or {}), "evaluation": evaluation, "evaluation_fingerprint": measurement(recipe)}
+    )
 
 
 def _write_lineage(recipe: PipelineRecipe, directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
-    """Which stage made what from what, as far as it is known."""
+    """Write the known lineage: each stage with its inputs and output."""
     rows = []
-    for one in planned:
-        facts = directory.stage(one.stage.name).facts
-        current = facts is not None and facts["fingerprint"] == one.fingerprint
+    for entry in planned:
+        facts = directory.stage(entry.stage.name).facts
+        current = facts is not None and facts["fingerprint"] == entry.fingerprint
         rows.append(
             {
-                "name": one.stage.name,
-                "kind": one.stage.kind,
-                "algorithm": one.stage.algorithm,
-                "makes": one.stage.makes,
-                "inputs": list(one.inputs),
-                "fingerprint": one.fingerprint,
-                "output": f"stages/{one.stage.name}/{facts['output']}" if facts and current else None,
+                "name": entry.stage.name,
+                "kind": entry.stage.kind,
+                "algorithm": entry.stage.algorithm,
+                "makes": entry.stage.makes,
+                "inputs": list(entry.inputs),
+                "fingerprint": entry.fingerprint,
+                "output": f"stages/{entry.stage.name}/{facts['output']}" if facts and current else None,
                 "output_hash": facts["output_hash"] if facts and current else None,
                 "status": "finished" if current else "not run",
             }

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import pyarrow.compute as pc
@@ -29,10 +28,10 @@ class Train(Stage[Recipe]):
     @classmethod
     def read(cls, kind: str, source: Source) -> Self:
         algorithm, trainer = chosen(source.table.get("algorithm"), source.folder, f"{source.where}.")
-        found = replace(source, table={**source.table, "algorithm": algorithm}).parsed(trainer.recipe)
-        if found.run.directory:
+        recipe = replace(source, table={**source.table, "algorithm": algorithm}).parsed(trainer.recipe)
+        if recipe.run.directory:
             raise ConfigError(f"{source.where}.run.directory is the pipeline's affair: leave it out")
-        return cls(source.name, kind, found)
+        return cls(source.name, kind, recipe)
 
     @property
     def makes(self) -> Makes:
@@ -56,7 +55,7 @@ class Train(Stage[Recipe]):
 
 
 def made(run: RunDirectory, epochs: int) -> Made:
-    """What a finished run made; `epochs`: how often reinforcement learning went through what it sampled."""
+    """The result of a finished run; `epochs`: passes of reinforcement learning over its samples."""
     newest = run.checkpoint(run.steps()[-1])
     progress = Progress.read(json.loads((newest / TRAINER_STATE).read_text()))
     held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
@@ -67,9 +66,6 @@ def made(run: RunDirectory, epochs: int) -> Made:
 
 def _kept_tokens(run: RunDirectory) -> int:
     """Completion tokens that reinforcement learning kept to learn from."""
-    return sum(map(_tokens, sorted((run.path / "rollouts").glob("step-*.parquet"))))
-
-
-def _tokens(rollouts: Path) -> int:
-    lengths = pc.list_value_length(pq.read_table(rollouts, columns=["token_ids"])["token_ids"])
-    return int(pc.sum(lengths).as_py())
+    files = (run.path / "rollouts").glob("step-*.parquet")
+    columns = (pq.read_table(file, columns=["token_ids"])["token_ids"] for file in sorted(files))
+    return sum(int(pc.sum(pc.list_value_length(column)).as_py()) for column in columns)

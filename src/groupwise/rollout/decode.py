@@ -104,8 +104,8 @@ class DecodeLayout:
     """(n,) tokens in each completion's cache before this one."""
     members: Tensor
     """(m * Hkv * g,) for each prompt, key head and member the row * Hkv + key head; padded with row 0."""
-    places: Tensor
-    """(n * Hkv,) for each row and key head its place in `members`."""
+    positions: Tensor
+    """(n * Hkv,) for each row and key head its position in `members`."""
     mask: Tensor | None
     """(n, 1, 1, P + T) -inf beyond the ends of each row's prompt and completion; None when none is padded."""
 
@@ -134,7 +134,7 @@ class DecodeLayout:
     def _by_row(self, by_prompt: Tensor) -> Tensor:
         """(m, Hkv, g * rep, X) -> (n, Hkv, rep, X)."""
         slots, kv_heads, _, width = by_prompt.shape
-        gathered = by_prompt.view(slots * kv_heads * self.shape.members, -1).index_select(0, self.places)
+        gathered = by_prompt.view(slots * kv_heads * self.shape.members, -1).index_select(0, self.positions)
         return gathered.view(self.shape.rows, kv_heads, -1, width)
 
 
@@ -166,9 +166,9 @@ class Step:
     def packed(self, shape: Shape) -> NDArray[np.int64]:
         """(4 * rows + slots * members,) all that the device needs, in one array: one transfer."""
         packed = np.zeros(4 * shape.rows + shape.slots * shape.members, np.int64)
-        members, places = self._members(shape)
+        members, positions = self._members(shape)
         by_row = packed[: 4 * shape.rows].reshape(4, shape.rows)
-        by_row[:, : len(self.tokens)] = self.tokens, self.lengths, self.prompt_lengths, places
+        by_row[:, : len(self.tokens)] = self.tokens, self.lengths, self.prompt_lengths, positions
         by_row[2, len(self.tokens) :] = 1  # a prompt of one token: there is something to attend to
         packed[4 * shape.rows :] = members.ravel()
         return packed
@@ -209,18 +209,18 @@ class PlainDecoder:
 
 def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> tuple[Tensor, Tensor, DecodeLayout]:
     """Token ids (1, n), position ids (1, n) and layout of a packed step, computed on its device."""
-    tokens, lengths, prompt_lengths, places = packed[: 4 * shape.rows].view(4, -1)
+    tokens, lengths, prompt_lengths, positions = packed[: 4 * shape.rows].view(4, -1)
     kv_heads = cache.num_kv_heads
     head = torch.arange(kv_heads, device=packed.device)
     members = packed[4 * shape.rows :].view(shape.slots, 1, shape.members) * kv_heads + head[:, None]
-    slot, member = places // shape.members, places % shape.members
+    slot, member = positions // shape.members, positions % shape.members
     layout = DecodeLayout(
         cache=cache,
         shape=shape,
         rows=torch.arange(shape.rows, device=packed.device),
         lengths=lengths,
         members=members.flatten(),
-        places=((slot[:, None] * kv_heads + head) * shape.members + member[:, None]).flatten(),
+        positions=((slot[:, None] * kv_heads + head) * shape.members + member[:, None]).flatten(),
         mask=_mask(lengths, prompt_lengths, shape) if masked else None,
     )
     return tokens[None], (prompt_lengths + lengths)[None], layout

@@ -1,7 +1,7 @@
-"""What an engine is: it samples completions of prompts, and it knows which weights it samples from.
+"""The engine: samples completions of prompts, and knows which weights it samples from.
 
-Whoever needs completions goes through `sample_and_score`, which talks to an engine by this protocol alone. To add one:
-a file with a class, and a line in `ENGINES`. A recipe may name one of your own: `engine.kind = "file.py:name"`.
+All callers go through `sample_and_score`, which talks to an engine by this protocol alone. To add one:
+a file with a class, and a line in `ENGINES`. A recipe may name your own: `engine.kind = "file.py:name"`.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,11 +65,11 @@ class Engine(Protocol):
 
 
 class EngineConfig(KindSection):
-    """What samples completions."""
+    """The engine that samples completions."""
 
     kind: str = "in_process"
     """`in_process`: the very weights that are trained, in this process. `scripted`: completions that a file holds, for
-    dry runs. `file.py:name`: an engine of your own."""
+    dry runs. `file.py:name`: your own engine."""
 
 
 ENGINES = Kinds(
@@ -86,5 +86,5 @@ AnyEngine = Annotated[EngineConfig, ENGINES]
 
 def make_engine(config: EngineConfig, policy: Policy) -> Engine:
     """The engine that a section describes, sampling from this policy."""
-    made: Engine = ENGINES.find(config.kind)(config, policy)
-    return made
+    engine: Engine = ENGINES.find(config.kind)(config, policy)
+    return engine

@@ -123,7 +123,7 @@ class _LiveBatch:
         """By request, the logits of its completions' first token, while some of them wait."""
         self.unfinished = np.array(sizes)
         """Completions of each request that have not finished."""
-        self.told = np.zeros(len(requests), np.bool_)
+        self.reported = np.zeros(len(requests), np.bool_)
 
     @property
     def busy(self) -> bool:
@@ -147,7 +147,7 @@ class _LiveBatch:
         self._release()
 
     def _waits(self, requests: NDArray[np.int64] | int) -> NDArray[np.bool_]:
-        """Whether a request has completions that are not admitted yet."""
+        """True for requests with completions that are not admitted yet."""
         return np.asarray(self.first[np.asarray(requests) + 1] > self.num_admitted)
 
     def _prefill_new(self, requests: NDArray[np.int64]) -> None:
@@ -207,9 +207,9 @@ class _LiveBatch:
     def _release_prompts(self) -> None:
         read = np.zeros(len(self.requests), np.bool_)
         read[self.request_of[self.row_output]] = True
-        kept = read[self.slot_request] | self._waits(self.slot_request)
-        self.slot_of[self.slot_request[~kept]] = -1
-        self.slot_request, sources, targets = _without_gaps(self.slot_request, kept)
+        needed = read[self.slot_request] | self._waits(self.slot_request)
+        self.slot_of[self.slot_request[~needed]] = -1
+        self.slot_request, sources, targets = _without_gaps(self.slot_request, needed)
         if len(sources):
             self.slot_of[self.slot_request[targets]] = targets
             self.decoder.cache.move_prompts(self._tensor(sources), self._tensor(targets))
@@ -218,8 +218,8 @@ class _LiveBatch:
         """Report the requests whose last completion has finished since the last time."""
         if on_finished is None:
             return
-        for request in np.flatnonzero((self.unfinished == 0) & ~self.told).tolist():
-            self.told[request] = True
+        for request in np.flatnonzero((self.unfinished == 0) & ~self.reported).tolist():
+            self.reported[request] = True
             with torch.inference_mode(False):  # what it computes may be differentiated
                 on_finished(request, self.group(request))
 
@@ -238,11 +238,11 @@ class _LiveBatch:
 
 
 def _without_gaps(
-    items: NDArray[np.int64], kept: NDArray[np.bool_]
+    items: NDArray[np.int64], keep: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The items kept, the last ones in the places of those that go; and from where to where these moved."""
-    count = int(kept.sum())
-    sources, targets = count + np.flatnonzero(kept[count:]), np.flatnonzero(~kept[:count])
+    count = int(keep.sum())
+    sources, targets = count + np.flatnonzero(keep[count:]), np.flatnonzero(~keep[:count])
     items = items.copy()
     items[targets] = items[sources]
     return items[:count], sources, targets

@@ -26,7 +26,7 @@ from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spo
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Where a step's time went."""
+    """Time spent in each phase of a step."""
 
     generate: float
     verify: float
@@ -98,7 +98,7 @@ FALSE_ALARM = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Who takes part when problems become scored groups."""
+    """The parts that turn problems into scored groups."""
 
     policy: Policy
     """Its tokenizer writes prompts and reads completions."""
@@ -170,32 +170,32 @@ def _sample(
     if missing := [prompt.problem.id for index, prompt in enumerate(prompts) if index not in groups]:
         raise InvariantError(f"the engine never finished the completions of {', '.join(missing[:3])}")
     _check_first_tokens(list(groups.values()))
-    found = [groups[index] for index in range(len(prompts))]
+    ordered = [groups[index] for index in range(len(prompts))]
     if actors.reflection:
-        found = reflected(policy, actors.engine, found, sampling, actors.reflection, draws)
-        for group in found:
+        ordered = reflected(policy, actors.engine, ordered, sampling, actors.reflection, draws)
+        for group in ordered:
             on_group(group)
-    return found
+    return ordered
 
 
 def _group(policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int) -> Group:
     _check_stops(policy, sampled)
-    texts = policy.tokenizer.batch_decode([_visible(policy, one) for one in sampled])
+    texts = policy.tokenizer.batch_decode([_visible(policy, sample) for sample in sampled])
     completions = tuple(
-        Completion(i, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text)
-        for i, (one, text) in enumerate(zip(sampled, texts, strict=True))
+        Completion(i, sample.token_ids, sample.logprobs, sample.entropy, sample.finish_reason, text)
+        for i, (sample, text) in enumerate(zip(sampled, texts, strict=True))
     )
     return Group(prompt, completions, step, version)
 
 
 def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
     """A completion that stopped ends with its stop token, which is then trained; any other has none."""
-    for one in sampled:
-        stops = [place for place, token in enumerate(one.token_ids.tolist()) if token in policy.stop_ids]
-        if stops != ([len(one.token_ids) - 1] if one.finish_reason is FinishReason.STOP else []):
+    for sample in sampled:
+        stops = [index for index, token in enumerate(sample.token_ids.tolist()) if token in policy.stop_ids]
+        if stops != ([len(sample.token_ids) - 1] if sample.finish_reason is FinishReason.STOP else []):
             raise InvariantError(
-                f"a completion of {len(one.token_ids)} tokens that ended by '{one.finish_reason}' has stop tokens at "
-                f"places {stops}: the sampler lost its stop token, went on after it, or misnamed its end"
+                f"a completion of {len(sample.token_ids)} tokens that ended by '{sample.finish_reason}' has stop "
+                f"tokens at {stops}: the sampler lost its stop token, continued after it, or misnamed its end"
             )
 
 

@@ -44,9 +44,9 @@ class ScriptedEngine:
     @classmethod
     def of(cls, script: Script, policy: Policy) -> Self:
         """An engine with this script, without a file."""
-        made = cls.__new__(cls)
-        made.policy, made.version, made._script = policy, 0, script
-        return made
+        engine = cls.__new__(cls)
+        engine.policy, engine.version, engine._script = policy, 0, script
+        return engine
 
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
         """Give the completions of every request.
@@ -76,13 +76,15 @@ class ScriptedEngine:
     def _sampled(self, request: Request, completions: Sequence[Sequence[int]], temperature: float) -> list[Sampled]:
         """The completions with the policy's log-probabilities; those of temperature 0 are 0, as in sampling."""
         packed = pack([Sequences(request.token_ids, completions)], self.policy.device)
-        found = self.policy.token_logprobs(packed, temperature or 1.0)
-        known = np.float32(1 if temperature else 0)
+        computed = self.policy.token_logprobs(packed, temperature or 1.0)
+        scale = np.float32(1 if temperature else 0)
         ends = np.cumsum([len(ids) for ids in completions])[:-1]
-        logprobs, entropy = (np.split(known * values.cpu().numpy(), ends) for values in (found.logprobs, found.entropy))
+        logprobs, entropy = (
+            np.split(scale * values.cpu().numpy(), ends) for values in (computed.logprobs, computed.entropy)
+        )
         return [
-            Sampled(np.array(ids, np.int64), np.minimum(one, 0), of_it, self._reason(ids))
-            for ids, one, of_it in zip(completions, logprobs, entropy, strict=True)
+            Sampled(np.array(ids, np.int64), np.minimum(row_logprobs, 0), row_entropy, self._reason(ids))
+            for ids, row_logprobs, row_entropy in zip(completions, logprobs, entropy, strict=True)
         ]
 
     def _reason(self, ids: Sequence[int]) -> FinishReason:

@@ -1,4 +1,4 @@
-"""Where the steps of a completion end, in tokens: verifiers know characters, advantages belong to tokens."""
+"""The ends of a completion's steps, in tokens: verifiers know characters, advantages belong to tokens."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

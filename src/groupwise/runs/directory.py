@@ -37,8 +37,8 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
     if not files:
         return
     index = folder / "index.json"
-    kept: list[dict[str, str]] = json.loads(index.read_text()) if index.exists() else []
-    latest = {one["file"]: one["sha256"] for one in kept}
+    copies: list[dict[str, str]] = json.loads(index.read_text()) if index.exists() else []
+    latest = {entry["file"]: entry["sha256"] for entry in copies}
     with translated_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
@@ -54,8 +54,8 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
                 )
             copy = f"{file.stem}-{digest[:8]}{file.suffix}"
             write_file(folder / copy, content)
-            kept.append({"file": str(file), "sha256": digest, "copy": copy})
-        write_file(index, json.dumps(kept, indent=1).encode())
+            copies.append({"file": str(file), "sha256": digest, "copy": copy})
+        write_file(index, json.dumps(copies, indent=1).encode())
 
 
 PROVENANCE = "provenance.json"
@@ -235,7 +235,7 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """What the run stands on; recorded, never read back."""
+    """Versions and machine below the run; recorded, never read back."""
     packages: Sequence[str] = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
     versions = {}
     for name in packages:
@@ -294,5 +294,5 @@ def find_run(path: Path) -> RunDirectory:
     """
     run = RunDirectory(path)
     if not run.config.exists():
-        raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists what there is")
+        raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists the runs")
     return run

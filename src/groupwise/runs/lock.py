@@ -27,7 +27,7 @@ class Hold:
     """
 
     def __init__(self, directory: Path, key: str) -> None:
-        """Create the directory if need be. `key` is what the user sets to choose another one.
+        """Create the directory if needed. `key`: the setting that chooses another one, for the error.
 
         Raises:
             CheckpointError: another process holds it, or the disk cannot be written.
@@ -47,8 +47,8 @@ class Hold:
 def _lock(directory: Path, key: str) -> tuple[int, int]:
     """Hold the lock file; its device and number on it."""
     path = directory / LOCK
-    if path.exists() and (known := _identity(path.stat())) in _open:
-        return known
+    if path.exists() and (identity := _identity(path.stat())) in _open:
+        return identity
     file = path.open("ab")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Which other runs of the same user go on on this machine: each holds a file locked, as long as its process lives.
+"""Other runs of the same user on this machine: each holds a file locked for as long as its process lives.
 
-The files lie in the user's runtime directory. A killed process holds nothing; whoever looks next deletes its file.
+The files lie in the user's runtime directory. A killed process holds nothing; the next reader deletes its file.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ class Neighbours:
 
 @contextmanager
 def announced(run: Path) -> Iterator[Neighbours]:
-    """Let other runs know of this one while it goes on. Where that cannot be, nobody is known: no run fails by it."""
+    """Announce this run to others while it lasts. Where that is impossible, nothing fails: it has no neighbours."""
     try:
         folder = _folder()
         descriptor, name = tempfile.mkstemp(prefix="new-", dir=folder)
@@ -56,12 +56,12 @@ def _folder() -> Path:
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"groupwise-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} is somebody else's")
+        raise PermissionError(f"{folder} belongs to another user")
     return folder
 
 
 def _read(file: Path) -> str:
-    """What a live run's file says; empty if its process is gone, and then the file is deleted."""
+    """The content of a live run's file; empty if its process is gone, and then the file is deleted."""
     with suppress(FileNotFoundError), file.open("rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)

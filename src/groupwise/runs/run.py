@@ -133,7 +133,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has nothing left to do."""
+        """True where the run has nothing left to do."""
         return self.directory.finished.exists()
 
     @property
@@ -169,8 +169,8 @@ class Run:
         Raises:
             DataError: metrics.jsonl cannot be read.
         """
-        found = lines_by_kind(self.directory).get("step", {})
-        return Table.of([_flat(upgraded_step(line)) for _, line in sorted(found.items())])
+        lines = lines_by_kind(self.directory).get("step", {})
+        return Table.of([_flat(upgraded_step(line)) for _, line in sorted(lines.items())])
 
     def evaluations(self) -> Table:
         """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length.
@@ -181,7 +181,7 @@ class Run:
             DataError: metrics.jsonl cannot be read.
         """
         kinds = lines_by_kind(self.directory)
-        lines = [line for kind, found in kinds.items() if kind != "step" for line in found.values()]
+        lines = [line for kind, by_step in kinds.items() if kind != "step" for line in by_step.values()]
         return Table.of([self._evaluation(line) for line in sorted(lines, key=lambda line: int(line["step"]))])
 
     def _evaluation(self, line: Line) -> dict[str, Any]:
@@ -205,11 +205,11 @@ class Run:
         table = pa.concat_tables([_read(path) for path in self._files(at)] or [SCHEMA.empty_table()])
         if problem is None:
             return Table(table)
-        found = table.filter(pc.equal(table["problem"], problem))
-        if not len(found):
-            known = ", ".join(dict.fromkeys(table["problem"].to_pylist()))
-            raise ConfigError(f"{self.path} has no completions of problem {problem!r} there; there are {known}")
-        return Table(found)
+        rows = table.filter(pc.equal(table["problem"], problem))
+        if not len(rows):
+            problems = ", ".join(dict.fromkeys(table["problem"].to_pylist()))
+            raise ConfigError(f"{self.path} has no completions of problem {problem!r} there; there are {problems}")
+        return Table(rows)
 
     def groups(self, at: int | str | None = None) -> Table:
         """A row for each group of completions of one prompt: how many, what they earned, how long they are.
@@ -235,8 +235,8 @@ class Run:
             return [recorded[name] for name in steps]
         name = f"step-{at:06d}" if isinstance(at, int) else at
         if name not in recorded:
-            some = [f"{steps[0]} to {steps[-1]}"] if steps else []
-            there = ", ".join([*some, *(name for name in recorded if name not in steps)])
+            ranges = [f"{steps[0]} to {steps[-1]}"] if steps else []
+            there = ", ".join([*ranges, *(name for name in recorded if name not in steps)])
             raise ConfigError(f"{self.path} has no completions of {name}; recorded are {there or 'none'}")
         return [recorded[name]]
 
@@ -250,11 +250,11 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Heading and evaluations, for a notebook; everything is text there, never markup."""
-        shown = ("name", "step", "pass_at_1", "pass_at_1_low", "pass_at_1_high", "length", "truncated")
+        columns = ("name", "step", "pass_at_1", "pass_at_1_low", "pass_at_1_high", "length", "truncated")
         table = self.evaluations().arrow
-        kept = Table(table.select([name for name in shown if name in table.column_names]))
+        summary = Table(table.select([name for name in columns if name in table.column_names]))
         heading = f"<p><b>{escape(str(self.path))}</b>: {escape(self._state())}</p>"
-        return heading + (kept._repr_html_() if len(kept) else "")
+        return heading + (summary._repr_html_() if len(summary) else "")
 
 
 def lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Line]]:
@@ -271,12 +271,12 @@ def lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Line]]:
 
 def _lines(run: RunDirectory) -> list[Line]:
     try:
-        found = list(run.metrics.lines())
-        for line in found:
+        lines = list(run.metrics.lines())
+        for line in lines:
             line["step"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{run.metrics.path} cannot be read: {error!r}") from None
-    return list(found)
+    return list(lines)
 
 
 def _kind(line: Line) -> str:
@@ -297,9 +297,9 @@ def _read(path: Path) -> pa.Table:
     """A file of completions in today's columns; null where an older file has none."""
     try:
         table = pq.read_table(path).replace_schema_metadata(None)
-        for place, field in enumerate(SCHEMA):
+        for index, field in enumerate(SCHEMA):
             if field.name not in table.column_names:
-                table = table.add_column(place, field, pa.nulls(len(table), field.type))
+                table = table.add_column(index, field, pa.nulls(len(table), field.type))
         return table.select(SCHEMA.names).cast(SCHEMA)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
@@ -316,7 +316,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "num_judged": len(judged),
         "correct": sum(row["outcome"] == Outcome.CORRECT for row in judged) / len(judged) if judged else None,
         "reward": mean,
-        "reward_std": None if mean is None else (sum((one - mean) ** 2 for one in rewards) / len(rewards)) ** 0.5,
+        "reward_std": None if mean is None else (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
         "length": sum(lengths) / len(rows),
         "signal": len(set(rewards)) > 1,
     }

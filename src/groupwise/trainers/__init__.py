@@ -16,15 +16,15 @@ from groupwise.trainers.base import OnReport, Recipe, Trainer
 TRAINERS = Choices(
     "trainer",
     {name: f"groupwise.trainers.{name}:TRAINER" for name in ("grpo", "ppo", "sft", "reward_model", "dpo", "distill")},
-    allowed=Allowed(lambda found: isinstance(found, Trainer), "a Trainer"),
+    allowed=Allowed(lambda part: isinstance(part, Trainer), "a Trainer"),
 )
 """The trainers by the name of their algorithm."""
 
 
 def trainer_of(recipe: Recipe) -> Trainer:
     """The trainer that runs a recipe."""
-    found: Trainer = TRAINERS.find(recipe.algorithm)
-    return found
+    trainer: Trainer = TRAINERS.find(recipe.algorithm)
+    return trainer
 
 
 def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Run:

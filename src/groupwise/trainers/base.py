@@ -1,4 +1,4 @@
-"""What a trainer is: a recipe, a function that runs it, and what the rest of the house must know of it."""
+"""A trainer: a recipe, a function that runs it, and what the rest of the package must know of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from groupwise.trainers import load_recipe
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTable:
-    """What a comparison found."""
+    """Result of a comparison."""
 
     rows: tuple[Compared, ...]
     """The variants in the order of the comparison; the first is what the others are compared with."""
@@ -56,7 +56,7 @@ def compare_variants(
         source: a TOML file of a `Comparison`, or its tables. Recipes in it stand relative to the file, else to the
             current directory.
         changes: of the comparison's own keys, for example `{"seeds": 2}`.
-        on_run: told (runs done, runs in all) before the first and after each.
+        on_run: called with (runs done, runs in all) before the first and after each.
 
     Raises:
         ConfigError: the comparison, or a variant's recipe, cannot be used; said before anything runs.
@@ -67,10 +67,10 @@ def compare_variants(
     for job in jobs:  # a mistake in the last variant answers before the first is run
         load_recipe(job.recipe, job.overrides, job.over)
     _run_all(jobs, comparison.jobs, on_run)
-    found: dict[str, list[Run]] = {name: [] for name in comparison.variants}
+    runs: dict[str, list[Run]] = {name: [] for name in comparison.variants}
     for job in jobs:
-        found[job.variant].append(read_run(job.directory))
-    table = ComparisonTable(tuple(rows(found)), Path(comparison.directory))
+        runs[job.variant].append(read_run(job.directory))
+    table = ComparisonTable(tuple(rows(runs)), Path(comparison.directory))
     (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
     (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
     return table
@@ -82,7 +82,7 @@ def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
         directory = Path(comparison.directory) / f"{name}-seed{seed}"
         own = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
         recipe = folder / (variant.recipe or comparison.recipe)
-        over = tuple(str(recipe_file(one, folder)) for one in variant.extends)
+        over = tuple(str(recipe_file(base, folder)) for base in variant.extends)
         jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *own), directory))
     return jobs
 

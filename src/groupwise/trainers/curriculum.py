@@ -1,4 +1,4 @@
-"""Which problems a step takes: shuffled epochs, or by what earlier steps remember of their difficulty."""
+"""The choice of a step's problems: shuffled epochs, or by the difficulty that earlier steps found."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,9 +21,9 @@ def problem_order(num_problems: int, prompts_per_step: int, seed: int, step: int
 
     The shuffle's remainder is left out of its epoch, so no problem occurs twice in a step.
     """
-    epoch, place = divmod(step, num_problems // prompts_per_step)
+    epoch, position = divmod(step, num_problems // prompts_per_step)
     order = permutation(num_problems, seed, "problem order", epoch)
-    turned = np.roll(order, -place * prompts_per_step)
+    turned = np.roll(order, -position * prompts_per_step)
     return [int(index) for index in turned]
 
 
@@ -47,11 +47,11 @@ class PassRates:
                 problem, share = group.group.prompt.problem, sum(judged) / len(judged)
                 _fade(self._by_problem, problem.id, share)
                 shares.setdefault(problem.difficulty, []).append(share)
-        for difficulty, found in shares.items():
-            _fade(self._by_difficulty, difficulty, sum(found) / len(found))
+        for difficulty, measured in shares.items():
+            _fade(self._by_difficulty, difficulty, sum(measured) / len(measured))
 
     def estimate(self, problem: Problem) -> float:
-        """The problem's pass rate as far as is known: its own, else its difficulty's, else one half."""
+        """The best known pass rate of the problem: its own, else its difficulty's, else one half."""
         return self._by_problem.get(problem.id, self._by_difficulty.get(problem.difficulty, UNSEEN))
 
     def draw(self, problems: Sequence[Problem], seed: int, step: int) -> list[int]:

@@ -42,7 +42,7 @@ class SampledData(Section):
     """Completions sampled in every step, on a task's training problems."""
 
     task: TaskOptions
-    """Where problems come from; nothing is verified."""
+    """Source of the problems; nothing is verified."""
     prompts_per_step: int = Field(16, ge=1)
     """Problems per step."""
     group_size: int = Field(8, ge=1)
@@ -189,23 +189,19 @@ def train_distill(
     for step in session.steps():
         began = time.perf_counter()
         batch = draw_batch(step, student, teacher)
-        found = distill_gradient(student, teacher, batch.sequences, recipe.distill)
+        gradient = distill_gradient(student, teacher, batch.sequences, recipe.distill)
         lr, grad_norm = optimizer.lr(step), optimizer.update(step)
         report = DistillStep(
-            step, found.loss, found.agreement, grad_norm, lr, found.num_tokens, batch.sampled_tokens,
+            step, gradient.loss, gradient.agreement, grad_norm, lr, gradient.num_tokens, batch.sampled_tokens,
             time.perf_counter() - began,
         )  # fmt: skip
-        _record(session, report, batch)
+        session.progress.tokens += report.num_tokens
+        session.progress.sampled_tokens += batch.sampled_tokens or 0
+        facts = {"step": step, **batch.facts, "loss": gradient.loss, "grad_norm": grad_norm}
+        session.record({**facts, "weights": student.fingerprint()}, report._asdict())
         on_step(report)
     session.finish()
     return session
-
-
-def _record(session: Session, report: DistillStep, batch: Batch) -> None:
-    session.progress.tokens += report.num_tokens
-    session.progress.sampled_tokens += report.sampled_tokens or 0
-    facts = {"step": report.step, **batch.facts, "loss": report.loss, "grad_norm": report.grad_norm}
-    session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
@@ -213,7 +209,7 @@ def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
 
     Raises:
         ModelError: their tokens mean different things, or the student would not stop where the teacher does.
-        ConfigError: they are on different devices, or the vocabulary has not more than `top_k` tokens.
+        ConfigError: they are on different devices, or the vocabulary has no more than `top_k` tokens.
     """
     _check_vocabulary(student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab())
     if unknown := teacher.stop_ids - student.stop_ids:
@@ -239,10 +235,10 @@ def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
     if student == teacher:
         return
     different = sorted(token for token in student.keys() | teacher.keys() if student.get(token) != teacher.get(token))
-    shown = ", ".join(f"{t!r} ({student.get(t, 'none')} and {teacher.get(t, 'none')})" for t in different[:3])
+    examples = ", ".join(f"{t!r} ({student.get(t, 'none')} and {teacher.get(t, 'none')})" for t in different[:3])
     raise ModelError(
         f"student ({len(student)} tokens) and teacher ({len(teacher)} tokens) have different vocabularies; "
-        f"{len(different)} tokens have different ids, such as {shown}. Allowed is a teacher with the same tokenizer"
+        f"{len(different)} tokens have different ids, such as {examples}. Allowed is a teacher with the same tokenizer"
     )
 
 
@@ -287,23 +283,23 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
         chosen = [problems[i] for i in RANKS.share(problem_order(len(problems), size, seed, step)[:size])]
         actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
         scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
-        return _batch([one.group for one in scored])
+        return _batch([group.group for group in scored])
 
     return draw_batch
 
 
 def _batch(groups: Sequence[Group]) -> Batch:
     sequences = [sequences_of(group) for group in groups]
-    tokens = json.dumps([ids.tolist() for one in sequences for ids in one.completions])  # type: ignore[union-attr]
+    tokens = json.dumps([ids.tolist() for sequence in sequences for ids in sequence.completions])  # type: ignore[union-attr]
     facts = {
         "problems": [group.prompt.problem.id for group in groups],
         "tokens": hashlib.sha256(tokens.encode()).hexdigest()[:16],
     }
-    return Batch(sequences, sum(one.num_predicted for one in sequences), facts)
+    return Batch(sequences, sum(sequence.num_predicted for sequence in sequences), facts)
 
 
 class Gradient(NamedTuple):
-    """What was measured while the gradient was accumulated."""
+    """Figures measured while the gradient was accumulated."""
 
     loss: float
     """Mean divergence per completion token, in nats."""
@@ -320,10 +316,10 @@ def distill_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    ordered = sorted(sequences, key=lambda one: one.num_read)
-    num_tokens = RANKS.sum(sum(one.num_predicted for one in ordered))
+    ordered = sorted(sequences, key=lambda sequence: sequence.num_read)
+    num_tokens = RANKS.sum(sum(sequence.num_predicted for sequence in ordered))
     total, agreements = 0.0, 0
-    for chunk in micro_batches([one.num_read for one in ordered], config.tokens_per_micro_batch):
+    for chunk in micro_batches([sequence.num_read for sequence in ordered], config.tokens_per_micro_batch):
         packed = pack([ordered[i] for i in chunk], student.device)
         _check_readable(student, teacher, packed)
         compared = student.divergence(packed, teacher, config.comparison)
@@ -335,7 +331,7 @@ def distill_gradient(
 
 
 def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
-    """What one of the two wrote must be something that both can read."""
+    """Check that student and teacher can both read what one of them wrote."""
     context = min(student.context_length, teacher.context_length)
     if (longest := int(packed.position_ids.max()) + 1) > context:
         raise DataError(

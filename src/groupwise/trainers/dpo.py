@@ -142,22 +142,24 @@ def _with_reference(
     """
     reference = load_policy(recipe.model).freeze()
     steps = range(recipe.run.num_steps)
-    places = {i for step in steps for i in pairs_of_step(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
-    known = dict(zip(sorted(places), referred(reference, [train[i] for i in sorted(places)], recipe.dpo), strict=True))
+    indices = {i for step in steps for i in pairs_of_step(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
+    by_index = dict(
+        zip(sorted(indices), referred(reference, [train[i] for i in sorted(indices)], recipe.dpo), strict=True)
+    )
     measured = held_out[: recipe.dpo.evaluate_pairs]
-    return [known.get(i, pair) for i, pair in enumerate(train)], referred(reference, measured, recipe.dpo)
+    return [by_index.get(i, pair) for i, pair in enumerate(train)], referred(reference, measured, recipe.dpo)
 
 
 @torch.no_grad()
 def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfig) -> list[EncodedPair]:
     """The pairs, in order, with the reference's log-probabilities."""
     order = sorted(range(len(pairs)), key=lambda i: pairs[i].num_tokens)
-    known: dict[int, EncodedPair] = {}
+    by_index: dict[int, EncodedPair] = {}
     for chunk in chunks([pairs[i] for i in order], config.tokens_per_micro_batch):
-        found = pair_logprobs(reference, chunk)
-        for pair, chosen, rejected in zip(chunk, found.chosen.tolist(), found.rejected.tolist(), strict=True):
-            known[order[len(known)]] = pair._replace(ref_chosen=chosen, ref_rejected=rejected)
-    return [known[i] for i in range(len(pairs))]
+        logprobs = pair_logprobs(reference, chunk)
+        for pair, chosen, rejected in zip(chunk, logprobs.chosen.tolist(), logprobs.rejected.tolist(), strict=True):
+            by_index[order[len(by_index)]] = pair._replace(ref_chosen=chosen, ref_rejected=rejected)
+    return [by_index[i] for i in range(len(pairs))]
 
 
 def dpo_step(
@@ -189,14 +191,14 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, found, num_pairs = 0.0, [], RANKS.sum(len(pairs))
+    total, measured, num_pairs = 0.0, [], RANKS.sum(len(pairs))
     for chunk in chunks(pairs, config.tokens_per_micro_batch):
         logprobs = pair_logprobs(policy, chunk)
         loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
         loss.backward()
         total += loss.item()
-        found.append([tensor.detach().cpu() for tensor in logprobs])
-    return total, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*found, strict=True)))
+        measured.append([tensor.detach().cpu() for tensor in logprobs])
+    return total, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*measured, strict=True)))
 
 
 def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
@@ -205,8 +207,8 @@ def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
     lengths = [(len(pair.chosen), len(pair.rejected)) for pair in pairs]
     pieces = policy.token_logprobs(packed).logprobs.split([length for pair in lengths for length in pair])
     chosen, rejected = torch.stack([piece.sum() for piece in pieces]).view(-1, 2).unbind(1)
-    known = [(*length, pair.ref_chosen, pair.ref_rejected) for length, pair in zip(lengths, pairs, strict=True)]
-    chosen_lengths, rejected_lengths, ref_chosen, ref_rejected = chosen.new_tensor(known).unbind(1)
+    constants = [(*length, pair.ref_chosen, pair.ref_rejected) for length, pair in zip(lengths, pairs, strict=True)]
+    chosen_lengths, rejected_lengths, ref_chosen, ref_rejected = chosen.new_tensor(constants).unbind(1)
     return PairLogprobs(chosen, rejected, ref_chosen, ref_rejected, chosen_lengths, rejected_lengths)
 
 

@@ -149,8 +149,8 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
     if estimator.reads == "steps":
         return [_by_steps(group, estimator, policy) for group in scored]
     rewards = [group.rewards for group in scored]
-    found = step_advantages(rewards, [_parts(group) for group in scored], estimator)
-    groups = [_broadcast(group, advantages) for group, advantages in zip(scored, found, strict=True)]
+    values = step_advantages(rewards, [_parts(group) for group in scored], estimator)
+    groups = [_broadcast(group, advantages) for group, advantages in zip(scored, values, strict=True)]
     if estimator.reads == "reward":  # parts get new weights, so their order is the estimator's own
         for group in groups:
             _check_order(group)
@@ -160,7 +160,7 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
 def _broadcast(scored: ScoredGroup, advantages: Sequence[float | None]) -> AdvantagedGroup:
     """A completion's advantage at every token that was sampled."""
     pairs = zip(scored.group.completions, advantages, strict=True)
-    arrays = [None if value is None else np.where(one.sampled, value, 0.0) for one, value in pairs]
+    arrays = [None if value is None else np.where(completion.sampled, value, 0.0) for completion, value in pairs]
     return AdvantagedGroup(scored, tuple(arrays))
 
 
@@ -173,7 +173,7 @@ def _check_order(group: AdvantagedGroup) -> None:
     rewards = group.scored.rewards
     completions = group.scored.group.completions
     values = zip(group.advantages, completions, strict=True)
-    first = [None if array is None else float(array[one.sampled][0]) for array, one in values]
+    first = [None if array is None else float(array[completion.sampled][0]) for array, completion in values]
     pairs = zip(rewards, first, strict=True)
     by_reward = [a for _, a in sorted((r, a) for r, a in pairs if r is not None and a is not None)]
     if by_reward != sorted(by_reward):
@@ -200,18 +200,18 @@ def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy
     completions = [scored.group.completions[i] for i in judged]
     steps = [scored.verdicts[i].steps for i in judged]
     ends = [
-        step_ends(policy, scored.group.prompt, completion, [step.end for step in found])
-        for completion, found in zip(completions, steps, strict=True)
+        step_ends(policy, scored.group.prompt, completion, [step.end for step in rewarded])
+        for completion, rewarded in zip(completions, steps, strict=True)
     ]
-    found = estimator.of_steps(
-        [torch.tensor([step.reward for step in one], dtype=torch.float64) for one in steps],
-        [torch.tensor(one) for one in ends],
+    estimates = estimator.of_steps(
+        [torch.tensor([step.reward for step in rewarded], dtype=torch.float64) for rewarded in steps],
+        [torch.tensor(positions) for positions in ends],
         [completion.num_read for completion in completions],
     )
     advantages: list[TokenValues | None] = [None] * len(scored.verdicts)
-    for place, values in zip(judged, found, strict=True):
-        sampled = scored.group.completions[place].sampled
-        advantages[place] = np.where(sampled, values.numpy(), 0.0).astype(np.float32)
+    for index, values in zip(judged, estimates, strict=True):
+        sampled = scored.group.completions[index].sampled
+        advantages[index] = np.where(sampled, values.numpy(), 0.0).astype(np.float32)
     return AdvantagedGroup(scored, tuple(advantages))
 
 

@@ -135,7 +135,7 @@ class Judged(NamedTuple):
 def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:
     """Token rewards, values, generalised advantages and returns of a step."""
     recipe, policy, critic = learner.recipe, learner.policy, learner.critic
-    groups = [one.group for one in scored]
+    groups = [group.group for group in scored]
     values = per_token(
         groups,
         lambda packed: critic.values(packed, policy.completion_states(packed) if critic.shares_backbone else None),
@@ -145,11 +145,11 @@ def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:
     penalties = None
     if learner.reference is not None and recipe.loss.kl_in == "reward":
         penalties = token_penalties(groups, learner.reference, recipe.loss, recipe.sampling.temperature)
-    found = [
-        _advantages(one, values[i], penalties[i] if penalties else None, recipe.ppo) for i, one in enumerate(scored)
+    advantaged = [
+        _advantages(group, values[i], penalties[i] if penalties else None, recipe.ppo) for i, group in enumerate(scored)
     ]
-    variance = explained_variance(*(torch.from_numpy(array) for array in _values_and_returns(found)))
-    return Judged(_whitened(found) if recipe.ppo.whiten else found, variance)
+    variance = explained_variance(*(torch.from_numpy(array) for array in _values_and_returns(advantaged)))
+    return Judged(_whitened(advantaged) if recipe.ppo.whiten else advantaged, variance)
 
 
 def _values_and_returns(groups: Sequence[AdvantagedGroup]) -> tuple[TokenValues, TokenValues]:
@@ -178,16 +178,16 @@ def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, c
         states = values[i][sampled]
         rewards = -penalties[i][sampled] if penalties else np.zeros(len(states), np.float32)
         rewards[-1] += reward
-        found = gae(torch.from_numpy(rewards), torch.from_numpy(states), config.gamma, config.lam).numpy()
-        advantages.append(completion.spread(found))
-        views.append(CriticView(values[i], completion.spread(found + states)))
+        estimates = gae(torch.from_numpy(rewards), torch.from_numpy(states), config.gamma, config.lam).numpy()
+        advantages.append(completion.spread(estimates))
+        views.append(CriticView(values[i], completion.spread(estimates + states)))
     return AdvantagedGroup(scored, tuple(advantages), tuple(views))
 
 
 def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
     """Over all sampled tokens of the step."""
-    masks = [[one.sampled for one in group.scored.group.completions] for group in groups]
-    every = np.concatenate(
+    masks = [[completion.sampled for completion in group.scored.group.completions] for group in groups]
+    pooled = np.concatenate(
         [
             values[mask]
             for group, own in zip(groups, masks, strict=True)
@@ -195,7 +195,7 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
             if values is not None
         ]
     )
-    mean, std = every.mean(), every.std() + STD_EPS
+    mean, std = pooled.mean(), pooled.std() + STD_EPS
 
     def whitened(values: TokenValues | None, mask: NDArray[np.bool_]) -> TokenValues | None:
         return None if values is None else np.where(mask, (values - mean) / std, 0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What the trainers that learn from preference pairs share: the recipe, encoding, the loop, what is held out."""
+"""Shared by the trainers that learn from preference pairs: recipe, encoding, loop, held-out pairs."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from groupwise.training.session import Session
 
 
 class PairsConfig(Section):
-    """How many pairs a step learns from, and how many are measured."""
+    """Numbers of pairs that a step learns from, and that are measured."""
 
     pairs_per_step: int = Field(64, ge=1)
     """Pairs per step (InstructGPT's reward model and DPO: 64)."""
@@ -44,7 +44,7 @@ class PairsOptimizerConfig(OptimizerConfig):
 
 
 class PairsRecipe(Recipe):
-    """What all recipes that learn from pairs have."""
+    """Base of all recipes that learn from pairs."""
 
     model: ModelConfig = ModelConfig()
     """The model to start from."""
@@ -81,7 +81,7 @@ class EncodedPair(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """What a model says of the held-out pairs."""
+    """A model's figures on the held-out pairs."""
 
     step: int
     """Finished steps."""
@@ -96,7 +96,7 @@ class HeldOut(NamedTuple):
 
 
 class StepReport(Protocol):
-    """What every step's report has."""
+    """Fields of every step's report."""
 
     @property
     def step(self) -> int: ...
@@ -129,8 +129,8 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
     ids = tokenizer(prompt, add_special_tokens=not is_chat)["input_ids"]
     chosen, rejected = tokenizer(completions, add_special_tokens=False)["input_ids"]
     end = tokenizer.eos_token_id
-    found = EncodedPair(ids, [*chosen, end], [*rejected, end], pair.margin)
-    longest = len(ids) + max(len(found.chosen), len(found.rejected))
+    encoded = EncodedPair(ids, [*chosen, end], [*rejected, end], pair.margin)
+    longest = len(ids) + max(len(encoded.chosen), len(encoded.rejected))
     if not ids or longest > model.context_length:
         raise DataError(
             f"the pair that begins {prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a prompt "
@@ -138,7 +138,7 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
         )
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*ids, *chosen, *rejected):
         raise DataError(f"the tokenizer cannot write all characters of the pair that begins {prompt[:60]!r}")
-    return found
+    return encoded
 
 
 def _rendered(tokenizer: Any, pair: Pair) -> list[str]:
@@ -161,7 +161,7 @@ def _completion(tokenizer: Any, prompt: str, conversation: list[Message]) -> str
 
 
 def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
-    """Which pairs a step learns from."""
+    """The pairs that a step learns from."""
     return shuffled_epochs(num_pairs, size, step, seed, "pair order")
 
 
@@ -190,40 +190,38 @@ def train_on_pairs(
     """The loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run = recipe.pairs, recipe.run
     for number in session.steps():
-        places = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
-        report = step(number, [train[i] for i in places])
-        _record(session, report)
+        indices = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
+        report = step(number, [train[i] for i in indices])
+        session.progress.tokens += report.num_tokens
+        fingerprint = session.policy.fingerprint()
+        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
+        session.record(facts, report._asdict())
         on_report(report)
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
             measured = held_out[: config.evaluate_pairs]
-            found = measure(done, measured, scores, config.tokens_per_micro_batch)
-            session.record({"evaluation": "held_out", **_plain(found)}, {"kind": "held_out", **_plain(found)})
-            on_report(found)
+            measurement = measure(done, measured, scores, config.tokens_per_micro_batch)
+            session.record(
+                {"evaluation": "held_out", **_plain(measurement)}, {"kind": "held_out", **_plain(measurement)}
+            )
+            on_report(measurement)
     session.finish()
     return session
 
 
-def _record(session: Session, report: StepReport) -> None:
-    session.progress.tokens += report.num_tokens
-    fingerprint = session.policy.fingerprint()
-    facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
-    session.record(facts, report._asdict())
-
-
-def _plain(found: HeldOut) -> dict[str, Any]:
-    return {**found._asdict(), "accuracy": list(found.accuracy)}
+def _plain(report: HeldOut) -> dict[str, Any]:
+    return {**report._asdict(), "accuracy": list(report.accuracy)}
 
 
 @torch.no_grad()
 def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int) -> HeldOut:
     """Accuracy with its interval, margin, calibration and mean of the scores of some pairs."""
-    found = torch.cat([scores(chunk) for chunk in chunks(pairs, budget)]).double().cpu()
-    chosen, rejected = found.T.numpy()
+    pair_scores = torch.cat([scores(chunk) for chunk in chunks(pairs, budget)]).double().cpu()
+    chosen, rejected = pair_scores.T.numpy()
     return HeldOut(
         step=step,
         accuracy=mean_share(preferred(chosen, rejected)),
         margin=float((chosen - rejected).mean()),
         calibration_error=calibration_error(reliability(chosen, rejected)),
-        mean_score=float(found.mean()),
+        mean_score=float(pair_scores.mean()),
     )

@@ -58,24 +58,26 @@ def replay(
         step: training step (0-based).
         problem_id: for example `arithmetic/23x17`; `Run.groups(step)` lists the step's problems.
         sample: completion within the group, 0 to G - 1.
-        on_step: told of every step that has to be repeated before.
+        on_step: called with each earlier step that has to be repeated.
 
     Raises:
         ConfigError: there is no run, or it has no such completion.
         InvariantError: repeated steps give other weights than the ledger says.
     """
     run = find_run(Path(path))
-    recipe = _recipe(run)
+    recipe = recorded_recipe(run.config)
+    if not isinstance(recipe, RlRecipe):
+        raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
     policy = load_policy(recipe.model.at(path))
     problems = _Problems(run, recipe)
     _repeat_steps(run, recipe, policy, problems, start, step, on_step)
-    chosen = next(found for found in problems.rounds(step) if problem_id in [problem.id for problem in found])
+    chosen = next(batch for batch in problems.rounds(step) if problem_id in [problem.id for problem in batch])
     actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
     scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
-    group = next(one.group for one in scored if one.group.prompt.problem.id == problem_id)
+    group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     tokens = completion.token_ids.tolist()
     pairs = zip(completion.sampling_logprobs.tolist(), recorded["sampling_logprobs"], strict=False)
@@ -95,13 +97,6 @@ def _recorded(run: RunDirectory, step: int, problem_id: str, sample: int) -> dic
         f"step {step} has no completion {sample} of problem {problem_id!r}: its problems are {', '.join(problems)}, "
         f"with samples 0 to {max(row['sample'] for row in rows)}"
     )
-
-
-def _recipe(run: RunDirectory) -> RlRecipe:
-    recipe = recorded_recipe(run.config)
-    if not isinstance(recipe, RlRecipe):
-        raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
-    return recipe
 
 
 class _Problems:
@@ -135,7 +130,7 @@ def _repeat_steps(
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             first, *refills = problems.rounds(step)
-            learner.step(step, first, [problem for found in refills for problem in found])
+            learner.step(step, first, [problem for batch in refills for problem in batch])
             if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

@@ -1,4 +1,4 @@
-"""What a step of reinforcement learning leaves behind: a line for a person, facts for the ledger."""
+"""The records of a step of reinforcement learning: a line for a person, facts for the ledger."""
 
 import hashlib
 import json
@@ -97,14 +97,14 @@ class DevReport:
     """Finished steps."""
     pass_at_1: Estimate
     best: bool
-    """Whether this is the best so far."""
+    """True for the best so far."""
     second: HeldOutCheck | None = None
-    """What a second verifier says of a sample; None without one."""
+    """Verdicts of a second verifier on a sample; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """What is called as the run goes; the command line draws its display from it."""
+    """Callbacks during the run, from which the command line draws its display."""
 
     on_step: Callable[[StepReport], None] = lambda report: None
     on_dev: Callable[[DevReport], None] = lambda report: None
@@ -166,7 +166,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
 
 
 def _mean_entropy(completions: Sequence[Completion]) -> float | None:
-    measured = [one.entropy[one.sampled] for one in completions if one.entropy is not None]
+    measured = [completion.entropy[completion.sampled] for completion in completions if completion.entropy is not None]
     return float(np.concatenate(measured).mean()) if measured else None
 
 
@@ -195,5 +195,5 @@ def _fact(values: TokenValues) -> float | str:
 
 def hash_tokens(scored: Sequence[ScoredGroup]) -> str:
     """16 hex digits of all tokens of the groups, in order."""
-    tokens = [completion.token_ids.tolist() for one in scored for completion in one.group.completions]
+    tokens = [completion.token_ids.tolist() for group in scored for completion in group.group.completions]
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]

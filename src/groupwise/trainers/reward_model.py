@@ -99,7 +99,7 @@ def reward_model_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, found, num_pairs = 0.0, [], RANKS.sum(len(pairs))
+    total, pieces, num_pairs = 0.0, [], RANKS.sum(len(pairs))
     for chunk in chunks(pairs, config.tokens_per_micro_batch):
         scores = pair_scores(model, chunk)
         chosen, rejected = scores.unbind(1)
@@ -108,8 +108,8 @@ def reward_model_gradient(
         loss = losses.sum() / num_pairs
         loss.backward()
         total += loss.item()
-        found.append(scores.detach().cpu())
-    return total, torch.cat(found)
+        pieces.append(scores.detach().cpu())
+    return total, torch.cat(pieces)
 
 
 def pair_scores(model: RewardModel, pairs: Sequence[EncodedPair]) -> Tensor:

@@ -52,7 +52,7 @@ RewardModelConfigs = Mapping[str, RewardModelPartConfig]
 
 
 def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, num_steps: int) -> None:
-    """Whether the reward models of a recipe agree with its verifier and its length.
+    """Check that the reward models of a recipe agree with its verifier and its length.
 
     Raises:
         ValueError: a name is taken, a first step is never reached, or the verifier's cap would be passed by.
@@ -80,7 +80,7 @@ def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, n
 
 
 def check_problems(configs: RewardModelConfigs, problems: Sequence[Problem]) -> None:
-    """Whether there are problems for which each reward model counts.
+    """Check that there are problems for which each reward model counts.
 
     Raises:
         ConfigError: one waits for open-ended problems, and there are none.
@@ -106,26 +106,26 @@ def with_reward_model_parts(
     step: int,
 ) -> list[ScoredGroup]:
     """Add a part weight · clip(score) of every reward model to the verdicts for which it counts in this step."""
-    found = list(scored)
+    rescored = list(scored)
     for name, config in configs.items():
         if step >= config.first_step:
-            found = _with_part(found, name, models[name], config, template)
-    return found
+            rescored = _with_part(rescored, name, models[name], config, template)
+    return rescored
 
 
 def _with_part(
     scored: Sequence[ScoredGroup], name: str, model: RewardModel, config: RewardModelPartConfig, template: Template
 ) -> list[ScoredGroup]:
-    places = [[i for i, verdict in enumerate(one.verdicts) if _counts(config, one, verdict)] for one in scored]
-    texts = [[_seen(one.group, i, config.see) for i in where] for one, where in zip(scored, places, strict=True)]
-    scores = _scores([one.group for one in scored], texts, model, config, template)
-    found = []
-    for one, where, of_group in zip(scored, places, scores, strict=True):
-        verdicts = list(one.verdicts)
+    indices = [[i for i, verdict in enumerate(group.verdicts) if _counts(config, group, verdict)] for group in scored]
+    texts = [[_seen(group.group, i, config.see) for i in where] for group, where in zip(scored, indices, strict=True)]
+    scores = _scores([group.group for group in scored], texts, model, config, template)
+    rescored = []
+    for group, where, of_group in zip(scored, indices, scores, strict=True):
+        verdicts = list(group.verdicts)
         for i, score in zip(where, of_group, strict=True):
             verdicts[i] = _earned(verdicts[i], name, score, config)
-        found.append(replace(one, verdicts=tuple(verdicts)))
-    return found
+        rescored.append(replace(group, verdicts=tuple(verdicts)))
+    return rescored
 
 
 def _counts(config: RewardModelPartConfig, scored: ScoredGroup, verdict: Verdict) -> bool:
@@ -135,7 +135,7 @@ def _counts(config: RewardModelPartConfig, scored: ScoredGroup, verdict: Verdict
 
 
 def _earned(verdict: Verdict, name: str, score: float | None, config: RewardModelPartConfig) -> Verdict:
-    # scores at the bound are told apart no more: how many there are is shown
+    # scores beyond the bound all count the same, so their share is reported
     measures = {} if score is None else {name: score, f"cut/{name}": float(abs(score) > config.clip)}
     part = config.weight * (-config.clip if score is None else min(max(score, -config.clip), config.clip))
     return replace(verdict, parts={**verdict.parts, name: part}, measures={**verdict.measures, **measures})
@@ -150,21 +150,22 @@ def _scores(
     template: Template,
 ) -> list[list[float | None]]:
     """Score of every text of the groups; None where there is nothing to see."""
-    pairs = [(group, [text for text in one if text is not None]) for group, one in zip(groups, texts, strict=True)]
-    some = [_sequences(group, shown, model, config, template) for group, shown in pairs if shown]
-    sizes = [len(one.prompt) + sum(map(len, one.completions)) for one in some]
-    found = iter(
+    visible = [[text for text in group_texts if text is not None] for group_texts in texts]
+    pairs = zip(groups, visible, strict=True)
+    sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
+    sizes = [len(sequence.prompt) + sum(map(len, sequence.completions)) for sequence in sequences]
+    scores = iter(
         [
             score
             for chunk in micro_batches(sizes, config.tokens_per_micro_batch)
-            for score in model.scores([some[i] for i in chunk]).tolist()
+            for score in model.scores([sequences[i] for i in chunk]).tolist()
         ]
     )
-    return [[None if text is None else next(found) for text in one] for one in texts]
+    return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]
 
 
-def _seen(group: Group, place: int, see: Literal["completion", "answer"]) -> str | None:
-    completion = group.completions[place]
+def _seen(group: Group, index: int, see: Literal["completion", "answer"]) -> str | None:
+    completion = group.completions[index]
     if completion.finish_reason is FinishReason.LENGTH:  # its end, where the score is read, was never sampled
         return None
     text = completion.text
@@ -175,8 +176,8 @@ def _sequences(
     group: Group, texts: Sequence[str], model: RewardModel, config: RewardModelPartConfig, template: Template
 ) -> Sequences:
     """Prompt and texts as the reward model's own tokenizer writes them; what the answer follows is not shown."""
-    shown = template if config.see == "completion" else template.model_copy(update={"prefill": ""})
-    prompt = encode_prompt(model, shown, group.prompt.problem).token_ids
+    visible_template = template if config.see == "completion" else template.model_copy(update={"prefill": ""})
+    prompt = encode_prompt(model, visible_template, group.prompt.problem).token_ids
     encoded = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     completions = [[*ids, model.tokenizer.eos_token_id] for ids in encoded]
     longest = len(prompt) + max(map(len, completions))

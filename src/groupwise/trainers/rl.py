@@ -1,4 +1,4 @@
-"""What every reinforcement-learning trainer shares around its step: the recipe, the loop, evaluation, the record."""
+"""Everything around the step of a reinforcement-learning trainer: the recipe, the loop, evaluation, the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ from groupwise.verifiers.style.phrases import BehaviourConfig
 
 
 class BatchConfig(Section):
-    """How many completions of how many problems a step samples."""
+    """Numbers of problems and completions that a step samples."""
 
     prompts_per_step: int = Field(16, ge=1)
     """Problems per step (DeepSeek-R1-Zero: 32)."""
@@ -64,20 +64,20 @@ class BatchConfig(Section):
 
 
 class RlRecipe(Recipe):
-    """What all reinforcement-learning recipes have."""
+    """Base of all reinforcement-learning recipes."""
 
     model: ModelConfig = ModelConfig()
     """The model to start from; also the KL reference."""
     task: TaskOptions
-    """Where problems come from."""
+    """Source of the problems."""
     verifier: Annotated[VerifierConfig, VERIFIERS]
     """How completions are judged; where it names no kind, by the task's own verifier."""
     reward_models: dict[PartName, RewardModelPartConfig] = Field(default_factory=dict)
-    """Reward models whose scores are more parts of the reward, by a name of your own."""
+    """Reward models whose scores are further parts of the reward, by names that you choose."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, in training and in evaluation."""
     engine: AnyEngine = EngineConfig()
-    """What samples completions."""
+    """The engine that samples completions."""
     loss: LossConfig = LossConfig()
     """The policy loss."""
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -364,9 +364,9 @@ def rl_trainer(
 ) -> RlTrainer:
     """The trainer of an algorithm that learns by reinforcement."""
 
-    def run(one: Any, restart: bool, on_report: OnReport) -> Session:
-        return train_rl(one, learner, restart, Observer(on_report, on_report))
+    def run(settings: Any, restart: bool, on_report: OnReport) -> Session:
+        return train_rl(settings, learner, restart, Observer(on_report, on_report))
 
     return RlTrainer(
-        recipe, run, epochs=lambda one: int(one.loss.epochs), trained_beside=trained_beside, learner=learner
+        recipe, run, epochs=lambda settings: int(settings.loss.epochs), trained_beside=trained_beside, learner=learner
     )

@@ -107,7 +107,10 @@ def train_sft(
     """Run an SFT recipe, or resume an interrupted run; returns the session with the trained policy."""
     texts = _texts(recipe)
     start = Start(recipe, recipe.run, restart)
-    policy = _start_policy(recipe, start)
+    if recipe.new_model and not start.resumes:
+        policy = new_policy(recipe.new_model, character_tokenizer(alphabet()), recipe.model)
+    else:
+        policy = load_policy(start.model_to_load(recipe.model))
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(policy, optimizer)
     for step in session.steps():
@@ -123,12 +126,6 @@ def train_sft(
         on_step(report)
     session.finish()
     return session
-
-
-def _start_policy(recipe: SftRecipe, start: Start) -> Policy:
-    if recipe.new_model and not start.resumes:
-        return new_policy(recipe.new_model, character_tokenizer(alphabet()), recipe.model)
-    return load_policy(start.model_to_load(recipe.model))
 
 
 def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:
@@ -175,7 +172,7 @@ def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
 
         def generated(step: int) -> list[tuple[str, str]]:
             documents = (document(seed, step * size + i, mix) for i in range(size))
-            return [(made.prompt, made.completion) for made in documents]
+            return [(item.prompt, item.completion) for item in documents]
 
         return generated
     pairs = read_pairs(data)

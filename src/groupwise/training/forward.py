@@ -40,19 +40,19 @@ def per_token(
     """
     sequences = [sequences_of(group) for group in groups]
     sizes = [sequence.num_read for sequence in sequences]
-    found: list[Arrays] = []
+    arrays: list[Arrays] = []
     for chunk in micro_batches(sizes, budget):
         values = compute(pack([sequences[i] for i in chunk], device)).float().cpu().numpy()
-        lengths = [one.num_tokens for i in chunk for one in groups[i].completions]
+        lengths = [completion.num_tokens for i in chunk for completion in groups[i].completions]
         pieces = iter(np.split(values, np.cumsum(lengths)[:-1]))
-        found += [[one.spread(next(pieces)) for one in groups[i].completions] for i in chunk]
-    return found
+        arrays += [[completion.spread(next(pieces)) for completion in groups[i].completions] for i in chunk]
+    return arrays
 
 
 def token_penalties(groups: Sequence[Group], reference: Policy, config: LossConfig, temperature: float) -> list[Arrays]:
     """β · KL estimate of every token of every completion, under the distribution that sampled it."""
     estimator = KL_ESTIMATORS[config.kl_estimator]
-    found = per_token(
+    logprobs = per_token(
         groups,
         lambda packed: reference.token_logprobs(packed, temperature).logprobs,
         config.tokens_per_micro_batch,
@@ -60,10 +60,10 @@ def token_penalties(groups: Sequence[Group], reference: Policy, config: LossConf
     )
     return [
         [
-            (config.kl_coef * estimator(torch.from_numpy(one.sampling_logprobs), torch.from_numpy(ref))).numpy()
-            for one, ref in zip(group.completions, references, strict=True)
+            (config.kl_coef * estimator(torch.from_numpy(completion.sampling_logprobs), torch.from_numpy(ref))).numpy()
+            for completion, ref in zip(group.completions, references, strict=True)
         ]
-        for group, references in zip(groups, found, strict=True)
+        for group, references in zip(groups, logprobs, strict=True)
     ]
 
 
@@ -73,14 +73,14 @@ def with_kl_part(
     """Add the reward part `kl` = -β Σₜ KLₜ to every verdict, where the recipe asks for it (`loss.kl_in = "reward"`)."""
     if reference is None or config.kl_in != "reward":
         return list(scored)
-    penalties = token_penalties([one.group for one in scored], reference, config, temperature)
+    penalties = token_penalties([group.group for group in scored], reference, config, temperature)
     return [
         replace(
-            one,
+            group,
             verdicts=tuple(
                 replace(verdict, parts={**verdict.parts, "kl": -float(penalty.sum())})
-                for verdict, penalty in zip(one.verdicts, found, strict=True)
+                for verdict, penalty in zip(group.verdicts, group_penalties, strict=True)
             ),
         )
-        for one, found in zip(scored, penalties, strict=True)
+        for group, group_penalties in zip(scored, penalties, strict=True)
     ]

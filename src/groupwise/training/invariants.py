@@ -1,4 +1,4 @@
-"""What holds in every update, whatever the data; cheap enough to check in every one."""
+"""Invariants of every update, whatever the data; cheap enough to check each time."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from groupwise.errors import InvariantError
 
 
 class Agreement(NamedTuple):
-    """How far trainer and sampler are from each other on the same weights and tokens, in nats; or bounds on it."""
+    """Distances between trainer and sampler on the same weights and tokens, in nats; or bounds on them."""
 
     bias: float
     """Mean of trainer - sampler, with its sign. Rounding goes either way and leaves about 0; a fault does not."""
@@ -24,8 +24,8 @@ class Agreement(NamedTuple):
 def measure_agreement(differences: Tensor) -> Agreement:
     """The statistics of signed differences (n,), n > 0."""
     sizes = differences.abs()
-    place = max(1, len(sizes) - max(1, len(sizes) // 100))
-    return Agreement(differences.double().mean().item(), sizes.kthvalue(place).values.item(), sizes.max().item())
+    rank = max(1, len(sizes) - max(1, len(sizes) // 100))
+    return Agreement(differences.double().mean().item(), sizes.kthvalue(rank).values.item(), sizes.max().item())
 
 
 BOUNDS = {torch.float32: Agreement(2e-6, 1e-4, 1e-3), torch.bfloat16: Agreement(1e-2, 0.25, 0.5)}
@@ -59,17 +59,17 @@ def check_agreement(
     Raises:
         InvariantError: they do not agree, or a difference is not finite.
     """
-    found = measure_agreement(differences)
+    agreement = measure_agreement(differences)
     allowed = agreement_bounds(len(differences), temperature, dtype, stated)
     names = ("mean difference", "difference that one token in 100 exceeds", "largest difference")
-    for name, value, bound in zip(names, found, allowed, strict=True):
+    for name, value, bound in zip(names, agreement, allowed, strict=True):
         if not math.isfinite(value) or abs(value) > bound:
             raise InvariantError(
                 f"sampler and trainer disagree about log-probabilities: the {name} is {value:.3g} over "
                 f"{len(differences)} tokens (allowed {bound:.3g}), so the completions do not come from the policy that "
                 "is trained (wrong temperature, other weights, or a fault)"
             )
-    return found
+    return agreement
 
 
 def check_weights(parts: Sequence[Tensor], lengths: Sequence[int], batch: BatchSize, aggregation: str) -> None:
@@ -88,10 +88,10 @@ def check_weights(parts: Sequence[Tensor], lengths: Sequence[int], batch: BatchS
         return
     expected = token_weights(torch.tensor(lengths), batch, aggregation).double().sum().item()
     weights = torch.cat(list(parts)).double()
-    found, ignored = weights.sum().item(), int((weights <= 0).sum())
-    if ignored or abs(found - expected) > 1e-4 * expected:
+    total, ignored = weights.sum().item(), int((weights <= 0).sum())
+    if ignored or abs(total - expected) > 1e-4 * expected:
         raise InvariantError(
-            f"the weights of an update's tokens sum to {found:.6g} over {len(parts)} micro-batches, but {expected:.6g} "
+            f"the weights of an update's tokens sum to {total:.6g} over {len(parts)} micro-batches, but {expected:.6g} "
             f"is right; {ignored} of {len(weights)} tokens have no weight"
         )
 

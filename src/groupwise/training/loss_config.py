@@ -1,4 +1,4 @@
-"""What can be set about the policy loss, and the objective it amounts to."""
+"""Settings of the policy loss, and the objective they define."""
 
 from collections.abc import Collection
 from typing import Annotated, Literal

@@ -14,7 +14,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what the group leaves behind: ledger, metrics, checkpoints."""
+        """True for the process that writes ledger, metrics and checkpoints of the group."""
         return True
 
     def sum(self, count: int) -> int:
@@ -26,7 +26,7 @@ class Ranks:
         return count
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Which of a step's items fall to this process."""
+        """This process's share of a step's items."""
         return items
 
 

@@ -1,4 +1,4 @@
-"""What every trainer shares around its step: the run directory, resume, checkpoints, and stopping between two steps."""
+"""Shared by all trainers, around their step: the run directory, resume, checkpoints, and stopping between two steps."""
 
 import resource
 import signal
@@ -43,7 +43,7 @@ class Best:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is. The fields' names are the keys of `trainer_state.json`; a missing one is 0 or empty."""
+    """Progress of a run. The fields' names are the keys of `trainer_state.json`; a missing one is 0 or empty."""
 
     step: int = 0
     """Finished steps."""
@@ -61,7 +61,7 @@ class Progress:
     pass_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What the curriculum remembers (`trainers.curriculum.PassRates.state`)."""
     ending: bool = False
-    """Whether the run was told to end before its last step."""
+    """True where the run was stopped before its last step."""
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
@@ -70,11 +70,11 @@ class Progress:
         Raises:
             CheckpointError: it has keys that this version does not know.
         """
-        known = [one.name for one in fields(cls)]
-        if unknown := sorted(facts.keys() - set(known)):
+        names = [item.name for item in fields(cls)]
+        if unknown := sorted(facts.keys() - set(names)):
             raise CheckpointError(
                 f"the checkpoint's trainer state has {', '.join(unknown)}, which this version does not know; known are "
-                f"{', '.join(known)}"
+                f"{', '.join(names)}"
             )
         best = facts.get("best")
         return cls(**{**facts, "best": best and Best(**best)})
@@ -104,10 +104,10 @@ class RunConfig(Section):
 
 
 class Recipe(Section):
-    """What every trainer's recipe has."""
+    """Base of every trainer's recipe."""
 
     algorithm: str
-    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` of one of your own."""
+    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` for your own."""
     run: RunConfig
     """Where, how long, which seed."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
@@ -162,15 +162,12 @@ class Start:
             self._directory, self._checkpoint = open_run(
                 Path(config.directory), dump_toml(recipe), self._sources, partial(_resolved, type(recipe))
             )
-            self._refuse_finished()
+            if self._directory.finished.exists():
+                raise CheckpointError(
+                    f"{config.directory} is finished ({config.num_steps} steps): there is nothing left to do. Evaluate "
+                    "it with `groupwise eval`, or use --restart to delete it and start over"
+                )
         self._state = load_trainer_state(self._checkpoint) if self._checkpoint else None
-
-    def _refuse_finished(self) -> None:
-        if self._directory.finished.exists():
-            raise CheckpointError(
-                f"{self._directory.path} is finished ({self._config.num_steps} steps): there is nothing left to do. "
-                "Evaluate it with `groupwise eval`, or use --restart to delete it and start over"
-            )
 
     @property
     def resumes(self) -> bool:
@@ -202,10 +199,10 @@ class Start:
     def _check_weights(self, policy: Backbone) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
         recorded = [line["weights"] for line in self._directory.ledger.lines() if "weights" in line]
-        found = policy.fingerprint()
-        if recorded and found != recorded[-1]:
+        loaded = policy.fingerprint()
+        if recorded and loaded != recorded[-1]:
             raise CheckpointError(
-                f"the policy loaded to resume from {self._checkpoint} has the weights {found}, but the ledger's last "
+                f"the policy loaded to resume from {self._checkpoint} has the weights {loaded}, but the ledger's last "
                 f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
             )
 

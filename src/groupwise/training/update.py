@@ -56,7 +56,7 @@ class MicroBatch:
 
 
 class UpdateMetrics(NamedTuple):
-    """What one or several updates report."""
+    """Report of one or several updates."""
 
     surrogate: float
     """Value of the loss. On-policy it is about 0 whatever happens; its gradient is what counts."""
@@ -128,7 +128,7 @@ def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int
 
 
 def _mean_report(reports: Sequence[UpdateMetrics]) -> UpdateMetrics:
-    means = [float(np.mean([one[i] for one in reports])) for i in range(len(UpdateMetrics._fields))]
+    means = [float(np.mean([report[i] for report in reports])) for i in range(len(UpdateMetrics._fields))]
     return UpdateMetrics._make(means)._replace(
         ratio_max=max(report.ratio_max for report in reports),
         logprob_difference=reports[0].logprob_difference,
@@ -176,18 +176,20 @@ def make_micro_batches(
     )
     # with a KL term, an entropy bonus or a critic every completion has a gradient, also where all advantages are zero
     always = config.objective.kl_coef > 0 or config.entropy_coef > 0
-    kept = [
+    contributing = [
         (group.scored.group.prompt.token_ids, rows)
         for group, rows in zip(groups, rows_of, strict=True)
         if rows and (group.has_gradient or group.critic or always)
     ]
-    pieces = [(prompt, part) for prompt, rows in kept for part in _split(prompt, rows, config.tokens_per_micro_batch)]
+    pieces = [
+        (prompt, part) for prompt, rows in contributing for part in _split(prompt, rows, config.tokens_per_micro_batch)
+    ]
     sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
     chunks = micro_batches(sizes, config.tokens_per_micro_batch)
-    made = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
-    lengths = [row.completion.num_tokens for _, rows in kept for row in rows]
-    check_weights([micro.weights for micro in made], lengths, batch, config.aggregation)
-    return made
+    micros = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
+    lengths = [row.completion.num_tokens for _, rows in contributing for row in rows]
+    check_weights([micro.weights for micro in micros], lengths, batch, config.aggregation)
+    return micros
 
 
 def _rows(group: AdvantagedGroup, config: LossConfig, old_logprobs: Arrays | None) -> list[_Row]:
@@ -225,8 +227,8 @@ def _micro_batch(
         return torch.from_numpy(np.concatenate(values).astype(np.float32, copy=False)).to(device)
 
     def tensor_of_all(arrays: Sequence[TokenValues | None]) -> Tensor | None:
-        found = [array for array in arrays if array is not None]
-        return tensor(found) if len(found) == len(rows) else None
+        present = [array for array in arrays if array is not None]
+        return tensor(present) if len(present) == len(rows) else None
 
     return MicroBatch(
         packed=pack(sequences, device),
@@ -243,8 +245,8 @@ def _micro_batch(
 
 def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]:
     """The sampler's log-probabilities of all sampled tokens; one never written (0 beside entropy) is a fault."""
-    logprobs = np.concatenate([one.sampling_logprobs[one.sampled] for one in completions])
-    entropy = np.concatenate([_entropy(one)[one.sampled] for one in completions])
+    logprobs = np.concatenate([completion.sampling_logprobs[completion.sampled] for completion in completions])
+    entropy = np.concatenate([_entropy(completion)[completion.sampled] for completion in completions])
     valid = np.isfinite(logprobs) & (logprobs <= 0) & ((logprobs < 0) | (entropy < 1e-3))
     if not valid.all():
         raise InvariantError(
@@ -280,16 +282,16 @@ class _Update:
         tokens = Tokens(
             logprobs, entropy, old_logprobs, micro.advantages, micro.lengths, self._reference(micro), importance
         )
-        found = token_loss(tokens, self.config.objective)
-        loss = (micro.weights * found.loss).sum()
+        losses = token_loss(tokens, self.config.objective)
+        loss = (micro.weights * losses.loss).sum()
         surrogate = loss.item()
         if self.critic is not None:
             loss = loss + self._value_loss(self.critic, states, micro)
         loss.backward()
         self.loss += surrogate
-        self.clipped += float(found.clipped.sum())
-        self.kl += found.kl.sum().item()
-        self.ratio_max = max(self.ratio_max, found.ratio.max().item())
+        self.clipped += float(losses.clipped.sum())
+        self.kl += losses.kl.sum().item()
+        self.ratio_max = max(self.ratio_max, losses.ratio.max().item())
         self.num_tokens += len(logprobs)
         self.has_advantage |= bool(micro.advantages.any())
 
@@ -309,14 +311,14 @@ class _Update:
         correction = self.config.correction
         if correction.bound == "none":
             return None
-        found: ImportanceWeights = importance_weights(
+        importance: ImportanceWeights = importance_weights(
             old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
         )
-        self.bounded += found.bounded.sum().item()
-        self.weight_sum += found.sum.item()
-        self.weight_squares += found.sum_squares.item()
-        self.num_weights += len(found.weights) if correction.level == "token" else len(micro.lengths)
-        return found.weights
+        self.bounded += importance.bounded.sum().item()
+        self.weight_sum += importance.sum.item()
+        self.weight_squares += importance.sum_squares.item()
+        self.num_weights += len(importance.weights) if correction.level == "token" else len(micro.lengths)
+        return importance.weights
 
     def _value_loss(self, critic: CriticLoss, states: Tensor, micro: MicroBatch) -> Tensor:
         if micro.values is None or micro.returns is None:

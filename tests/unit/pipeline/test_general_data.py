@@ -120,7 +120,7 @@ def test_a_judge_that_fails_stops_the_stage() -> None:
 
 
 def test_a_judge_of_rows_without_reference_is_not_asked_about_it() -> None:
-    with pytest.raises(ValidationError, match=r"judge.prompt holds \{reference\}, which rows of a file have not"):
+    with pytest.raises(ValidationError, match=r"judge.prompt holds \{reference\}, which rows of a file do not have"):
         rows_of(file={"path": "own.jsonl"}, judge={"url": "http://127.0.0.1:9/v1", "model": "m"})
 
 

@@ -33,7 +33,7 @@ def test_training_with_equal_completions_is_refused_with_the_reason() -> None:
 
 def test_truncation_is_refused_also_from_the_command_line() -> None:
     with pytest.raises(ConfigError, match="full softmax"):
-        parse(GrpoRecipe, recipe(), overrides=["sampling.top_p=0.95"])
+        parse(GrpoRecipe, recipe(), changes=["sampling.top_p=0.95"])
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.6}, {"top_k": 0, "top_p": 1.0}])

@@ -183,7 +183,7 @@ def test_arguments_are_given_by_name(folder: Path) -> None:
         ("mine.py:rewards", "has no 'rewards'; did you mean 'reward'"),
         ("mine.py:HALF", "mine.py:HALF is no verifier"),
         ("mine.py:NoRule", "mine.py:NoRule is no verifier"),
-        ("broken.py:reward", "broken.py is no readable Python"),
+        ("broken.py:reward", "broken.py is not readable Python"),
         ("leaves.py:reward", "leaves.py cannot be imported: SystemExit: 2"),
         ("none.py:reward", "there is no file .*none.py"),
     ],
