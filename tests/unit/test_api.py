@@ -192,13 +192,18 @@ def test_groups_leave_out_what_was_not_judged(recorded: Path) -> None:
     assert gw.Run.open(recorded).groups()["step"] == [0, 0, 1]
 
 
+def test_completions_as_pandas(recorded: Path) -> None:
+    pytest.importorskip("pandas")
+    assert list(gw.Run.open(recorded).completions(0).to_pandas()["sample"]) == [0, 1, 2, 0, 1]
+
+
 def test_completions_are_those_of_the_file(recorded: Path) -> None:
     run = gw.Run.open(recorded)
     assert run.completions(0).arrow.schema.equals(SCHEMA)
     assert len(run.completions(0, "2×21")) == 2
     assert len(run.completions()) == 7
     assert pa.table(run.completions(1)).num_rows == 2  # by Arrow's stream protocol, as polars and DuckDB read it
-    assert list(run.completions(0).to_pandas()["sample"]) == [0, 1, 2, 0, 1]
+    assert run.completions(0).arrow["sample"].to_pylist() == [0, 1, 2, 0, 1]
 
 
 def test_a_column_that_an_older_file_does_not_have_is_empty(recorded: Path) -> None:
