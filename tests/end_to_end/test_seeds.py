@@ -110,7 +110,7 @@ def test_an_interrupt_stops_every_seed_after_its_step_and_the_same_command_goes_
     assert said.rstrip().endswith("Stopped; the same command resumes there."), said
     steps = {seed: len(_ledger(tmp_path, seed)) for seed in (0, 1)}
     assert all(0 < count < 2000 for count in steps.values())
-    assert CliRunner().invoke(app, [*words, "--dry-run"]).output.count("goes on") == 2
+    assert CliRunner().invoke(app, [*words, "--dry-run"]).output.count("resumes") == 2
 
 
 def _ledger(folder: Path, seed: int) -> list[str]:
