@@ -1,0 +1,179 @@
+"""Commands that run a model: each parses arguments and calls one function.
+
+Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupwise.cli.app import Overrides, app, console
+
+
+@app.command("init")
+def start_project(directory: Annotated[Path, typer.Argument(help="A new or an empty directory.")]) -> None:
+    """Write a small project of your own - a reward, problems, a recipe and a test - that trains at once.
+
+    Example:
+        groupwise init mine && groupwise train mine/recipe.toml
+    """
+    from groupwise.cli.init import write_project
+
+    names = ", ".join(file.name for file in write_project(directory))
+    console.print(f"{directory}: {names}\nNext: groupwise train {directory}/recipe.toml", highlight=False)
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe, or the config.toml of an earlier run.")],
+    overrides: Overrides = None,
+    extend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Put another recipe over this one, before --set: a file, or one that is shipped, e.g. "
+            "`--extend algorithms/dapo.toml`. Repeatable.",
+        ),
+    ] = None,
+    restart: Annotated[bool, typer.Option(help="Delete the run directory first and start over.")] = False,
+) -> None:
+    """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the step in hand.
+
+    Examples:
+        groupwise train recipes/arithmetic.toml
+
+        groupwise train recipes/arithmetic.toml --set run.seed=1 --set run.directory=runs/seed1
+
+        groupwise train recipes/arithmetic.toml --extend algorithms/dapo.toml
+
+        groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
+    """
+    from groupwise.config import named, read_toml
+
+    read_toml(Path(named(recipe)[0]))  # a missing or malformed file answers before torch is loaded
+    from groupwise.cli.train import run_recipe
+    from groupwise.trainers import load_recipe
+
+    run_recipe(load_recipe(recipe, overrides or [], extend or []), restart, console)
+
+
+@app.command()
+def pipeline(
+    recipe: Annotated[
+        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier one.")
+    ],
+    overrides: Overrides = None,
+    only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STAGE", help="Run this stage, and what depends on it, again, finished or not."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Run it with seeds 0, 1, ... in directories of their own, and compare.")
+    ] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Seeds at one time, in a process each; the processor is shared out among them.")
+    ] = 1,
+) -> None:
+    """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
+
+    A finished stage with the same settings, inputs and code is skipped; a changed one runs again, and so does what
+    depends on it. Killed at any moment, the same command resumes inside the stage it was in.
+
+    Examples:
+        groupwise pipeline recipes/r1.toml
+
+        groupwise pipeline recipes/r1.toml --dry-run
+
+        groupwise pipeline recipes/r1.toml --seeds 4 --jobs 2 --set pipeline.directory=runs/r1-seeds
+
+        groupwise pipeline recipes/r1.toml --from sft
+    """
+    from groupwise.config import read_toml
+
+    read_toml(recipe)  # a missing or malformed file answers before torch is loaded
+    from groupwise.cli.pipeline import PipelineRequest, run
+
+    run(PipelineRequest(recipe, tuple(overrides or []), only, start, dry_run, seeds, jobs), console)
+
+
+@app.command("eval")
+def evaluate(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")
+    ],
+    task: Annotated[
+        str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="train, dev or test; default: test, or all rows of a file you name.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="How many, from the first; default: 200 of a split, all rows of a file.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens of this mass.")] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    second: Annotated[
+        str | None, typer.Option(help="A second verifier, e.g. `math`, that judges correct completions again.")
+    ] = None,
+    overrides: Overrides = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
+
+    Examples:
+        groupwise eval base --task arithmetic --samples 16
+
+        groupwise eval runs/arithmetic/checkpoints/best --against base
+
+        groupwise eval base --task jsonl --set task.path=mine.jsonl
+
+        groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
+
+        groupwise eval base --task arithmetic --set 'behaviour.patterns.checks.en=["hold on"]'
+    """
+    from groupwise.cli.evaluate import run_evaluation
+
+    run_evaluation(
+        checkpoint, console, json, against=against, task=task, split=split, problems=problems, samples=samples,
+        seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, max_tokens=max_tokens, second=second,
+        changes=overrides or [],
+    )  # fmt: skip
+
+
+@app.command()
+def sample(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")
+    ],
+    question: Annotated[str, typer.Argument(help="What to ask, e.g. 'What is 23 × 17?'.")],
+    reference: Annotated[str | None, typer.Option(help="Reference answer; problems of the task are looked up.")] = None,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="Completions.")] = 4,
+    task: Annotated[str | None, typer.Option(help="Task whose template and verifier to use.")] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
+    ] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    overrides: Overrides = None,
+) -> None:
+    """Ask a checkpoint a question and see several completions with their verdicts.
+
+    Example:
+        groupwise sample base 'What is 23 × 17?' --samples 6
+    """
+    from groupwise.cli.sample import run_sample
+
+    run_sample(
+        console, checkpoint, question, reference, task=task, samples=samples, seed=seed, temperature=temperature,
+        max_tokens=max_tokens, changes=overrides or [],
+    )  # fmt: skip
