@@ -92,7 +92,7 @@ _PLACES = {
     "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
     "replay": "groupwise.trainers.replay:replay",
     "Replay": "groupwise.trainers.replay:Replay",
-    # a loop of one's own: what `grpo_step` is made of
+    # a loop of your own: what `grpo_step` is made of
     "make_task": "groupwise.tasks:make_task",
     "make_verifier": "groupwise.verifiers:make_verifier",
     "load_policy": "groupwise.models.policy:load_policy",
@@ -106,7 +106,7 @@ _PLACES = {
     "Optimizer": "groupwise.training.optimizer:Optimizer",
     "Updater": "groupwise.training.update:Updater",
     "update": "groupwise.training.update:update_policy",
-    # a task and a verifier of one's own
+    # a task and a verifier of your own
     "Problem": "groupwise.types:Problem",
     "Split": "groupwise.types:Split",
     "Task": "groupwise.tasks.base:Task",

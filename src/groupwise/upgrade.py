@@ -115,7 +115,7 @@ _READ_BY = {
     "timeout_s": ("math",), "num_workers": ("math",), "partial_credit": ("code", "instructions"),
     "sandbox": ("code", "coq", "lean"), "proof": ("coq", "lean"), "judge": ("judge",),
 }  # fmt: skip
-"""Settings that stood in the section of every verifier, and who reads them."""
+"""Settings that used to be in the section of every verifier, and who reads them."""
 
 
 def _read_by_kind(table: dict[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ section of it, `groupwise keys data --kind jsonl` one kind of a section.
 
 A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, which stand relative to it.
 `--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
-without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` is one of your own.
+without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
 """
 PLAIN: dict[Any, str] = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Any: "anything"}
 CONTAINERS = (list, tuple)

@@ -78,7 +78,7 @@ METRICS: Mapping[str, Metric] = {
     "after_first": Metric(
         "tokens after the answer",
         "tokens",
-        "What a correct completion still writes after the correct value first stood there as a result (overthinking).",
+        "What a correct completion still writes after it first reached the correct value (overthinking).",
     ),
     "truncated": Metric("truncated", "%", "Completions that ran into the token limit."),
     "verdict_errors": Metric(

@@ -1,4 +1,4 @@
-r"""Overthinking: what a correct completion still writes after the correct value first stood there as a result.
+r"""Overthinking: what a correct completion still writes after it first reached the correct value.
 
 Source: Chen et al. 2024, arXiv:2412.21187, whose outcome efficiency is 1 - after / all. There a model splits the text
 into solutions; here the value is looked for: a result stands right after an equals sign, `\boxed{`, `<answer>` or a

@@ -1,6 +1,6 @@
 """A run directory as Python values: tables of its steps, groups, completions and evaluations.
 
-Reads files alone, no model and no torch, so it works on a finished run, on one that is going on, and on a copy.
+Reads files alone, no model and no torch, so it works on a finished run, on a live one, and on a copy.
 
     run = Run.open("runs/arithmetic")
     run.steps().to_pandas().plot(x="step", y="reward")

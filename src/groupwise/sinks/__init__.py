@@ -1,4 +1,4 @@
-"""Where a run's metrics are shown, too: W&B, TensorBoard, trackio, MLflow, or a place of one's own.
+"""Where a run's metrics are shown, too: W&B, TensorBoard, trackio, MLflow, or a place of your own.
 
 A sink reads the lines that the run has written to `metrics.jsonl`, in a process of its own; the run never waits for it
 but at its end, for a bounded time. To add one: a module with a `Sink`, and a line in `SINKS`.

@@ -60,7 +60,7 @@ class SinkRun:
     path: Path
     """Its directory."""
     id: str
-    """Eight hex digits that stay over a resume; a run that is begun anew with `--restart` has others."""
+    """Eight hex digits that survive a resume; `--restart` draws new ones."""
     recipe: Mapping[str, Any]
     """Its resolved recipe, as nested tables."""
 
@@ -74,14 +74,14 @@ ConfigT = TypeVar("ConfigT", bound=SinkConfig)
 
 
 class Sink(ABC, Generic[ConfigT]):
-    """A store of metrics. It lives in a process of its own: whatever it does there, the run goes on."""
+    """A store of metrics. It lives in its own process: whatever it does there, the run continues."""
 
     Config: ClassVar[type[SinkConfig]] = SinkConfig
     """Class of its settings."""
 
     @abstractmethod
     def __init__(self, config: ConfigT, run: SinkRun) -> None:
-        """Open the store, or go on in it if the run is resumed."""
+        """Open the store, or reopen it if the run is resumed."""
 
     @property
     def held(self) -> int | None:

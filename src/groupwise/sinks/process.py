@@ -16,7 +16,7 @@ from groupwise.sinks.base import SinkConfig
 from groupwise.sinks.state import SinkFiles
 
 _RUNNING: dict[Path, subprocess.Popen[bytes]] = {}
-"""Sinks by their state file. One that a run of this process left behind with an error ends when the run goes on."""
+"""Sinks by their state file. One that a run of this process left behind with an error ends when the run continues."""
 
 
 @dataclass(slots=True)
@@ -104,5 +104,5 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 def _warn(name: str, reason: str, files: SinkFiles) -> None:
     warnings.warn(
-        f"sink {name} failed, and the run goes on without it: {reason.rstrip('.')}. See {files.log}", stacklevel=2
+        f"sink {name} failed, and the run continues without it: {reason.rstrip('.')}. See {files.log}", stacklevel=2
     )

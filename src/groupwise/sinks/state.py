@@ -48,7 +48,7 @@ class SinkFiles:
         return State(**facts)
 
     def begin(self) -> State:
-        """The state before the run goes on; a new sink gets an id."""
+        """The state before the run continues; a new sink gets an id."""
         self.state.parent.mkdir(exist_ok=True)
         before = self.read() if self.state.exists() else State(uuid.uuid4().hex[:8])
         now = State(before.id, before.lines)
@@ -56,7 +56,7 @@ class SinkFiles:
         return now
 
     def write(self, state: State) -> None:
-        """Keep a state, unless the run was begun anew meanwhile: then this one is of the run that was deleted."""
+        """Keep a state, unless the run was restarted meanwhile: then this one belongs to the run that was deleted."""
         if self.read().id == state.id:
             write_file(self.state, json.dumps(asdict(state)).encode())
 

@@ -17,7 +17,7 @@ class TensorboardConfig(SinkConfig):
 
 
 class Tensorboard(Sink[TensorboardConfig]):
-    """Writes the event file anew, from the run's first line, whenever the run goes on: files hold what metrics hold."""
+    """Rewrites the event file from the run's first line whenever the run continues: files hold what metrics hold."""
 
     Config: ClassVar[type[SinkConfig]] = TensorboardConfig
 

@@ -104,7 +104,7 @@ class Task(ABC):
     verifier: ClassVar[str] = "math"
     """Kind of the verifier that judges its completions where nobody names another."""
     answers_any_question: ClassVar[bool] = True
-    """Whether a reference answer is all that the verifier needs, so that a question of one's own can be judged."""
+    """Whether a reference answer is all that the verifier needs, so that a question of the user's can be judged."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config

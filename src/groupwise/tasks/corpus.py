@@ -110,7 +110,7 @@ COUNTDOWN = CountdownConfig(kind="countdown")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text of the corpus: the prompt and one way to go on (the end-of-text token is the trainer's)."""
+    """One text of the corpus: the prompt and one continuation (the end-of-text token is the trainer's)."""
 
     prompt: str
     completion: str

@@ -3,7 +3,7 @@
 All fields of a record are data of its problem, so that a reward of your own can ask for them by name.
 
 Training files are split into train and dev by a hash of the question; a file for testing is never trained on, and
-questions that stand in both are left out of training, if their number is the one known beforehand.
+questions in both splits are left out of training, if their number is the one stated in advance.
 """
 
 import re
@@ -218,7 +218,7 @@ class Jsonl(Task):
         return dict(splits)
 
     def _check_count(self, dial: str, what: str, records: Sequence[str]) -> None:
-        """Refuse a number of records to leave out that is not the one known beforehand."""
+        """Refuse a number of records to leave out that differs from the one stated in advance."""
         own = getattr(self.config, dial)
         allowed = getattr(self._preset.train, dial) if own is None else own
         if len(records) != allowed:

@@ -134,5 +134,5 @@ def _repeat_steps(
             if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "
-                    "thread count or library rounds differently (environment.json says what the run stood on)"
+                    "thread count or library rounds differently (environment.json says what the run used)"
                 )

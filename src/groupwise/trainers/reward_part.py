@@ -30,7 +30,7 @@ class RewardModelPartConfig(Section):
     """What a score of 1 earns. 0: measured, not paid."""
     clip: float = Field(5.0, gt=0, allow_inf_nan=False)
     """Scores are cut to -clip .. clip before they earn. What has no answer to see, or ran into the token limit, counts
-    as -clip: a score is read at the end token, and behind a text that was cut off it would pay for going on. Scores
+    as -clip: a score is read at the end token, and behind a text that was cut off it would pay for rambling on. Scores
     beyond the bound earn the same, so a bound that many reach teaches nothing; every step shows their share."""
     see: Literal["completion", "answer"] = "completion"
     """`completion`: the model reads all of it. `answer`: only what stands after `</think>`, so that the reasoning is

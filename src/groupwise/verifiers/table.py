@@ -12,7 +12,7 @@ _HERE = "groupwise.verifiers"
 
 def _own(place: Place) -> type:
     """What a user's file has, judging by their function or as a class of their own."""
-    from groupwise.verifiers.python import adopt  # not before: it is a verifier, and stands on this table
+    from groupwise.verifiers.python import adopt  # not before: it is a verifier, and uses this table
 
     return adopt(place)
 

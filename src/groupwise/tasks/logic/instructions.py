@@ -1,6 +1,6 @@
 """Instructions on form: write a text with 20 words, a given first word, no comma, ...; several rules at once.
 
-The rules are read off a text drawn beforehand, so they can all be kept together and that text is the reference answer.
+The rules are read off a text drawn in advance, so they can all be kept together and that text is the reference answer.
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
 """
 

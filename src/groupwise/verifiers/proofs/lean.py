@@ -2,7 +2,7 @@
 
 The statement is the problem's; the proof holds no command (`complete`); Lean must report no error; and the report
 of `#print axioms`, which we append, must name no axiom but the three that Mathlib rests on. A hole (`sorry`), a
-compiled computation (`native_decide`) or an axiom of one's own would be among them.
+compiled computation (`native_decide`) or a new axiom would be among them.
 """
 
 import re
