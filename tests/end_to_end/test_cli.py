@@ -580,7 +580,7 @@ def test_help_answers_at_once() -> None:
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),
-        ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "mend the template"]),
+        ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "fix the template"]),
         ("run.seed", ["--set 'run.seed' must look like section.key=value"]),
         ("=3", ["--set '=3' must look like section.key=value"]),
     ],

@@ -124,7 +124,7 @@ def test_values_become_parts(function: Verifier, completion: str, outcome: Outco
     ("completion", "evidence"),
     [
         ("raise", r"mine.py:reward raised KeyError: 'no box' \(mine.py, line 15\) for the completion 'raise'"),
-        ("list", r"returned \[1.0, 0.0\] \(a list\) for the completion 'list'; allowed is a finite number, a dict"),
+        ("list", r"returned \[1.0, 0.0\] \(a list\) for the completion 'list'; a finite number, a dict"),
         ("text", r"returned '0.5' \(a str\) for"),
         ("nan", r"returned nan \(a float\)"),
         ("inf part", r"returned {'form': 1.0, 'answer': inf} \(a dict\)"),

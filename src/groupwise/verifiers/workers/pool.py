@@ -56,7 +56,7 @@ class WorkerPool:
         """Have a worker ready before the first request; a failure is left to that request to report."""
         worker = self._take()
         try:
-            worker = worker or self._ready()
+            worker = worker or self._new_worker()
         except (ExpiredError, DiedError, OSError):
             worker = None
         finally:
@@ -77,7 +77,7 @@ class WorkerPool:
         """
         worker = self._take()
         try:
-            worker = worker or self._ready()
+            worker = worker or self._new_worker()
             message = worker.ask(request, timeout_s)
         except (ExpiredError, DiedError, OSError, ValueError) as error:
             worker = _discard(worker)
@@ -103,8 +103,8 @@ class WorkerPool:
                 self._server.close()
                 self._server = None
 
-    def _ready(self) -> Worker:
-        """A new worker that has done what every worker does first."""
+    def _new_worker(self) -> Worker:
+        """A new worker that has answered the first request of every worker."""
         worker = self._fork()
         if self._prepare is None:
             return worker

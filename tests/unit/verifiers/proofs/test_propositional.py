@@ -85,8 +85,8 @@ def test_wrong_proofs(lines: tuple[str, ...], evidence: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "evidence"),
     [
-        (("1. P -> by premise",), "line 1: 'the end' stands where an operand"),
-        (("1. P by assume", "", "2. P Q by copy 1"), "line 3: 'Q' stands where an operator"),
+        (("1. P -> by premise",), "line 1: 'the end' where an operand"),
+        (("1. P by assume", "", "2. P Q by copy 1"), "line 3: 'Q' where an operator"),
         (("P by assume",), "line 1: 'P by assume' is not of the form"),
         (("1. P",), "not of the form"),
         (("1. P by",), "not of the form"),
