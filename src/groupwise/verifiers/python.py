@@ -38,7 +38,7 @@ class PythonConfig(WorkersConfig):
     correct_above: float = Field(default=0.5, allow_inf_nan=False)
     """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""
     repeatable: bool = True
-    """Whether the same completion always gets the same value. `false` switches off the check of a few of them."""
+    """Whether the same completion always gets the same value; `false` switches off repeated checks of a few."""
     memory_gb: float = Field(default=16.0, gt=0, allow_inf_nan=False)
     """Address space of one worker process in GiB; the function may import large libraries."""
 
