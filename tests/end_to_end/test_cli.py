@@ -287,7 +287,7 @@ def test_eval_takes_phrases_and_a_second_verifier() -> None:
 
 def test_eval_refuses_what_it_cannot_look_for() -> None:
     sentence = refuse("eval", "base", "--task", "arithmetic", "--set", 'behaviour.patterns.checks.en=["(wait"]')
-    assert "behaviour.patterns.checks.en.0 = '(wait': '(wait' is no regular expression" in sentence
+    assert "behaviour.patterns.checks.en.0 = '(wait': '(wait' is not a regular expression" in sentence
     assert "'number' is used in training already" in refuse(
         "eval", "base", "--task", "arithmetic", "--second", "number"
     )

@@ -55,7 +55,7 @@ class Template(KindSection):
             answer = gold.format(reference="42")
         except (KeyError, IndexError, ValueError) as error:
             raise ValueError(
-                f"the gold answer is no format string ({error}); write every brace of the text twice"
+                f"the gold answer is not a format string ({error}); write every brace of the text twice"
             ) from None
         if "42" not in answer:
             raise ValueError("the gold answer must contain {reference}")

@@ -88,7 +88,7 @@ def read_problems(path: Path, form: str, tolerance: float) -> Iterator[Problem]:
         try:
             yield FORMATS[form](record, f"{path.name.split('.')[0]}/{number}", tolerance)
         except (KeyError, TypeError, ValueError, SyntaxError, IndexError) as error:
-            raise DataError(f"{path} record {number} is no {form} problem: {error!r}") from None
+            raise DataError(f"{path} record {number} is not a problem in the {form} format: {error!r}") from None
 
 
 def _records(path: Path) -> list[Record]:

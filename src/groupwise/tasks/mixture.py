@@ -40,7 +40,7 @@ class MixturePart(Section):
 
 
 class MixtureConfig(TaskConfig):
-    """The tasks of a mixture. Its template is that of all its problems."""
+    """The tasks of a mixture. All its problems have its template."""
 
     parts: dict[PartName, MixturePart] = Field(min_length=1)
     """The tasks, by names that you choose. Their own templates must be equal to the mixture's, or left out."""

@@ -7,7 +7,6 @@ are measures. A function that raises or returns no finite number gives no verdic
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from pydantic import Field
 
@@ -70,7 +69,11 @@ class EnvironmentVerifier(Verifier):
         verdicts = []
         for environment, group in groupby(requests, key=_environment):
             batch = list(group)
-            replies = self._pool(environment).map([_call(request) for request in batch], self.config.timeout_s)
+            calls = [
+                {**request.problem.data[KEY], "completion": request.text, "truncated": request.truncated}
+                for request in batch
+            ]
+            replies = self._pool(environment).map(calls, self.config.timeout_s)
             verdicts += [self._verdict(*pair) for pair in zip(batch, replies, strict=True)]
         return verdicts
 
@@ -103,7 +106,3 @@ class EnvironmentVerifier(Verifier):
 def _environment(request: Request) -> tuple[str, str]:
     origin = request.problem.data[KEY]
     return origin["environment"], origin["arguments"]
-
-
-def _call(request: Request) -> dict[str, Any]:
-    return {**request.problem.data[KEY], "completion": request.text, "truncated": request.truncated}

@@ -31,7 +31,7 @@ class Part(KindSection):
     Penalties have gates too."""
 
     def length_fault(self, max_tokens: int | None) -> str:
-        """Why it cannot measure completions of at most so many tokens; empty where it can."""
+        """Why it cannot measure completions of at most `max_tokens` tokens; empty if it can."""
         return ""
 
 

@@ -59,7 +59,7 @@ def adopt(place: Place) -> type[Verifier]:
         if isinstance(target, type) and issubclass(target, Verifier):
             return target
         if not callable(target) or (isinstance(target, type) and "__call__" not in vars(target)):
-            raise ConfigError(f"{place} is no verifier: a function or a subclass of Verifier is needed")
+            raise ConfigError(f"{place} is not a verifier: a function or a subclass of Verifier is needed")
     return type(place.name, (PythonVerifier,), {"place": place, "__doc__": f"Judges by {place}."})
 
 
@@ -115,8 +115,8 @@ class PythonVerifier(Verifier):
                 suggestions = difflib.get_close_matches(name, fields, n=1)
                 hint = f" (did you mean {suggestions[0]!r}?)" if suggestions else ""
                 raise ConfigError(
-                    f"{self.place} needs the argument {name!r}, which is no field of problem {example.id}{hint}; every "
-                    f"problem has {', '.join(fields)}"
+                    f"{self.place} needs the argument {name!r}, which is not a field of problem {example.id}{hint}; "
+                    f"every problem has {', '.join(fields)}"
                 )
         for problem in problems:
             self._check_data(problem)

@@ -47,7 +47,7 @@ VERIFIERS = Kinds(
 
 
 def with_shared(section: Any, defaults: Mapping[str, Any], folder: Path | None) -> Any:
-    """A verifier's table or name, laid over those of the defaults that its kind reads."""
+    """A verifier's table or name, laid over the defaults that its kind reads."""
     kind = VERIFIERS.kind_of(section)
     if kind is None or not isinstance(section, Mapping | str):
         return section

@@ -175,14 +175,14 @@ def test_arguments_are_given_by_name(folder: Path) -> None:
     [
         (
             "mine.py:misspelt",
-            r"needs the argument 'referense', which is no field of problem p \(did you mean 'reference'",
+            r"needs the argument 'referense', which is not a field of problem p \(did you mean 'reference'",
         ),
         ("mine.py:misspelt", r"has completion, reference, question, prompt, id, difficulty, language, terms"),
         ("mine.py:by_position", "its argument 'completion' can only be given by position"),
         ("mine.py:later", "a function is needed, defined with `def`"),
         ("mine.py:rewards", "has no 'rewards'; did you mean 'reward'"),
-        ("mine.py:HALF", "mine.py:HALF is no verifier"),
-        ("mine.py:NoRule", "mine.py:NoRule is no verifier"),
+        ("mine.py:HALF", "mine.py:HALF is not a verifier"),
+        ("mine.py:NoRule", "mine.py:NoRule is not a verifier"),
         ("broken.py:reward", "broken.py is not readable Python"),
         ("leaves.py:reward", "leaves.py cannot be imported: SystemExit: 2"),
         ("none.py:reward", "there is no file .*none.py"),

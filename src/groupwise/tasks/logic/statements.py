@@ -92,12 +92,12 @@ def from_tuples(form: Any, num_people: int) -> Statement:
     """A statement from nested tuples such as `('or', ('telling-truth', 1), ('lying', 2))`.
 
     Raises:
-        ValueError: says what is no statement.
+        ValueError: names what is not a statement.
     """
     operator = _FILE_OPERATORS.get(form[0], "") if isinstance(form, tuple) and form else ""
     if operator in ("knight", "knave") and len(form) == 2 and form[1] in range(num_people):
         return Statement(operator, form[1])
     min_parts, max_parts = _NUM_PARTS.get(operator, (1, 0))
     if not min_parts <= len(form) - 1 <= max_parts:
-        raise ValueError(f"{form!r} is no statement about {num_people} people")
+        raise ValueError(f"{form!r} is not a statement about {num_people} people")
     return Statement(operator, parts=tuple(from_tuples(part, num_people) for part in form[1:]))

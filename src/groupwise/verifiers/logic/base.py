@@ -80,7 +80,7 @@ class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
         """One text for all spellings of the same content."""
 
     def find(self, problem: Problem, answer: str) -> Measured:
-        """Correct when there is no difference to the reference answer."""
+        """Correct when there is no difference from the reference answer."""
         try:
             reference = self.read(problem.reference)
         except UnreadableError as error:

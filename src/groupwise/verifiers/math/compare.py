@@ -28,7 +28,7 @@ _SET_LIKE = re.compile(
     r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
 )
 _NEAR = 50
-"""A number and what is said to approximate it may differ by one part in so many."""
+"""A number and its approximation may differ by one part in this many."""
 
 
 def equivalent(

@@ -49,7 +49,7 @@ def refusal(text: str) -> str | None:
 
 
 def unreadable(text: str) -> str | None:
-    """Why a normalised answer that is no plain number must not be parsed: it would be read wrongly, or never end."""
+    """Why a normalised answer that is not a plain number must not be parsed: it would be read wrongly, or never end."""
     if re.search(r"[0-9] [0-9]", text):
         return "two numbers are side by side without an operator"
     if re.search(r"%[ ]?[^ ,;)\]}]", text):

@@ -1,8 +1,8 @@
 r"""Single expressions compared without a parser: equal spellings, words, lettered choices, units, plain numbers.
 
 A unit at the end of an answer becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`;
-`5^{th}` is `5` and `th`. A missing unit is forgiven, another unit is not. Words that are no known unit are compared
-as written.
+`5^{th}` is `5` and `th`. A missing unit is forgiven, another unit is not. Words that are not a known unit are
+compared as written.
 """
 
 import re

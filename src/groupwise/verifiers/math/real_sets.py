@@ -64,7 +64,7 @@ Named = tuple[str | None, Any]
 
 
 class _NoSetError(Exception):
-    """The text is no set of real numbers that can be read."""
+    """The text cannot be read as a set of real numbers."""
 
 
 def same_set_texts(reference: str, answer: str) -> bool | None:
@@ -241,7 +241,7 @@ def _constant(text: str) -> Any:
         return Rational(number.exact.numerator, number.exact.denominator)
     try:
         value = parse(text, True, True)
-    except Exception:  # whatever the grammar raises: this is no number
+    except Exception:  # whatever the grammar raises: this is not a number
         raise _NoSetError from None
     if not _is_real_number(value):
         raise _NoSetError

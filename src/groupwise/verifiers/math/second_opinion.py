@@ -72,7 +72,9 @@ def _compare(left: str, right: str) -> bool | None:
     if any(_DOUBTFUL.search(text) for text in (left, right)) or _is_decimal_comma(left, right):
         return None
     names, values = zip(*(_split_name(text) for text in (left, right)), strict=True)
-    if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values) or _differ(*names):
+    if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values):
+        return None
+    if len({*names} - {""}) > 1:
         return None
     parts = [_split(text) for text in values]
     if any(len(part) > 1 for part in parts):
@@ -83,10 +85,6 @@ def _compare(left: str, right: str) -> bool | None:
 def _is_decimal_comma(left: str, right: str) -> bool:
     """True where a comma may stand for the decimal point of the other side."""
     return any(_COMMA.fullmatch(comma) and "." in point for comma, point in ((left, right), (right, left)))
-
-
-def _differ(left: str, right: str) -> bool:
-    return bool(left and right and left != right)
 
 
 def _split_name(text: str) -> tuple[str, str]:

@@ -112,11 +112,8 @@ def _read_solutions(text: str) -> Node | None:
         return None
     if len(set(*labels)) < 2 or any(len(item.items) != 1 for group in groups for item in group.items):
         return None
-    return Node("list", text, tuple(_pair(group) for group in groups))
-
-
-def _pair(group: Node) -> Node:
-    return Node("tuple", group.text, tuple(item.items[0] for item in group.items), "()")
+    tuples = [Node("tuple", group.text, tuple(item.items[0] for item in group.items), "()") for group in groups]
+    return Node("list", text, tuple(tuples))
 
 
 def names(nodes: tuple[Node, ...]) -> set[str]:

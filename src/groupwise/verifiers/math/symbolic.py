@@ -76,7 +76,7 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
         is_same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
     except UnreadableReferenceError as error:
         if is_real_set(reference):
-            return _reply("wrong", f"{answer!r} is no set, as {reference!r} is")
+            return _reply("wrong", f"{answer!r} is not a set, but {reference!r} is")
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
     except UnreadableAnswerError as error:
         return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
@@ -152,7 +152,7 @@ def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
 
 
 def _same_rounded(reference: str, gold: Any, answer: str, value: Any, decimals: int) -> bool | None:
-    """A decimal against an expression without letters: only a correct rounding to so many places is equal."""
+    """A decimal against an expression without letters: only a correct rounding to its places is equal."""
     for text, expression in ((answer, gold), (reference, value)):
         number = parse_number(text)
         if number is not None and number.places is not None and _is_constant(expression) and not expression.is_Rational:

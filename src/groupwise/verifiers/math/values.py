@@ -97,7 +97,7 @@ def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
 
 
 def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
-    """Whether a decimal with so many places is what an exact number rounds or is cut to."""
+    """Whether a decimal with this many places is an exact number, rounded or cut."""
     with mpmath.workdps(places + _SURE):
         value = evaluate(_prepare(exact), {})
         if not isinstance(value, mpmath.mpf):
@@ -189,7 +189,8 @@ def evaluate(expression: Expr, point: Point) -> Any:
         ZeroDivisionError, ValueError, OverflowError: as mpmath raises them.
     """
     if expression.is_Symbol:
-        return _fraction(point[expression])
+        value = point[expression]
+        return mpmath.mpf(value.numerator) / value.denominator
     if expression.is_Rational:
         return mpmath.mpf(int(expression.p)) / int(expression.q)
     name = expression.func.__name__
@@ -201,10 +202,6 @@ def evaluate(expression: Expr, point: Point) -> Any:
     if name not in _FUNCTIONS or not parts:
         raise LeftDomainError
     return _FUNCTIONS[name](*parts)
-
-
-def _fraction(value: Fraction) -> Any:
-    return mpmath.mpf(value.numerator) / value.denominator
 
 
 def _power(power: Expr, base: Any, exponent: Any, at_point: bool) -> Any:

@@ -47,7 +47,7 @@ class ComparingConfig(ExtractingConfig):
 
     decimals: int = Field(default=DECIMALS, ge=1)
     r"""Places from which on a decimal equals a number that has no finite decimal form, if it is that number correctly
-    rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` is no answer to `\pi`. Other numbers must be exact at any
+    rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` does not answer `\pi`. Other numbers must be exact at any
     setting: `0.1250001` never equals 1/8. A large value demands exact answers throughout."""
 
 
@@ -159,7 +159,7 @@ class MathVerifier(ComparingVerifier):
 class NumberVerifier(ComparingVerifier):
     """Compares plain numbers (integers, decimals, fractions, with units) exactly; everything else is wrong.
 
-    For tasks whose question is a calculation: there `62 × 82` equals the reference answer but is no answer.
+    For tasks whose question is a calculation: there `62 × 82` equals the reference answer but is not an answer.
     """
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:

@@ -153,7 +153,7 @@ def complete(header: str, statement: str, proof: str) -> str:
     theorem = f"{theorem} by" if theorem.endswith(":=") else theorem
     tactics = _strip_statement(header, theorem, without_comments(proof))
     for word in (*_WORD.findall(tactics), *_MARKS.findall(tactics)):
-        if word in FORBIDDEN or not word.isidentifier():  # what is no identifier is one of the marks
+        if word in FORBIDDEN or not word.isidentifier():  # what is not an identifier is one of the marks
             raise RuleError(f"{word!r} is not allowed in a proof: give the problem's statement as it is, then tactics")
     return f"{header.rstrip()}\n\n{theorem}\n{tactics.rstrip()}\n"
 

@@ -116,7 +116,7 @@ def _infer(line: Line, theorems: Mapping[int, Theorem], premises: frozenset[Expr
     if line.rule != "premise":
         return infer(line.rule, line.formula, [theorems[number] for number in line.cited])
     if line.formula not in premises:
-        raise RuleError(f"{FORMULAS.write(line.formula)} is no premise of this problem")
+        raise RuleError(f"{FORMULAS.write(line.formula)} is not a premise of this problem")
     return infer("assume", line.formula, [theorems[number] for number in line.cited])
 
 

@@ -58,7 +58,7 @@ def _is_phrase(pattern: str) -> str:
     try:
         match = search(pattern, "")
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
     if match:
         raise ValueError(f"{pattern!r} matches the empty text, so it would be found in every completion")
     return pattern

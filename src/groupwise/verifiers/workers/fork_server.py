@@ -20,7 +20,7 @@ from typing import IO, Any
 from groupwise.verifiers.workers._worker import ANSWER, END, FORK, HEADER, ORDER, encode
 
 START_S = 120.0
-"""Seconds the server may take to import its libraries, which is no part of a request's deadline."""
+"""Seconds the server may take to import its libraries, which is not part of a request's deadline."""
 _ANSWER_S = 20.0
 
 
@@ -93,7 +93,7 @@ class ForkServer:
                 return int(ANSWER.unpack(read(self._control, ANSWER.size, time.monotonic() + _ANSWER_S))[0])
             except OSError:
                 raise DiedError("the fork server has ended") from None
-            except BaseException:  # an answer that nobody waited for would be taken for that of the next order
+            except BaseException:  # an answer that nobody waited for would be taken for the answer to the next order
                 self._control.close()
                 raise
 

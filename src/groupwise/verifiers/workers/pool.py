@@ -31,7 +31,7 @@ class WorkerPool:
     """Up to `num_workers` processes that run one function of a JSON value each; safe to use from many threads.
 
     `target` names the function as `package.module:function`; it is imported in the fork server only. `prepare` is the
-    first request of every worker, which is no part of a deadline. With `inherit` workers see the environment's
+    first request of every worker, which is not part of a deadline. With `inherit` workers see the environment's
     variables.
     """
 
@@ -130,7 +130,7 @@ class WorkerPool:
         return worker
 
     def _fork(self) -> Worker:
-        """A worker of the server, which is started when there is none and replaced when it has died."""
+        """A worker of the server, which is started if it is not running and replaced if it has died."""
         with self._lock:
             if self._server is not None:
                 try:
