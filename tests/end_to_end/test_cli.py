@@ -287,7 +287,7 @@ def test_eval_takes_phrases_and_a_second_verifier() -> None:
 
 def test_eval_refuses_what_it_cannot_look_for() -> None:
     sentence = refuse("eval", "base", "--task", "arithmetic", "--set", 'behaviour.patterns.checks.en=["(wait"]')
-    assert "behaviour.patterns.checks.en.0 = '(wait': '(wait' is no regular expression" in sentence
+    assert "behaviour.patterns.checks.en.0 = '(wait': '(wait' is not a regular expression" in sentence
     assert "'number' is used in training already" in refuse(
         "eval", "base", "--task", "arithmetic", "--second", "number"
     )
@@ -580,7 +580,7 @@ def test_help_answers_at_once() -> None:
         ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),
-        ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "mend the template"]),
+        ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "fix the template"]),
         ("run.seed", ["--set 'run.seed' must look like section.key=value"]),
         ("=3", ["--set '=3' must look like section.key=value"]),
     ],

@@ -169,7 +169,7 @@ def test_the_same_name_in_a_pipeline(there: Path) -> None:
     ("function", "more", "sentence"),
     [
         ("nothing", (), "my_rewards.py has no 'nothing'"),
-        ("misspelt", (), "needs the argument 'tag', which is no field of problem data/train-"),
+        ("misspelt", (), "needs the argument 'tag', which is not a field of problem data/train-"),
         ("reward", ("--set", "verifier.correct_reward=2"), "verifier.correct_reward = 2.0 has no effect here"),
         ("broken", (), "my_rewards.py:broken returned 'much' (a str) for the completion"),
     ],

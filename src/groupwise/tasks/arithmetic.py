@@ -20,7 +20,7 @@ Step = tuple[str, int, int, int]
 
 SIGNS: dict[Kind, str] = {"product": "×", "sum": "+", "difference": "-"}
 MAX_ENUMERATED = 10_000
-"""Up to this number of operand pairs all problems are listed and shuffled; above, they are drawn one by one."""
+"""Up to this many operand pairs all problems are listed and shuffled; above that, they are drawn one by one."""
 
 
 class ArithmeticConfig(GeneratedConfig):
@@ -130,22 +130,22 @@ def _draw_chain(draw: Draw, max_digits: int, length: int) -> tuple[list[int], li
     signs = [draw.choice("+-×") for _ in range(length - 1)]
     # a factor has one digit, so no chain contains a product of two longer numbers, which may be held out
     digits = [1 if sign == "×" else draw.integer(1, max_digits) for sign in ["+", *signs]]
-    return [draw.choice(operands(number)) for number in digits], signs
+    return [draw.choice(operands(count)) for count in digits], signs
 
 
 def chain_steps(numbers: list[int], signs: list[str]) -> list[Step]:
     """The steps that work out a chain: products first, then sums and differences from left to right."""
     steps: list[Step] = []
-    terms, between = [numbers[0]], []
+    terms, term_signs = [numbers[0]], []
     for sign, number in zip(signs, numbers[1:], strict=True):
         if sign == "×":
             steps.append(("×", terms[-1], number, terms[-1] * number))
             terms[-1] *= number
         else:
-            between.append(sign)
+            term_signs.append(sign)
             terms.append(number)
     total = terms[0]
-    for sign, term in zip(between, terms[1:], strict=True):
+    for sign, term in zip(term_signs, terms[1:], strict=True):
         steps.append((sign, total, term, calculate(sign, total, term)))
         total = steps[-1][3]
     return steps

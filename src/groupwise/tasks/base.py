@@ -24,12 +24,12 @@ Verify = Callable[[Problem, str], Verdict]
 class Template(KindSection):
     """How a problem becomes a prompt, and what an ideal answer looks like.
 
-    One of your own is a subclass with another `render`, `messages` or `gold_answer`:
+    Your own template is a subclass with another `render`, `messages` or `gold_answer`:
     `task.template = "my_file.py:MyTemplate"`.
     """
 
     kind: str = "text"
-    """`text`: the texts below with their places filled in."""
+    """`text`: the texts below with their placeholders filled in."""
     prompt: str = "{question}\n"
     """What the model reads; `{question}` is replaced. With `chat` this is the user's message."""
     system: str = ""
@@ -43,18 +43,20 @@ class Template(KindSection):
 
     @field_validator("prompt")
     @classmethod
-    def _asks(cls, prompt: str) -> str:
+    def _check_prompt(cls, prompt: str) -> str:
         if "{question}" not in prompt:
             raise ValueError("the prompt must contain {question}, or every problem would get the same prompt")
         return prompt
 
     @field_validator("gold")
     @classmethod
-    def _answers(cls, gold: str) -> str:
+    def _check_gold(cls, gold: str) -> str:
         try:
             answer = gold.format(reference="42")
         except (KeyError, IndexError, ValueError) as error:
-            raise ValueError(f"the gold answer is no format string ({error}); write braces of the text twice") from None
+            raise ValueError(
+                f"the gold answer is not a format string ({error}); write every brace of the text twice"
+            ) from None
         if "42" not in answer:
             raise ValueError("the gold answer must contain {reference}")
         return gold
@@ -99,12 +101,12 @@ class Task(ABC):
     """A source of problems. Subclasses implement `problems`; their settings are their `Config`."""
 
     name: ClassVar[str]
-    """What messages call it; the class's own name where nothing else is said."""
+    """Its name in messages; by default that of the class."""
     Config: ClassVar[type[TaskConfig]] = TaskConfig
     verifier: ClassVar[str] = "math"
-    """Kind of the verifier that judges its completions where nobody names another."""
+    """Kind of the verifier that judges its completions unless another is named."""
     answers_any_question: ClassVar[bool] = True
-    """Whether a reference answer is all that the verifier needs, so that a question of the user's can be judged."""
+    """Whether a reference answer is all that the verifier needs, so that a user's own question can be judged."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config
@@ -127,7 +129,7 @@ class Task(ABC):
         """All problems of a split, always in the same order; the same problem is in no other split."""
 
     def undivided(self) -> Sequence[Problem] | None:
-        """All problems, where nothing says how they would be divided into splits; None where something does."""
+        """All problems, if nothing says how to divide them into splits; None otherwise."""
         return None
 
     def find(self, problem_id: str) -> Problem:
@@ -150,8 +152,8 @@ class Task(ABC):
             VerifierError: names the problem, the reference answer and what the verifier said.
         """
         problems = self.problems(split)
-        tried, rejected = problems[:: max(1, len(problems) // num_problems)][:num_problems], list[str]()
-        for problem in tried:
+        sample, rejections = problems[:: max(1, len(problems) // num_problems)][:num_problems], list[str]()
+        for problem in sample:
             if not (must_accept or problem.reference):
                 continue
             answer = self.template.gold_answer(problem)
@@ -163,18 +165,18 @@ class Task(ABC):
             if verdict.outcome.failed:
                 raise VerifierError(
                     f"the verifier '{name}' failed on the reference answer of {problem.id}, {answer!r}: "
-                    f"{verdict.outcome} ({verdict.evidence}); mend it before training"
+                    f"{verdict.outcome} ({verdict.evidence}); fix it before training"
                 )
             if must_accept:
                 raise VerifierError(
                     f"the verifier '{name}' rejects the reference answer of {problem.id}: {answer!r} is "
-                    f"{verdict.outcome} ({verdict.evidence}); mend the template or the reference before training"
+                    f"{verdict.outcome} ({verdict.evidence}); fix the template or the reference before training"
                 )
-            rejected.append(f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})")
-        if rejected:
+            rejections.append(f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})")
+        if rejections:
             warnings.warn(
-                f"{len(rejected)} of {len(tried)} reference answers are not judged correct, for example that of "
-                f"{rejected[0]}; this is right only where the reward is about something else",
+                f"{len(rejections)} of {len(sample)} reference answers are not judged correct, for example that of "
+                f"{rejections[0]}; this is right only where the reward is about something else",
                 stacklevel=2,
             )
 
@@ -204,7 +206,7 @@ class GeneratedTask(Task):
 
     @abstractmethod
     def candidates(self) -> Iterator[Candidate]:
-        """Problems of all splits, always in the same order; may repeat and need not end."""
+        """Problems of all splits, always in the same order; they may repeat and need not end."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The split's first problems among the candidates; the configuration says how many.
@@ -219,14 +221,14 @@ class GeneratedTask(Task):
     def _select(self, split: Split) -> Sequence[Problem]:
         dial = "num_problems" if split == "train" else "num_eval_problems"
         number = self.config.num_problems if split == "train" else self.config.num_eval_problems
-        # one candidate in twenty is of the dev split; the rest of the margin is for repeats
-        chosen = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
-        if len(chosen) < number:
+        # one candidate in twenty is in the dev split; the rest of the margin is for repeats
+        sample = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
+        if len(sample) < number:
             raise ConfigError(
-                f"task.{dial} = {number}: with these settings task {self.name} has {len(chosen)} different problems in "
-                f"its {split} split; at most {len(chosen)} is allowed"
+                f"task.{dial} = {number}: with these settings task {self.name} has {len(sample)} different problems in "
+                f"its {split} split; at most {len(sample)} is allowed"
             )
-        return chosen
+        return sample
 
 
 class DrawnTask(GeneratedTask):
@@ -234,7 +236,7 @@ class DrawnTask(GeneratedTask):
 
     def __init__(self, config: GeneratedConfig) -> None:
         super().__init__(config)
-        self._drawn: list[Candidate] = []
+        self._candidates: list[Candidate] = []
 
     @abstractmethod
     def draw(self, index: int) -> Candidate:
@@ -242,23 +244,23 @@ class DrawnTask(GeneratedTask):
 
     def candidates(self) -> Iterator[Candidate]:
         for index in count():
-            if index == len(self._drawn):
-                self._drawn.append(self.draw(index))
-            yield self._drawn[index]
+            if index == len(self._candidates):
+                self._candidates.append(self.draw(index))
+            yield self._candidates[index]
 
 
 def first_of_split(candidates: Iterable[Candidate], split: Split, number: int) -> tuple[Problem, ...]:
     """The first `number` different problems of a split."""
-    chosen: dict[str, Problem] = {}
+    selection: dict[str, Problem] = {}
     for content, problem in candidates:
         if split_of(content) == split:
-            chosen.setdefault(problem.id, problem)
-        if len(chosen) == number:
+            selection.setdefault(problem.id, problem)
+        if len(selection) == number:
             break
-    return tuple(chosen.values())
+    return tuple(selection.values())
 
 
-def split_problems(task: Task, split: Split, most: int | None) -> Sequence[Problem]:
+def split_problems(task: Task, split: Split, max_problems: int | None) -> Sequence[Problem]:
     """The first problems of a split.
 
     Raises:
@@ -267,4 +269,4 @@ def split_problems(task: Task, split: Split, most: int | None) -> Sequence[Probl
     problems = task.problems(split)
     if not problems:
         raise ConfigError(f"task {task.name} has no {split} problems")
-    return problems if most is None else problems[:most]
+    return problems if max_problems is None else problems[:max_problems]

@@ -67,7 +67,7 @@ class Code(Task):
             DataError: the file cannot be read, or has no problem for this split.
         """
         if self._splits is None:
-            self._splits = {each: [] for each in SPLITS}
+            self._splits = {name: [] for name in SPLITS}
             for problem in read_problems(Path(self.config.path), self.config.format, self.config.tolerance):
                 self._splits["test" if self.config.only_test else split_of(problem.question)].append(problem)
         if not self._splits[split]:
@@ -88,7 +88,7 @@ def read_problems(path: Path, form: str, tolerance: float) -> Iterator[Problem]:
         try:
             yield FORMATS[form](record, f"{path.name.split('.')[0]}/{number}", tolerance)
         except (KeyError, TypeError, ValueError, SyntaxError, IndexError) as error:
-            raise DataError(f"{path} record {number} is no {form} problem: {error!r}") from None
+            raise DataError(f"{path} record {number} is not a problem in the {form} format: {error!r}") from None
 
 
 def _records(path: Path) -> list[Record]:
@@ -107,7 +107,7 @@ def _records(path: Path) -> list[Record]:
 
 
 def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
-    """The stub and its docstring are the question; what stands beside the stub helps the tests and is trusted."""
+    """The stub and its docstring are the question; what comes before the function helps the tests and is trusted."""
     entry, stub = record["entry_point"], record["prompt"]
     question = f"Write the function `{entry}`:\n```python\n{stub.strip()}\n```"
     calls = as_calls(assertions(record["test"], "check"), {"candidate": entry})
@@ -125,12 +125,12 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
     tests = [test.replace("\r\n", "\n") for test in record["test_list"]]
     question = f"{record['text'].strip()} For example:\n```python\n{tests[0]}\n```"
     setup = record["test_setup_code"]
-    unbound = unbound_names("\n".join([setup, *tests]))
-    modules = [name for name in unbound if name in sys.stdlib_module_names]  # they count on the program's imports
+    free_names = unbound_names("\n".join([setup, *tests]))
+    modules = [name for name in free_names if name in sys.stdlib_module_names]  # they count on the program's imports
     data = (None if setup else as_calls([ast.parse(test).body[0] for test in tests], {})) or {
         "form": "python",
         "setup": "".join(f"import {name}\n" for name in modules) + setup,
-        "names": [name for name in unbound if name not in modules],
+        "names": [name for name in free_names if name not in modules],
         "tests": tests,
     }
     return Problem(name, question, record["code"].replace("\r\n", "\n"), data=data)
@@ -139,7 +139,7 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
 def _stdio(record: Record, name: str, tolerance: float) -> Problem:
     """`problem` and `tests` with lists of `inputs` and `outputs`, as an object or its text; `solution` if there is one.
 
-    Where there is none, the reference is a table of the tests: it proves that every test can be passed.
+    Without a solution the reference is a table of the tests: it proves that every test can be passed.
     """
     tests = record["tests"]
     tests = ast.literal_eval(tests) if isinstance(tests, str) else tests
@@ -172,15 +172,15 @@ def _states_nothing(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assert | ast.Expr) and isinstance(content, ast.Constant) and bool(content.value)
 
 
-def as_calls(statements: Sequence[ast.stmt], renamed: Mapping[str, str]) -> dict[str, Any] | None:
+def as_calls(statements: Sequence[ast.stmt], aliases: Mapping[str, str]) -> dict[str, Any] | None:
     """Tests of form `calls`; None unless every statement asserts that one and the same function returns a literal."""
-    asserted = [_as_call(statement) for statement in statements]
-    names = {call[0] for call in asserted if call}
-    if not asserted or None in asserted or len(names) != 1:
+    parsed_calls = [_as_call(statement) for statement in statements]
+    names = {call[0] for call in parsed_calls if call}
+    if not parsed_calls or None in parsed_calls or len(names) != 1:
         return None
     name = names.pop()
-    calls = [{"args": call[1], "expected": call[2]} for call in asserted if call]
-    return {"form": "calls", "entry_point": renamed.get(name, name), "calls": calls}
+    calls = [{"args": call[1], "expected": call[2]} for call in parsed_calls if call]
+    return {"form": "calls", "entry_point": aliases.get(name, name), "calls": calls}
 
 
 def _as_call(statement: ast.stmt) -> tuple[str, str, str] | None:
@@ -203,12 +203,12 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 def unbound_names(source: str) -> list[str]:
-    """Names that a source reads and never binds, built-ins aside, in order."""
-    names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name | ast.arg | ast.alias)]
-    bound = {
+    """Names that a source reads and never binds, except built-ins, in order."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name | ast.arg | ast.alias)]
+    bound_names = {
         node.arg if isinstance(node, ast.arg) else (node.asname or node.name).split(".")[0]
-        for node in names
+        for node in nodes
         if not isinstance(node, ast.Name)
-    } | {node.id for node in names if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    read = (node.id for node in names if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
-    return [name for name in dict.fromkeys(read) if name not in bound and not hasattr(builtins, name)]
+    } | {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    loaded_names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return [name for name in dict.fromkeys(loaded_names) if name not in bound_names and not hasattr(builtins, name)]

@@ -1,7 +1,7 @@
 """The text that the shipped base model is pretrained on: a base model's diet.
 
 `document` is a pure function of its arguments. As in a base model's diet, one kind of problem is solved in many ways,
-in uneven proportion, and not always well: reinforcement learning then finds which way pays. Every problem is of a
+in uneven proportion, and not always well: reinforcement learning then finds which way pays. Every problem is from a
 train split, and no held-out product of two two-digit numbers is stated anywhere: workings multiply by one digit or by
 multiples of ten only. Smaller facts (47×6=282) are not held out from workings.
 """
@@ -29,7 +29,7 @@ class Weights(Section):
     """Relative weights; they need not sum to one, but one of them must be above zero."""
 
     @model_validator(mode="after")
-    def _some(self) -> Self:
+    def _check_sum(self) -> Self:
         if sum(self.model_dump().values()) <= 0:
             raise ValueError("all weights are 0; at least one must be above 0")
         return self
@@ -64,7 +64,7 @@ class ProductWeights(Weights):
     another_way: Share = 0.05
     """Two ways with the same result."""
     unfinished_or_loop: Share = 0.03
-    """No answer: breaks off, or repeats itself."""
+    """No answer: it breaks off, or repeats itself."""
     other_language: Share = 0.02
     """Chinese words in an English problem."""
 
@@ -121,12 +121,12 @@ class Document:
 def document(seed: int, index: int, mix: CorpusConfig) -> Document:
     """The document at a place of the corpus; the same arguments give the same document."""
     draw = Draw("corpus", seed, index)
-    kind = _weighted(draw, mix.kinds)
+    kind = _draw_weighted(draw, mix.kinds)
     problem, completion, strategy = _WRITERS[kind](draw, mix)
     return Document(Template().render(problem), completion, strategy, kind)
 
 
-def _weighted(draw: Draw, weights: Weights) -> str:
+def _draw_weighted(draw: Draw, weights: Weights) -> str:
     table = weights.model_dump()
     return draw.weighted(list(table), list(table.values()))
 
@@ -146,7 +146,7 @@ def _train_pair(draw: Draw, kind: Kind, left: list[int] | range, right: list[int
 
 
 def _product(draw: Draw, mix: CorpusConfig) -> Written:
-    strategy = _weighted(draw, mix.products)
+    strategy = _draw_weighted(draw, mix.products)
     left, right = _train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
     while strategy == "rounding" and not w.can_round(left, right):
         left, right = _train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
@@ -154,7 +154,7 @@ def _product(draw: Draw, mix: CorpusConfig) -> Written:
 
 
 def _solve_product(draw: Draw, mix: CorpusConfig, strategy: str, left: int, right: int) -> str:
-    steps, swapped = w.decompose(left, right), w.decompose(right, left)
+    steps, mirror = w.decompose(left, right), w.decompose(right, left)
     answer = left * right
     match strategy:
         case "at_once":
@@ -164,26 +164,26 @@ def _solve_product(draw: Draw, mix: CorpusConfig, strategy: str, left: int, righ
         case "rounding":
             return _think(w.say(w.rounding(left, right)), answer)
         case "verify":
-            wrong = w.err(draw, steps)
-            return _think(_verified(draw, mix, wrong, swapped, steps, "en"), answer)
+            attempt = w.err(draw, steps)
+            return _think(_checked_working(draw, mix, attempt, mirror, steps, "en"), answer)
         case "another_way":
-            other = w.rounding(left, right) if w.can_round(left, right) and draw.uniform() < 0.5 else swapped
-            return _think(w.say(steps) + w.ANOTHER + w.say(other) + w.SAME, answer)
+            other_way = w.rounding(left, right) if w.can_round(left, right) and draw.uniform() < 0.5 else mirror
+            return _think(w.say(steps) + w.ANOTHER + w.say(other_way) + w.SAME, answer)
         case "other_language":
-            working = w.check(steps, swapped, "zh") if draw.uniform() < 0.3 else w.linked(draw, steps, "zh")
+            working = w.check(steps, mirror, "zh") if draw.uniform() < 0.3 else w.linked(draw, steps, "zh")
             return _think(working, answer)
         case "unfinished_or_loop":
             return "<think>" + (w.unfinished(draw, w.say(steps)) if draw.uniform() < 0.5 else w.loop(draw, steps))
     raise AssertionError(f"no way to write a product as {strategy}")
 
 
-def _verified(
-    draw: Draw, mix: CorpusConfig, wrong: list[Step], again: list[Step], right: list[Step], language: str
+def _checked_working(
+    draw: Draw, mix: CorpusConfig, attempt: list[Step], check: list[Step], solution: list[Step], language: str
 ) -> str:
-    """A checked working; with an error found by the check, a fresh and correct one follows."""
-    if draw.uniform() < mix.verify_error and wrong[-1][3] != right[-1][3]:
-        return f"{w.check(wrong, again, language)} {w.say(right)}"
-    return w.check(right, again, language)
+    """A checked working; if the check finds an error, a new and correct one follows."""
+    if draw.uniform() < mix.verify_error and attempt[-1][3] != solution[-1][3]:
+        return f"{w.check(attempt, check, language)} {w.say(solution)}"
+    return w.check(solution, check, language)
 
 
 _SUB_SKILLS = {"by_digit": 0.35, "by_tens": 0.15, "sum": 0.30, "difference": 0.20}
@@ -221,7 +221,7 @@ def _story(draw: Draw, mix: CorpusConfig) -> Written:
         problem = stories.draw_story(draw, (language,), (1, 2, 3), 0.3)
         if split_of(problem.question) == "train":
             break
-    strategy = _weighted(draw, mix.stories)
+    strategy = _draw_weighted(draw, mix.stories)
     return problem, _solve_story(draw, mix, strategy, problem), strategy
 
 
@@ -232,16 +232,16 @@ def _solve_story(draw: Draw, mix: CorpusConfig, strategy: str, problem: Problem)
         case "at_once":
             return _think(answer if draw.uniform() < 0.5 else "", answer)
         case "working":
-            plain = draw.uniform() < 0.7
-            return _think(w.say(steps) if plain else w.linked(draw, steps, problem.language), answer)
+            is_plain = draw.uniform() < 0.7
+            return _think(w.say(steps) if is_plain else w.linked(draw, steps, problem.language), answer)
         case "verify":
-            return _think(_verified(draw, mix, w.err_last(draw, steps), steps, steps, problem.language), answer)
+            return _think(_checked_working(draw, mix, w.err_last(draw, steps), steps, steps, problem.language), answer)
         case "distracted":
-            wrong = w.take_wrong_number(draw, steps, problem.data["distractor"])
-            return _think(w.say(wrong), wrong[-1][3])
+            mistake = w.take_wrong_number(draw, steps, problem.data["distractor"])
+            return _think(w.say(mistake), mistake[-1][3])
         case "mixed_language":
-            other = "en" if problem.language == "zh" else "zh"
-            working = w.check(steps, steps, other) if draw.uniform() < 0.3 else w.linked(draw, steps, other)
+            target = "en" if problem.language == "zh" else "zh"
+            working = w.check(steps, steps, target) if draw.uniform() < 0.3 else w.linked(draw, steps, target)
             return _think(working, answer)
     return "<think>" + w.loop(draw, steps)
 
@@ -254,8 +254,8 @@ def _countdown(draw: Draw, mix: CorpusConfig) -> Written:
     if draw.uniform() < mix.countdown_at_once:
         return problem, _think("", problem.reference), "at_once"
     tries = [combine(draw, problem.data["numbers"])[1] for _ in range(draw.integer(0, 2))]
-    failed = [w.say(steps)[:-1] + ", no. " for steps in tries if steps[-1][3] != problem.data["target"]]
-    return problem, _think("".join(failed) + w.say(problem.data["steps"]), problem.reference), "search"
+    failures = [w.say(steps)[:-1] + ", no. " for steps in tries if steps[-1][3] != problem.data["target"]]
+    return problem, _think("".join(failures) + w.say(problem.data["steps"]), problem.reference), "search"
 
 
 _WRITERS = {
@@ -271,8 +271,8 @@ def alphabet() -> str:
     """Every character that prompts and documents can contain, sorted: printable ASCII, newline, × ÷ and the Chinese."""
     tables = (stories.NAMES, stories.THINGS, stories.GOODS, stories.DISTRACTORS)
     parts = [str(table) for table in tables] + [family.en + family.zh + str(family.unit) for family in stories.FAMILIES]
-    printable = string.ascii_letters + string.digits + string.punctuation + " \n×÷"
-    return "".join(sorted(set(printable).union(*parts, *w.WORDS)))
+    characters = string.ascii_letters + string.digits + string.punctuation + " \n×÷"
+    return "".join(sorted(set(characters).union(*parts, *w.WORDS)))
 
 
 ALPHABET = alphabet()

@@ -51,9 +51,9 @@ def rounding(left: int, right: int) -> list[Step]:
     """A product by rounding one factor up to the next ten and taking away what is too much."""
     if right % 10 < 7:
         left, right = right, left
-    above = right // 10 * 10 + 10
-    whole, excess = step("×", left, above), step("×", left, above - right)
-    return [whole, excess, step("-", whole[3], excess[3])]
+    tens = right // 10 * 10 + 10
+    product, excess = step("×", left, tens), step("×", left, tens - right)
+    return [product, excess, step("-", product[3], excess[3])]
 
 
 def slip(draw: Draw, number: int) -> int:
@@ -70,36 +70,36 @@ def err(draw: Draw, steps: Sequence[Step]) -> list[Step]:
     position = draw.integer(0, len(steps) - 1)
     results = [slip(draw, result) if index == position else result for index, (*_, result) in enumerate(steps)]
     sign = steps[2][0]
-    last = results[2] if position == 2 else calculate(sign, results[0], results[1])
-    first, second = ((*part[:3], result) for part, result in zip(steps[:2], results[:2], strict=True))
-    return [first, second, (sign, results[0], results[1], last)]
+    total = results[2] if position == 2 else calculate(sign, results[0], results[1])
+    tens, units = ((*operation[:3], result) for operation, result in zip(steps[:2], results[:2], strict=True))
+    return [tens, units, (sign, results[0], results[1], total)]
 
 
 def err_last(draw: Draw, steps: Sequence[Step]) -> list[Step]:
     """Steps whose last result is wrong by a digit."""
-    *before, (sign, left, right, result) = steps
-    return [*before, (sign, left, right, slip(draw, result))]
+    *beginning, (sign, left, right, result) = steps
+    return [*beginning, (sign, left, right, slip(draw, result))]
 
 
 def take_wrong_number(draw: Draw, steps: Sequence[Step], distractor: int | None) -> list[Step]:
-    """Steps that end wrongly: the irrelevant number is put in, or the last operation is another one."""
-    *before, (sign, left, right, result) = steps
+    """Steps that end wrongly: the irrelevant number is put in, or the last operation is a wrong one."""
+    *beginning, (sign, left, right, result) = steps
     if distractor is None:
         # never a product in place of a sum: it might be a held-out one
-        wrong = step(WRONG_SIGN[sign], max(left, right), min(left, right))
-        return [*before, wrong if wrong[3] != result else step("+", left, right)]
+        wrong_step = step(WRONG_SIGN[sign], max(left, right), min(left, right))
+        return [*beginning, wrong_step if wrong_step[3] != result else step("+", left, right)]
     return [*steps, step("-" if result > distractor and draw.uniform() < 0.4 else "+", result, distractor)]
 
 
-def check(first: Sequence[Step], second: Sequence[Step], language: str = "en") -> str:
+def check(working: Sequence[Step], repetition: Sequence[Step], language: str = "en") -> str:
     """A working, a second one that checks it, and whether the two agree."""
-    agrees = first[-1][3] == second[-1][3]
-    return f"{say(first)} {CHECK[language]} {say(second)} {(YES if agrees else NO)[language]}"
+    agrees = working[-1][3] == repetition[-1][3]
+    return f"{say(working)} {CHECK[language]} {say(repetition)} {(YES if agrees else NO)[language]}"
 
 
 def linked(draw: Draw, steps: Sequence[Step], language: str) -> str:
     """Steps with connecting words of a language, for example `先算12+5=17. 所以17×3=51.`."""
-    parts = [say([part]) for part in steps]
+    parts = [say([operation]) for operation in steps]
     if len(parts) == 1 or draw.uniform() < 0.5:
         parts[0] = draw.choice(OPENERS[language]) + parts[0]
     if len(parts) > 1:
@@ -114,5 +114,5 @@ def unfinished(draw: Draw, working: str) -> str:
 
 def loop(draw: Draw, steps: Sequence[Step]) -> str:
     """A working that says one step again and again and reaches no answer."""
-    stuck = draw.integer(0, len(steps) - 1)
-    return say([*steps[:stuck], *[steps[stuck]] * draw.integer(3, 8)])
+    position = draw.integer(0, len(steps) - 1)
+    return say([*steps[:position], *[steps[position]] * draw.integer(3, 8)])

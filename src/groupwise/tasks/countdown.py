@@ -32,7 +32,7 @@ class CountdownConfig(GeneratedConfig):
     """Largest target."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         for name in ("numbers", "target"):
             low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if low > high:
@@ -80,10 +80,10 @@ def draw_countdown(draw: Draw, config: CountdownConfig) -> Candidate:
         if config.min_target <= solution.value <= config.max_target:
             break
     name = f"{'-'.join(map(str, sorted(numbers)))}={solution.value}"
-    listed = f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    listing = f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     problem = Problem(
         id=f"countdown/{name}",
-        question=f"Using {listed} once each, make {solution.value}.",
+        question=f"Using {listing} once each, make {solution.value}.",
         reference=solution.text,
         difficulty=f"countdown {len(numbers)}",
         data={"numbers": numbers, "target": solution.value, "steps": steps},
@@ -117,10 +117,10 @@ def allowed(sign: str, left: int, right: int) -> bool:
 
 def _write(sign: str, left: Expression, right: Expression) -> str:
     """The expression's text; factors that are quotients keep parentheses, so that no two numbers meet by accident."""
-    loose = {"+": (), "-": (), "×": ("+", "-", "÷"), "÷": ("+", "-")}[sign]
-    loose_right = {"+": (), "-": ("+", "-"), "×": ("+", "-", "÷"), "÷": ("+", "-", "×", "÷")}[sign]
-    return f"{_enclose(left, loose)}{sign}{_enclose(right, loose_right)}"
+    loose_signs = {"+": (), "-": (), "×": ("+", "-", "÷"), "÷": ("+", "-")}[sign]
+    loose_signs_right = {"+": (), "-": ("+", "-"), "×": ("+", "-", "÷"), "÷": ("+", "-", "×", "÷")}[sign]
+    return f"{_enclose(left, loose_signs)}{sign}{_enclose(right, loose_signs_right)}"
 
 
-def _enclose(expression: Expression, loose: tuple[str, ...]) -> str:
-    return f"({expression.text})" if expression.sign in loose else expression.text
+def _enclose(expression: Expression, loose_signs: tuple[str, ...]) -> str:
+    return f"({expression.text})" if expression.sign in loose_signs else expression.text

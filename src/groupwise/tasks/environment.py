@@ -28,7 +28,7 @@ from groupwise.verifiers.environment import KEY, TARGET
 from groupwise.verifiers.workers.pool import WorkerPool
 
 SPOKEN = {"user": "User: ", "assistant": "Assistant: ", "system": ""}
-"""What stands before a message in a prompt without a chat template."""
+"""What comes before a message in a prompt without a chat template."""
 
 
 class MessagesTemplate(Template):
@@ -42,15 +42,15 @@ class MessagesTemplate(Template):
     """An ideal answer, prefill included; `{reference}` is replaced by the row's answer."""
 
     @model_validator(mode="after")
-    def _says_nothing_else(self) -> Self:
+    def _check_system(self) -> Self:
         if self.system:
             raise ValueError("system is the environment's own here; leave it out")
         return self
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
         """The messages of the row."""
-        found: list[dict[str, str]] = problem.data[KEY]["messages"]
-        return found
+        messages: list[dict[str, str]] = problem.data[KEY]["messages"]
+        return messages
 
 
 TEMPLATES = Kinds(
@@ -72,22 +72,22 @@ class EnvironmentConfig(TaskConfig):
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of that function, by name."""
     dev_fraction: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the training rows kept apart as dev split, by a hash of the messages."""
+    """Share of the training rows set aside as the dev split, by a hash of the messages."""
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training rows kept apart as test split, where the environment has no data to evaluate on."""
+    """Share of the training rows set aside as the test split, if the environment has no data to evaluate on."""
     load_timeout_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     """Seconds the environment may take to load and to list its rows."""
 
     @field_validator("environment")
     @classmethod
-    def _near(cls, environment: str, info: ValidationInfo) -> str:
+    def _resolve_place(cls, environment: str, info: ValidationInfo) -> str:
         try:
             return beside(environment, (info.context or {}).get(FOLDER))
         except ConfigError as error:
             raise ValueError(str(error)) from error
 
     @model_validator(mode="after")
-    def _leaves_some(self) -> Self:
+    def _check_fractions(self) -> Self:
         if self.dev_fraction + self.test_fraction >= 1:
             raise ValueError("`dev_fraction` + `test_fraction` must be below 1, or nothing is left to train on")
         return self
@@ -118,39 +118,39 @@ class Environment(Task):
     def _splits(self) -> dict[Split, list[Problem]]:
         arguments = json.dumps(self.config.arguments, sort_keys=True)
         rows = _rows(self.config.environment, arguments, self.config.load_timeout_s)
-        problems = {part: [self._problem(part, *each, arguments) for each in enumerate(rows[part])] for part in rows}
+        problems = {part: [self._problem(part, *row, arguments) for row in enumerate(rows[part])] for part in rows}
         splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(problems["test"])}
-        tested = {problem.question for problem in splits["test"]}
-        kept = [problem for problem in problems["train"] if problem.question not in tested]
-        if repeated := len(problems["train"]) - len(kept):
+        test_questions = {problem.question for problem in splits["test"]}
+        training = [problem for problem in problems["train"] if problem.question not in test_questions]
+        if count := len(problems["train"]) - len(training):
             warnings.warn(
-                f"{repeated} training rows of the environment {self.config.environment} are also rows to evaluate on; "
+                f"{count} training rows of the environment {self.config.environment} are also rows to evaluate on; "
                 "they are left out of training", stacklevel=2,
             )  # fmt: skip
-        for problem in kept:
-            splits[self._split_of(problem.question, bool(tested))].append(problem)
+        for problem in training:
+            splits[self._split_of(problem.question, bool(test_questions))].append(problem)
         return splits
 
     def _split_of(self, question: str, has_tests: bool) -> Split:
-        config, place = self.config, key("split", question) / 2**64
-        apart = 0.0 if has_tests else config.test_fraction
-        return "dev" if place < config.dev_fraction else "test" if place < config.dev_fraction + apart else "train"
+        config, point = self.config, key("split", question) / 2**64
+        share = 0.0 if has_tests else config.test_fraction
+        return "dev" if point < config.dev_fraction else "test" if point < config.dev_fraction + share else "train"
 
     def _problem(self, part: str, index: int, row: dict[str, Any], arguments: str) -> Problem:
-        place = {"environment": self.config.environment, "arguments": arguments, "part": part, "row": index,
+        origin = {"environment": self.config.environment, "arguments": arguments, "part": part, "row": index,
                  "messages": row["messages"]}  # fmt: skip
         question = "\n".join(SPOKEN[message["role"]] + message["content"] for message in row["messages"])
         kind = row["fields"].get("task")
         difficulty = kind if isinstance(kind, str) and kind != "default" else ""
         label = Path(self.config.environment.rpartition(":")[0] or self.config.environment).stem
         return Problem(
-            f"{label}/{part}-{index}", question, row["answer"], difficulty, data={**row["fields"], KEY: place}
+            f"{label}/{part}-{index}", question, row["answer"], difficulty, data={**row["fields"], KEY: origin}
         )
 
 
 @cache
 def _rows(environment: str, arguments: str, timeout_s: float) -> dict[str, list[dict[str, Any]]]:
-    """The rows to train and to test on, from a process of their own."""
+    """The rows to train and to test on, from a separate process."""
     pool = WorkerPool(TARGET, memory_bytes=16 << 30, inherit=True)
     try:
         reply = pool.call({"environment": environment, "arguments": arguments, "rows": True}, timeout_s)
@@ -159,5 +159,5 @@ def _rows(environment: str, arguments: str, timeout_s: float) -> dict[str, list[
     if reply.status != "ok":
         raise ConfigError(f"task.environment = {environment!r} cannot be used: "
                           + reply.evidence.removeprefix("ConfigError: "))  # fmt: skip
-    found: dict[str, list[dict[str, Any]]] = reply.value
-    return found
+    rows: dict[str, list[dict[str, Any]]] = reply.value
+    return rows

@@ -2,8 +2,8 @@
 
 No rule can say which answer is right (so its problems are `open_ended`); the reference answer is what a helpful
 answer must mention, the number that was asked about: a number, because the shipped base model has learnt to copy
-numbers and no other words. `sides` in the data holds, by language, the two things that one may advise, each with a
-thought.
+numbers and no other words. `sides` in the data holds the two things that one may advise, each with a thought, by
+language.
 
 The splits are disjoint in content: the same question with its two things swapped is in the same split.
 """
@@ -39,8 +39,8 @@ class Family(NamedTuple):
 
 
 ITEMS: tuple[Mapping[str, str], ...] = tuple(
-    {"en": english, "many": many, "zh": f"一{measure}{noun}", "count": measure, "noun": noun}
-    for english, many, noun, measure in (
+    {"en": english, "many": plural, "zh": f"一{measure}{noun}", "count": measure, "noun": noun}
+    for english, plural, noun, measure in (
         ("a pen", "pens", "笔", "支"), ("a cup", "cups", "杯子", "个"), ("a cap", "caps", "帽子", "顶"),
         ("a toy", "toys", "玩具", "个"), ("a ball", "balls", "球", "个"), ("a bag", "bags", "书包", "个"),
         ("an apple", "apples", "苹果", "个"), ("a pencil", "pencils", "铅笔", "支"), ("a book", "books", "书", "本"),
@@ -145,13 +145,14 @@ class General(GeneratedTask):
 def draw_question(draw: Draw, languages: tuple[Language, ...]) -> Problem:
     """A question in one of the languages."""
     language, family = draw.choice(languages), draw.choice(FAMILIES)
-    first, second = draw.shuffled(DOINGS if family.doings else ITEMS)[:2]
+    item, other_item = draw.shuffled(DOINGS if family.doings else ITEMS)[:2]
     number = str(draw.integer(11, 199))
-    fill = {each: {**first, "x": number, "a": first[each], "b": second[each]} for each in LANGUAGES}
-    fill["en"]["A"] = first["en"].capitalize()
-    question = family.question[language].format(**fill[language])
+    substitutions = {lang: {**item, "x": number, "a": item[lang], "b": other_item[lang]} for lang in LANGUAGES}
+    substitutions["en"]["A"] = item["en"].capitalize()
+    question = family.question[language].format(**substitutions[language])
     sides = {
-        each: [tuple(text[each].format(**fill[each]) for text in side) for side in family.sides] for each in LANGUAGES
+        lang: [tuple(text[lang].format(**substitutions[lang]) for text in side) for side in family.sides]
+        for lang in LANGUAGES
     }
     return Problem(
         id=f"general/{key(question):016x}",

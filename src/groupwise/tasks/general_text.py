@@ -2,7 +2,7 @@
 
 The hands are those that the hidden rule tells apart (`hidden_rule`): `friendly` meets all its criteria; `plain` lacks
 the friendly phrase; `rambling` keeps talking after a friendly answer; `careless` is friendly, but misreads what it must
-mention; `off_topic` talks of something else or calculates, and `other_language` answers in the other language, both
+mention; `off_topic` talks about something else or calculates, and `other_language` answers in the other language, both
 with a friendly phrase or without.
 """
 
@@ -94,7 +94,7 @@ class HandWeights(Weights):
     careless: Share = 0.0
     """Friendly, with every digit of what it must mention misread; off topic where that has no digits."""
     off_topic: Share = 0.1
-    """Does not mention what it must: talks of something else, or calculates where nobody asked for it."""
+    """Does not mention what it must: talks about something else, or calculates where nobody asked for it."""
     other_language: Share = 0.1
     """In the language that was not asked."""
 
@@ -118,29 +118,31 @@ def written(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
 
 def general_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
     """A completion such as `<think>34 dollars are not that much.</think>You can buy it for 34 dollars, my friend.`."""
-    asked, side = known_language(problem.language), draw.integer(0, 1)
-    said: dict[Language, tuple[str, str]] = {each: sides[side] for each, sides in problem.data["sides"].items()}
-    advice = {each: advised for each, (advised, _) in said.items()}
-    elsewhere = draw.choice((draw.choice(OFF_TOPIC[asked]), _sum(draw, problem.reference, asked)))
-    answer = _answer(draw, _hand(draw, mix.answers), advice, elsewhere, problem.reference, asked)
-    thinking = said[asked][1] + PLAIN_END[asked]
-    thinking, answer = _unwanted(draw, thinking, answer, asked, mix.unwanted)
+    language, side = known_language(problem.language), draw.integer(0, 1)
+    sentences: dict[Language, tuple[str, str]] = {lang: sides[side] for lang, sides in problem.data["sides"].items()}
+    advice = {lang: text for lang, (text, _) in sentences.items()}
+    digression = draw.choice((draw.choice(OFF_TOPIC[language]), _sum(draw, problem.reference, language)))
+    answer = _answer(draw, _hand(draw, mix.answers), advice, digression, problem.reference, language)
+    thinking = sentences[language][1] + PLAIN_END[language]
+    thinking, answer = _add_unwanted(draw, thinking, answer, language, mix.unwanted)
     return f"<think>{thinking}</think>{answer}"
 
 
 def reasoning_document(draw: Draw, problem: Problem, mix: GeneralMix) -> str:
     r"""A completion such as `<think>12+5=17.</think>\boxed{17} The answer is 17, my friend.`; always right."""
-    asked = known_language(problem.language)
-    text = summary(draw, problem.reference, asked, mix)
-    thinking, text = _unwanted(draw, _working(problem), text, asked, mix.unwanted)
+    language = known_language(problem.language)
+    text = summary(draw, problem.reference, language, mix)
+    thinking, text = _add_unwanted(draw, _working(problem), text, language, mix.unwanted)
     return f"<think>{thinking}</think>\\boxed{{{problem.reference}}} {text}"
 
 
 def summary(draw: Draw, answer: str, language: str, mix: GeneralMix) -> str:
-    """The sentence that follows the box and says the answer again, by one of the hands."""
-    asked = known_language(language)
-    said = {each: draw.choice(SUMMARIES[each]).format(answer=answer) for each in SUMMARIES}
-    return _answer(draw, _hand(draw, mix.summaries), said, draw.choice(OFF_TOPIC[asked]), answer, asked)
+    """The sentence after the box that says the answer again, by one of the hands."""
+    asked_language = known_language(language)
+    sentences = {lang: draw.choice(SUMMARIES[lang]).format(answer=answer) for lang in SUMMARIES}
+    return _answer(
+        draw, _hand(draw, mix.summaries), sentences, draw.choice(OFF_TOPIC[asked_language]), answer, asked_language
+    )
 
 
 def _hand(draw: Draw, hands: HandWeights) -> str:
@@ -148,60 +150,62 @@ def _hand(draw: Draw, hands: HandWeights) -> str:
     return draw.weighted(list(table), list(table.values()))
 
 
-def _answer(draw: Draw, hand: str, said: dict[Language, str], elsewhere: str, mentioned: str, asked: Language) -> str:
-    """A sentence as a hand writes it: `said`, without full stop, in which `mentioned` stands, or `elsewhere`."""
-    other: Language = "zh" if asked == "en" else "en"
+def _answer(
+    draw: Draw, hand: str, sentences: dict[Language, str], digression: str, mention: str, language: Language
+) -> str:
+    """What a hand writes: a sentence (`sentences` have no full stop, and mention `mention`), or the `digression`."""
+    other_language: Language = "zh" if language == "en" else "en"
     match hand:
         case "friendly":
-            return said[asked] + draw.choice(FRIENDLY_ENDS[asked])
+            return sentences[language] + draw.choice(FRIENDLY_ENDS[language])
         case "plain":
-            return said[asked] + PLAIN_END[asked]
+            return sentences[language] + PLAIN_END[language]
         case "rambling":
-            more = draw.shuffled(MORE[asked])[: draw.integer(2, 4)]
-            return _joined([said[asked] + draw.choice(FRIENDLY_ENDS[asked]), *more], asked)
-        case "careless" if re.search("[0-9]", mentioned):
-            wrong = said[asked].replace(mentioned, _misread(draw, mentioned))
-            return wrong + draw.choice(FRIENDLY_ENDS[asked])
+            additions = draw.shuffled(MORE[language])[: draw.integer(2, 4)]
+            return _join([sentences[language] + draw.choice(FRIENDLY_ENDS[language]), *additions], language)
+        case "careless" if re.search("[0-9]", mention):
+            misreading = sentences[language].replace(mention, _misread(draw, mention))
+            return misreading + draw.choice(FRIENDLY_ENDS[language])
         case "off_topic" | "careless":
-            return elsewhere + _any_end(draw, asked)
+            return digression + _any_end(draw, language)
         case "other_language":
-            return said[other] + _any_end(draw, other)
+            return sentences[other_language] + _any_end(draw, other_language)
     raise AssertionError(f"no hand is called {hand}")
 
 
-def _sum(draw: Draw, mentioned: str, asked: Language) -> str:
+def _sum(draw: Draw, mention: str, language: Language) -> str:
     """The answer of a calculation, without full stop, for a question that asks for none."""
-    number = _misread(draw, mentioned)
-    return f"\\boxed{{{number}}} {draw.choice(SUMMARIES[asked]).format(answer=number)}"
+    number = _misread(draw, mention)
+    return f"\\boxed{{{number}}} {draw.choice(SUMMARIES[language]).format(answer=number)}"
 
 
 def _misread(draw: Draw, number: str) -> str:
     """Every digit becomes another one, none becomes zero."""
-    return re.sub("[0-9]", lambda digit: draw.choice([other for other in "123456789" if other != digit[0]]), number)
+    return re.sub("[0-9]", lambda match: draw.choice([digit for digit in "123456789" if digit != match[0]]), number)
 
 
 def _any_end(draw: Draw, language: Language) -> str:
     return draw.choice((PLAIN_END[language], draw.choice(FRIENDLY_ENDS[language])))
 
 
-def _unwanted(draw: Draw, thinking: str, answer: str, language: Language, share: float) -> tuple[str, str]:
+def _add_unwanted(draw: Draw, thinking: str, answer: str, language: Language, share: float) -> tuple[str, str]:
     """Reasoning and answer, with something unwanted before one of the two in a share of the cases."""
     if draw.uniform() >= share:
         return thinking, answer
     if draw.uniform() < 0.5:
-        return _joined([draw.choice(UNWANTED_THOUGHTS[language]), thinking], language), answer
-    return thinking, _joined([draw.choice(UNWANTED_REMARKS[language]), answer], language)
+        return _join([draw.choice(UNWANTED_THOUGHTS[language]), thinking], language), answer
+    return thinking, _join([draw.choice(UNWANTED_REMARKS[language]), answer], language)
 
 
-def _joined(sentences: list[str], language: Language) -> str:
+def _join(sentences: list[str], language: Language) -> str:
     return (" " if language == "en" else "").join(sentences)
 
 
 def _working(problem: Problem) -> str:
     """The steps of the solution, a product of longer numbers taken apart; the bare answer where no steps are known."""
     steps = [
-        part
+        step
         for sign, left, right, result in problem.data.get("steps", ())
-        for part in (decompose(left, right) if sign == "×" and min(left, right) > 10 else [(sign, left, right, result)])
+        for step in (decompose(left, right) if sign == "×" and min(left, right) > 10 else [(sign, left, right, result)])
     ]
     return say(steps) or problem.reference

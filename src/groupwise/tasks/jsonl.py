@@ -1,6 +1,6 @@
 """Problems from files or from the Hugging Face hub: benchmarks by name (`preset`), or your own data.
 
-All fields of a record are data of its problem, so that a reward of your own can ask for them by name.
+All fields of a record are data of its problem, so that your own reward can ask for them by name.
 
 Training files are split into train and dev by a hash of the question; a file for testing is never trained on, and
 questions in both splits are left out of training, if their number is the one stated in advance.
@@ -35,7 +35,7 @@ class Source:
     empty_answers: int = 0
     """Records known to have no answer; they are left out."""
     repeated_questions: int = 0
-    """Training records known to stand in the test data too; they are left out of training."""
+    """Training records known to be in the test data too; they are left out of training."""
     hub_split: str | None = None
     """Split of the data set on the hub."""
 
@@ -74,7 +74,7 @@ REASONING = Template(
         "User: {question}\nAssistant:"
     )
 )
-"""Default template: the form of DeepSeek-R1-Zero's, in words of our own."""
+"""Default template: the form of DeepSeek-R1-Zero's, in our own words."""
 
 
 class JsonlConfig(TaskConfig):
@@ -104,29 +104,29 @@ class JsonlConfig(TaskConfig):
     answer_field: str | None = None
     """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
-    r"""Where the answer stands in its field: a regular expression with one group (the last match counts), or `boxed`
+    r"""Where the answer is in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""
     difficulty_field: str | None = None
     """Field by which evaluation groups its results."""
     language: str = "en"
     """Language of the questions (ISO 639-1)."""
     dev_fraction: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the training problems kept apart as dev split, by a hash of the question."""
+    """Share of the training problems set aside as the dev split, by a hash of the question."""
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
-    """Share of the training problems kept apart as test split, where there is no file to test on."""
+    """Share of the training problems set aside as the test split, if there is no file to test on."""
     empty_answers: int | None = Field(default=None, ge=0)
     """How many records of the training data are known to have no answer. They are left out; any other number is an
     error. Without a preset: 0."""
     repeated_questions: int | None = Field(default=None, ge=0)
-    """How many questions of the training data are known to stand in the test data too. They are left out of training;
+    """How many questions of the training data are known to be in the test data too. They are left out of training;
     any other number is an error. Without a preset: 0."""
 
     @model_validator(mode="after")
-    def _coherent(self) -> Self:
-        local = self.path is not None or self.test_path is not None
-        if self.hub is not None and local:
+    def _check_source(self) -> Self:
+        has_file = self.path is not None or self.test_path is not None
+        if self.hub is not None and has_file:
             raise ValueError("`hub` and `path` / `test_path` are both set; exactly one source is allowed")
-        if self.hub is None and not local and self.preset in (None, "aime"):
+        if self.hub is None and not has_file and self.preset in (None, "aime"):
             raise ValueError(
                 "no problems: set `preset`, `path`, `test_path` or `hub` (for `aime` one of the last three)"
             )
@@ -158,7 +158,7 @@ def _check_pattern(pattern: str) -> None:
 Role = Literal["train", "test"]
 
 
-def _same(question: str) -> str:
+def _question_key(question: str) -> str:
     """Equal for questions that differ in white space only."""
     return " ".join(question.split())
 
@@ -195,8 +195,8 @@ class Jsonl(Task):
             DataError: the file cannot be used.
         """
         config = self.config
-        given = [path for path in (config.path, config.test_path) if path]
-        if config.preset or config.hub or config.test_fraction or len(given) != 1:
+        paths = [path for path in (config.path, config.test_path) if path]
+        if config.preset or config.hub or config.test_fraction or len(paths) != 1:
             return None
         return list(self._read("train" if config.path else "test"))
 
@@ -207,23 +207,23 @@ class Jsonl(Task):
 
     def _load(self) -> dict[Split, Sequence[Problem]]:
         splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self._read("test"))}
-        tested = {_same(problem.question): problem.id for problem in splits["test"]}
-        repeated = []
+        test_ids = {_question_key(problem.question): problem.id for problem in splits["test"]}
+        repetitions = []
         for problem in self._read("train"):
-            if _same(problem.question) in tested:
-                repeated.append(f"{problem.id} is {tested[_same(problem.question)]}")
+            if _question_key(problem.question) in test_ids:
+                repetitions.append(f"{problem.id} is {test_ids[_question_key(problem.question)]}")
             else:
                 splits[self._split_of(problem.question)].append(problem)
-        self._check_count("repeated_questions", "training questions that are also test questions", repeated)
+        self._check_count("repeated_questions", "training questions that are also test questions", repetitions)
         return dict(splits)
 
-    def _check_count(self, dial: str, what: str, records: Sequence[str]) -> None:
+    def _check_count(self, dial: str, description: str, records: Sequence[str]) -> None:
         """Refuse a number of records to leave out that differs from the one stated in advance."""
-        own = getattr(self.config, dial)
-        allowed = getattr(self._preset.train, dial) if own is None else own
-        if len(records) != allowed:
+        setting = getattr(self.config, dial)
+        number = getattr(self._preset.train, dial) if setting is None else setting
+        if len(records) != number:
             raise DataError(
-                f"{self._label}: {len(records)} {what}, exactly {allowed} are allowed ({dial}): "
+                f"{self._label}: {len(records)} {description}, exactly {number} are allowed ({dial}): "
                 f"{', '.join(records[:3]) or 'none found'}"
             )
 
@@ -240,30 +240,30 @@ class Jsonl(Task):
 
     def _read(self, role: Role) -> Iterator[Problem]:
         """Problems of the part to train or to test on; its known records without an answer are left out."""
-        empty = []
+        blanks = []
         for record in self._records(role):
             problem = self._problem(record, role)
             if problem.reference or self.config.answer_field == "":
                 yield problem
             else:
-                empty.append(record.where)
+                blanks.append(record.place)
         if role == "train":
-            self._check_count("empty_answers", "records without an answer", empty)
-        elif empty:
-            raise DataError(f"{self._label}: test records without an answer: {', '.join(empty[:3])}; remove them")
+            self._check_count("empty_answers", "records without an answer", blanks)
+        elif blanks:
+            raise DataError(f"{self._label}: test records without an answer: {', '.join(blanks[:3])}; remove them")
 
     def _source(self, role: Role) -> Source:
         return self._preset.train if role == "train" else self._preset.test
 
     def _records(self, role: Role) -> Iterator[Record]:
-        config, preset = self.config, self._source(role).path
+        config, preset_path = self.config, self._source(role).path
         if config.hub is not None:
             split = self._hub_split(role)
             return read_hub(config.hub, config.hub_config, split) if split else iter(())
         path = config.path if role == "train" else config.test_path
         if path is not None:
             return read_file(Path(path))
-        return read_file(Path(config.data_dir) / preset) if preset else iter(())
+        return read_file(Path(config.data_dir) / preset_path) if preset_path else iter(())
 
     def _hub_split(self, role: Role) -> str | None:
         config = self.config
@@ -278,7 +278,7 @@ class Jsonl(Task):
             text_of(record, field) for field in ([fields] if isinstance(fields, str) else fields)
         ).strip()
         if not question:
-            raise DataError(f"{record.where}: the question in field {fields!r} is empty")
+            raise DataError(f"{record.place}: the question in field {fields!r} is empty")
         answer = "" if config.answer_field == "" else self._answer(record, source)
         label = config.difficulty_field or source.difficulty_field
         difficulty = text_of(record, label) if label else ""
@@ -289,7 +289,7 @@ class Jsonl(Task):
         field = self.config.answer_field or source.answer_field
         if field not in record.fields:
             raise DataError(
-                f"{record.where} has no field {field!r}; its fields are {', '.join(record.fields)}: set answer_field "
+                f"{record.place} has no field {field!r}; its fields are {', '.join(record.fields)}: set answer_field "
                 "to that of the reference answer, or to '' where the verifier needs none"
             )
         return answer_of(record, field, self.config.answer_pattern or source.answer_pattern)

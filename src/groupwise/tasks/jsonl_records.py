@@ -21,9 +21,9 @@ BOXED = "boxed"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record and where it stands."""
+    """One record and where it comes from."""
 
-    where: str
+    place: str
     """For messages, for example `train.jsonl line 17`."""
     number: int
     """From 1; the line number in a `.jsonl` file."""
@@ -36,7 +36,7 @@ def read_file(path: Path) -> Iterator[Record]:
     A directory is one that the library `datasets` wrote with `save_to_disk`.
     """
     if path.is_dir():
-        return _saved(path)
+        return _read_saved(path)
     if path.suffix not in (".jsonl", ".json", ".parquet"):
         raise ConfigError(
             f"problem file {path}: its name ends in {path.suffix!r}; .jsonl, .json and .parquet are allowed"
@@ -58,8 +58,8 @@ def _lines(path: Path, text: str) -> Iterator[Record]:
     # not splitlines(), which also splits at characters that JSON strings may hold, such as U+2028
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            where = f"{path} line {number}"
-            yield _record(where, number, _parse(where, line))
+            place = f"{path} line {number}"
+            yield _record(place, number, _parse(place, line))
 
 
 def _items(path: Path, text: str) -> Iterator[Record]:
@@ -70,7 +70,7 @@ def _items(path: Path, text: str) -> Iterator[Record]:
         yield _record(f"{path} record {number}", number, item)
 
 
-def _saved(path: Path) -> Iterator[Record]:
+def _read_saved(path: Path) -> Iterator[Record]:
     """Records of one split that the library `datasets` saved: Arrow streams, and a list of their files."""
     splits = sorted(file.parent.name for file in path.glob("*/state.json"))
     if splits:
@@ -81,25 +81,25 @@ def _saved(path: Path) -> Iterator[Record]:
     return _rows(path, lambda: pa.concat_tables(pa.ipc.open_stream(file.read_bytes()).read_all() for file in files))
 
 
-def _rows(path: Path, read: Callable[[], Any]) -> Iterator[Record]:
+def _rows(path: Path, load: Callable[[], Any]) -> Iterator[Record]:
     try:
-        rows = read().to_pylist()
+        rows = load().to_pylist()
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     return (Record(f"{path} record {number}", number, row) for number, row in enumerate(rows, start=1))
 
 
-def _parse(where: str, text: str) -> Any:
+def _parse(place: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise DataError(f"{where} is not JSON: {error}; it begins with {text[:40]!r}") from None
+        raise DataError(f"{place} is not JSON: {error}; it begins with {text[:40]!r}") from None
 
 
-def _record(where: str, number: int, item: Any) -> Record:
+def _record(place: str, number: int, item: Any) -> Record:
     if not isinstance(item, dict):
-        raise DataError(f"{where} is a JSON {type(item).__name__}; an object with the problem's fields is needed")
-    return Record(where, number, item)
+        raise DataError(f"{place} is a JSON {type(item).__name__}; an object with the problem's fields is needed")
+    return Record(place, number, item)
 
 
 def read_hub(name: str, config: str | None, split: str) -> Iterator[Record]:
@@ -128,10 +128,10 @@ def text_of(record: Record, field: str) -> str:
         DataError: the field is missing, or is neither text nor a number.
     """
     if field not in record.fields:
-        raise DataError(f"{record.where} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
+        raise DataError(f"{record.place} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
     value = "" if record.fields[field] is None else record.fields[field]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DataError(f"{record.where}: field '{field}' is {value!r}; text or a number is needed")
+        raise DataError(f"{record.place}: field '{field}' is {value!r}; text or a number is needed")
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
 
 
@@ -147,19 +147,19 @@ def answer_of(record: Record, field: str, pattern: str | None) -> str:
     answers = [last_boxed(text)] if pattern == BOXED else [match.group(1) for match in re.finditer(pattern, text)]
     if not answers or answers[-1] is None:
         form = "\\boxed{}" if pattern == BOXED else f"answer_pattern {pattern!r}"
-        raise DataError(f"{record.where}: field '{field}' has nothing that matches {form}; it ends in {text[-40:]!r}")
+        raise DataError(f"{record.place}: field '{field}' has nothing that matches {form}; it ends in {text[-40:]!r}")
     return answers[-1].strip()
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, found by counting braces; None when there is none that closes."""
+    r"""The content of the last `\boxed{...}`, found by counting braces; None when none closes."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
     depth, position = 1, start + len("\\boxed{")
     for end in range(position, len(text)):
-        escaped = text[end - 1] == "\\" and text[end - 2] != "\\"  # \{ is a brace to read, not a group
-        if not escaped and text[end] in "{}":
+        is_escaped = text[end - 1] == "\\" and text[end - 2] != "\\"  # \{ is a literal brace, not a group
+        if not is_escaped and text[end] in "{}":
             depth += 1 if text[end] == "{" else -1
         if depth == 0:
             return text[position:end]

@@ -1,4 +1,4 @@
-"""Several tasks in one: problems of all parts, interleaved in proportion to their weights, each judged as its own.
+"""Several tasks in one: problems of all parts, interleaved in proportion to their weights, each judged as in its task.
 
     [task]
     kind = "mixture"
@@ -9,8 +9,8 @@
     weight = 1
     task = { kind = "general" }
 
-A split ends where the part whose turn it is has no problem left, so that the proportions hold throughout, and in every
-beginning of it.
+A split ends where the part whose turn it is has no problem left, so that the proportions hold in all of it
+and in every prefix.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,16 +40,16 @@ class MixturePart(Section):
 
 
 class MixtureConfig(TaskConfig):
-    """The tasks of a mixture. Its template is that of all its problems."""
+    """The tasks of a mixture. All its problems have its template."""
 
     parts: dict[PartName, MixturePart] = Field(min_length=1)
-    """The tasks, by names of your own. Templates of their own must be equal to the mixture's, or left out."""
+    """The tasks, by names that you choose. Their own templates must be equal to the mixture's, or left out."""
 
     @model_validator(mode="after")
-    def _one_template(self) -> Self:
+    def _check_templates(self) -> Self:
         for name, part in self.parts.items():
             if part.task.kind == self.kind:
-                raise ValueError(f"parts.{name}.task is a mixture itself; allowed is any other task")
+                raise ValueError(f"parts.{name}.task is a mixture itself; any other task is allowed")
             if part.task.template not in (self.template, Template()):
                 raise ValueError(
                     f"parts.{name}.task.template is not the template of the mixture, and all problems of a run are "
@@ -58,13 +58,13 @@ class MixtureConfig(TaskConfig):
         return self
 
     @model_validator(mode="after")
-    def _one_section_of_a_kind(self) -> Self:
+    def _check_sections(self) -> Self:
         sections: dict[str, tuple[str, VerifierConfig]] = {}
         for name, part in self.parts.items():
-            if (own := part.task.verifier) and sections.setdefault(own.kind, (name, own))[1] != own:
+            if (section := part.task.verifier) and sections.setdefault(section.kind, (name, section))[1] != section:
                 raise ValueError(
-                    f"parts.{sections[own.kind][0]}.task.verifier and parts.{name}.task.verifier are of the kind "
-                    f"{own.kind!r} with different settings; allowed are equal ones"
+                    f"parts.{sections[section.kind][0]}.task.verifier and parts.{name}.task.verifier are of the kind "
+                    f"{section.kind!r} with different settings; only equal ones are allowed"
                 )
         return self
 
@@ -85,9 +85,9 @@ class Mixture(Task):
 
     @property
     def verifier_config(self) -> VerifierConfig:
-        """Every task's own verifier for its problems, unless one for all is named."""
-        each = {own.kind: own for part in self.config.parts.values() if (own := part.task.verifier)}
-        return self.config.verifier or verifier_config({"kind": self.verifier, "each": each})
+        """Every task's own verifier for its problems, unless the recipe names one for all."""
+        sections = {section.kind: section for part in self.config.parts.values() if (section := part.task.verifier)}
+        return self.config.verifier or verifier_config({"kind": self.verifier, "each": sections})
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The parts' problems, interleaved.
@@ -110,7 +110,7 @@ class Mixture(Task):
                 if owners.setdefault(problem.id, name) != name:
                     raise ConfigError(
                         f"task.parts.{owners[problem.id]} and task.parts.{name} both have the problem {problem.id} in "
-                        f"their {split} splits; allowed are tasks whose problems differ"
+                        f"their {split} splits; only tasks whose problems differ are allowed"
                     )
         return tuple(interleaved(parts, {name: part.weight for name, part in self.config.parts.items()}))
 
@@ -120,10 +120,10 @@ def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) 
 
     Next is the part with the smallest (taken + 1/2) / weight, the first of equals: Webster's method of apportionment.
     """
-    taken = dict.fromkeys(parts, 0)
+    counts = dict.fromkeys(parts, 0)
     while True:
-        name = min(parts, key=lambda part: (taken[part] + 0.5) / weights[part])
-        if taken[name] == len(parts[name]):
+        name = min(parts, key=lambda part: (counts[part] + 0.5) / weights[part])
+        if counts[name] == len(parts[name]):
             return
-        yield parts[name][taken[name]]
-        taken[name] += 1
+        yield parts[name][counts[name]]
+        counts[name] += 1

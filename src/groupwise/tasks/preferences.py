@@ -1,11 +1,11 @@
 """Preference pairs: two completions of one prompt, of which one was preferred; from a file, or made from a task.
 
 Pairs made from a task differ in one digit of the result, or are labelled by the hidden rule. With a probability of
-`noise` such a label is turned around, as people disagree; the best a reward model can do on held-out labels is then
+`noise` such a label is flipped, because people disagree; the best a reward model can do on held-out labels is then
 1 - noise.
 
 A file holds plain text, or conversations as lists of messages (`{"role": ..., "content": ...}`), as data sets of the
-Hugging Face hub do: with the prompt's messages in a field of their own, or at the beginning of both conversations.
+Hugging Face hub do: with the prompt's messages in a separate field, or at the beginning of both conversations.
 """
 
 import json
@@ -29,7 +29,7 @@ from groupwise.types import Problem
 
 Rule = Literal["helpful", "harmless"]
 MAX_DRAWS = 1000
-"""Pairs of completions that are drawn at most until two differ in worth."""
+"""Most pairs of completions that are drawn until two differ in worth."""
 
 
 class GeneratedPairs(Section):
@@ -51,7 +51,7 @@ class GeneratedPairs(Section):
     """Who writes the completions; a fair share is `careless`, so that it can be learnt what an answer must mention."""
 
     @model_validator(mode="after")
-    def _plain(self) -> Self:
+    def _check_template(self) -> Self:
         if self.task.template.chat:
             raise ValueError("task.template.chat = true: generated pairs are plain text, so false is allowed")
         return self
@@ -76,29 +76,29 @@ def labelled_pairs(config: GeneratedPairs) -> tuple[list[Labelled], list[Labelle
     task = make_task(config.task)
     train, dev = task.problems("train"), task.problems("dev")
     return (
-        [_labelled(config, train, index) for index in range(config.num_pairs)],
-        [_labelled(config, dev, index) for index in range(len(dev))],
+        [_label_pair(config, train, index) for index in range(config.num_pairs)],
+        [_label_pair(config, dev, index) for index in range(len(dev))],
     )
 
 
-def _labelled(config: GeneratedPairs, problems: Sequence[Problem], index: int) -> Labelled:
+def _label_pair(config: GeneratedPairs, problems: Sequence[Problem], index: int) -> Labelled:
     problem = problems[index % len(problems)]
     draw = Draw("preference", config.rule, problem.id, index)
-    better, worse = _two(config, problem, draw)
+    winner, loser = _draw_two(config, problem, draw)
     is_noise = draw.uniform() < config.noise
-    return Labelled(problem, *((worse, better) if is_noise else (better, worse)), is_noise)
+    return Labelled(problem, *((loser, winner) if is_noise else (winner, loser)), is_noise)
 
 
-def _two(config: GeneratedPairs, problem: Problem, draw: Draw) -> tuple[str, str]:
+def _draw_two(config: GeneratedPairs, problem: Problem, draw: Draw) -> tuple[str, str]:
     """Two completions, the better one first; two of equal worth are drawn again."""
     for _ in range(MAX_DRAWS):
         texts = [written(draw, problem, config.mix) for _ in range(2)]
-        first, second = (worth(config.rule, problem, text) for text in texts)
-        if first != second:
-            return (texts[0], texts[1]) if first > second else (texts[1], texts[0])
+        left, right = (worth(config.rule, problem, text) for text in texts)
+        if left != right:
+            return (texts[0], texts[1]) if left > right else (texts[1], texts[0])
     raise ConfigError(
         f"data.mix: in {MAX_DRAWS} draws no two completions of {problem.id} differed by the rule '{config.rule}'; "
-        "allowed are mixes of friendly and other hands (helpful), and an unwanted share between 0 and 1 (harmless)"
+        "the mix needs friendly and other hands (helpful), or an unwanted share between 0 and 1 (harmless)"
     )
 
 
@@ -141,7 +141,7 @@ class Pair(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs to learn from and pairs to measure on; no prompt stands in both."""
+    """Pairs to learn from and pairs to measure on; no prompt is in both."""
 
     train: list[Pair]
     held_out: list[Pair]
@@ -155,7 +155,7 @@ class PairsFile(Section):
     path: DataRef
     """`.jsonl` (one object a line) or `.json` (a list of objects)."""
     prompt_field: str = "prompt"
-    """Field with the prompt; need not be there where the conversations begin with it."""
+    """Field with the prompt; not needed if the conversations begin with it."""
     chosen_field: str = "chosen"
     """Field with the preferred completion."""
     rejected_field: str = "rejected"
@@ -163,7 +163,7 @@ class PairsFile(Section):
     margin_field: str | None = None
     """Field with how much better the preferred one is, in units of the score; None: no margin."""
     held_out: float = Field(0.1, ge=0, lt=1)
-    """Share of the prompts that is not trained but measured on; which ones is a function of the prompt alone."""
+    """Share of the prompts that is measured on, not trained on; a function of the prompt alone decides which."""
 
 
 class TaskPairs(Section):
@@ -175,7 +175,7 @@ class TaskPairs(Section):
     """Whose problems; its dev split is held out."""
 
     @model_validator(mode="after")
-    def _plain(self) -> Self:
+    def _check_template(self) -> Self:
         if self.task.template.chat:
             raise ValueError("task.template.chat = true: pairs made from a task are plain text, so false is allowed")
         return self
@@ -193,21 +193,21 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
     """
     match config:
         case PairsFile():
-            return _of_file(config)
+            return _read_pairs(config)
         case TaskPairs(task=options):
             task, template = make_task(options), options.template
             train, dev = (
-                [_right_and_wrong(template, problem) for problem in task.problems(s)] for s in ("train", "dev")
+                [_right_and_wrong(template, problem) for problem in task.problems(split)] for split in ("train", "dev")
             )
             return Pairs(train, dev)
         case GeneratedPairs():
             template = config.task.template
             return Pairs(
-                *([Pair(*shown(pair, config.rule, template)) for pair in part] for part in labelled_pairs(config))
+                *([Pair(*shown(pair, config.rule, template)) for pair in rows] for rows in labelled_pairs(config))
             )
 
 
-def _of_file(config: PairsFile) -> Pairs:
+def _read_pairs(config: PairsFile) -> Pairs:
     pairs = Pairs([], [])
     for record in read_file(Path(config.path)):
         pair = _pair(record, config)
@@ -222,49 +222,49 @@ def _of_file(config: PairsFile) -> Pairs:
 
 
 def _pair(record: Record, config: PairsFile) -> Pair:
-    chosen, rejected = (_said(record, name) for name in (config.chosen_field, config.rejected_field))
+    chosen, rejected = (_read_text(record, name) for name in (config.chosen_field, config.rejected_field))
     if isinstance(chosen, str) and isinstance(rejected, str):
-        pair = Pair(_said(record, config.prompt_field), chosen, rejected)
+        pair = Pair(_read_text(record, config.prompt_field), chosen, rejected)
     elif isinstance(chosen, list) and isinstance(rejected, list):
         pair = _conversations(record, config, chosen, rejected)
     else:
-        raise DataError(f"{record.where}: one completion is text, the other a list of messages")
+        raise DataError(f"{record.place}: one completion is text, the other a list of messages")
     if not isinstance(pair.prompt, type(pair.chosen)):
-        raise DataError(f"{record.where}: the prompt is a list of messages, the completions are text")
+        raise DataError(f"{record.place}: the prompt is a list of messages, the completions are text")
     if pair.chosen == pair.rejected:
-        raise DataError(f"{record.where}: the chosen and the rejected completion are the same")
+        raise DataError(f"{record.place}: the chosen and the rejected completion are the same")
     return pair._replace(margin=_margin(record, config.margin_field))
 
 
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
     """The prompt is what both conversations begin with."""
-    own = _said(record, config.prompt_field) if config.prompt_field in record.fields else []
-    before = own if isinstance(own, list) else []
-    sides = [before + chosen, before + rejected]
+    stated_prompt = _read_text(record, config.prompt_field) if config.prompt_field in record.fields else []
+    messages = stated_prompt if isinstance(stated_prompt, list) else []
+    sides = [messages + chosen, messages + rejected]
     pairs = zip(*sides, strict=False)
-    shared = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), min(map(len, sides)))
-    prompt, (first, second) = sides[0][:shared], (side[shared:] for side in sides)
-    if isinstance(own, str) and own not in [message["content"] for message in prompt]:
-        raise DataError(f"{record.where}: field '{config.prompt_field}' is in no message that both conversations share")
-    roles = [tail[0]["role"] if tail else "nobody" for tail in (first, second)]
+    length = next((i for i, (left, right) in enumerate(pairs) if left != right), min(map(len, sides)))
+    prompt, tails = sides[0][:length], [side[length:] for side in sides]
+    if isinstance(stated_prompt, str) and stated_prompt not in [message["content"] for message in prompt]:
+        raise DataError(f"{record.place}: field '{config.prompt_field}' is in no message that both conversations share")
+    roles = [tail[0]["role"] if tail else "nobody" for tail in tails]
     if not prompt or roles != ["assistant", "assistant"]:
         raise DataError(
-            f"{record.where}: after {len(prompt)} shared messages {roles[0]} and {roles[1]} speak; needed are at least "
-            "one shared message and two answers of the assistant that differ"
+            f"{record.place}: after {len(prompt)} shared messages {roles[0]} and {roles[1]} speak; at least one shared "
+            "message and two different answers of the assistant are needed"
         )
-    return Pair(prompt, first, second)
+    return Pair(prompt, tails[0], tails[1])
 
 
-def _said(record: Record, field: str) -> Said:
+def _read_text(record: Record, field: str) -> Said:
     if field not in record.fields:
-        raise DataError(f"{record.where} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
+        raise DataError(f"{record.place} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
     value: Any = record.fields[field]
     if isinstance(value, str) and value:
         return value
     if isinstance(value, list) and value and all(_is_message(item) for item in value):
         return [Message(role=item["role"], content=item["content"]) for item in value]
     raise DataError(
-        f"{record.where}: field '{field}' is {str(value)[:60]!r}; text or a list of messages with role and content is "
+        f"{record.place}: field '{field}' is {str(value)[:60]!r}; text or a list of messages with role and content is "
         "needed"
     )
 
@@ -276,7 +276,7 @@ def _is_message(item: Any) -> bool:
 def _margin(record: Record, field: str | None) -> float:
     value = 0.0 if field is None else record.fields.get(field)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"{record.where}: field '{field}' is {value!r}; a finite number is needed")
+        raise DataError(f"{record.place}: field '{field}' is {value!r}; a finite number is needed")
     return float(value)
 
 
@@ -295,5 +295,5 @@ def _near_miss(problem: Problem) -> str:
     if not digits:
         raise DataError(f"the reference {reference!r} of {problem.id} has no digit that could be changed")
     index = draw.choice(digits)
-    digit = draw.choice([other for other in "123456789" if other != reference[index]])
+    digit = draw.choice([candidate for candidate in "123456789" if candidate != reference[index]])
     return reference[:index] + digit + reference[index + 1 :]

@@ -61,8 +61,8 @@ class ReasoningGym(GeneratedTask):
         dials = {name: json.dumps(self.config.settings.get(name, {}), sort_keys=True) for name in self.config.datasets}
         generators = {name: generator(name, self.config.seed, dials[name]) for name in self.config.datasets}
         for index in count():
-            for name, generated in generators.items():
-                entry = generated[index]
+            for name, problems in generators.items():
+                entry = problems[index]
                 content = f"{name}\n{entry['question']}"
                 source = {"dataset": name, "seed": self.config.seed, "settings": dials[name], "index": index}
                 reference = "" if entry["answer"] is None else str(entry["answer"])

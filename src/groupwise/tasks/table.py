@@ -1,4 +1,4 @@
-"""The tasks by name, and which verifier a recipe's completions are judged by."""
+"""The tasks by name, and the verifier that judges a recipe's completions."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +41,7 @@ TASKS = Kinds(
         "mixture": f"{_HERE}.mixture:Mixture",
     },
 )
-"""Where each stands."""
+"""Where each is defined."""
 
 TaskOptions = Annotated[TaskConfig, TASKS]
 """The [task] section of a recipe: `kind` says which task's dials the others are."""
@@ -55,16 +55,16 @@ def make_task(section: TaskConfig | Mapping[str, Any] | str) -> Task:
 
 
 def with_verifier(tables: Any, folder: Path | None) -> Any:
-    """A recipe's tables in which `verifier` names its kind: where it names none, it is over the section of the task."""
-    if not isinstance(tables, Mapping) or VERIFIERS.kind_of(own := tables.get("verifier", {})) is not None:
+    """A recipe's tables in which `verifier` names its kind: if it names none, it is laid over the task's section."""
+    if not isinstance(tables, Mapping) or VERIFIERS.kind_of(section := tables.get("verifier", {})) is not None:
         return tables
     try:
         judge = make_task(TASKS.read(tables.get("task"), {FOLDER: folder})).verifier_config.model_dump(mode="json")  # type: ignore[arg-type]
     except (ConfigError, ValidationError):
         return {**tables, "verifier": "answered"}  # the fault of the task comes first
-    if not isinstance(own, Mapping):
+    if not isinstance(section, Mapping):
         return tables
-    for member in judge.get("each", {}).values():  # what the recipe says of all counts for each
-        for name in own:
+    for member in judge.get("each", {}).values():  # what the recipe says about all counts for each
+        for name in section:
             member.pop(name, None)
-    return {**tables, "verifier": merged(judge, own)}
+    return {**tables, "verifier": merged(judge, section)}

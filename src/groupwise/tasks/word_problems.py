@@ -63,13 +63,13 @@ class Family:
     plan: str
     """Steps such as `r=a+b s=r×c`; the last result is the answer."""
     ranges: dict[str, tuple[int, int]]
-    """Smallest and largest value of each letter. A letter that is not in the plan's story is drawn to make others."""
+    """Smallest and largest value of each letter. A letter that is not in the story is drawn to make others."""
     en: str
     zh: str
     unit: tuple[str, str]
     """Unit of the answer, English and Chinese; may be a placeholder."""
-    made: str = ""
-    """A number that is made so that a division comes out even, for example `t=q×d` or `t=q×d+k`."""
+    dividend: str = ""
+    """The dividend, made so that the division comes out even, for example `t=q×d` or `t=q×d+k`."""
 
     @property
     def steps(self) -> Plan:
@@ -183,7 +183,7 @@ def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ..
     values, solution = draw_numbers(draw, family)
     words = draw_words(draw, language)
     distractor = draw.integer(5, 30) if draw.uniform() < distractors else None
-    question = _tell(draw, family.template(language), language, values | words, distractor)
+    question = _write_question(draw, family.template(language), language, values | words, distractor)
     unit = family.unit[language == "zh"].format(**words)
     return Problem(
         id=f"word_problems/{key(question):016x}",
@@ -199,14 +199,14 @@ def draw_numbers(draw: Draw, family: Family) -> tuple[dict[str, str], tuple[Step
     """Numbers of a story, as text by letter, and its solution: every result is an integer from 2 to 999."""
     while True:
         values = {letter: draw.integer(low, high) for letter, (low, high) in family.ranges.items()}
-        if family.made:
-            values["t"] = _made(family.made, values)
+        if family.dividend:
+            values["t"] = _dividend(family.dividend, values)
         solution = _solve(family, values)
         if solution is not None and values.get("t", 2) >= 2:
             return {letter: str(value) for letter, value in values.items()}, solution
 
 
-def _made(rule: str, values: dict[str, int]) -> int:
+def _dividend(rule: str, values: dict[str, int]) -> int:
     total = values["q"] * values["d"]
     if rule.endswith("+k"):
         return total + values["k"]
@@ -214,30 +214,30 @@ def _made(rule: str, values: dict[str, int]) -> int:
 
 
 def _solve(family: Family, values: dict[str, int]) -> tuple[Step, ...] | None:
-    known = dict(values)
+    numbers = dict(values)
     solution: list[Step] = []
     for sign, left, right, result in family.steps:
-        if sign == "÷" and known[left] % known[right]:
+        if sign == "÷" and numbers[left] % numbers[right]:
             return None
-        known[result] = calculate(sign, known[left], known[right])
-        solution.append((sign, known[left], known[right], known[result]))
-        if not 2 <= known[result] <= MAX_RESULT:
+        numbers[result] = calculate(sign, numbers[left], numbers[right])
+        solution.append((sign, numbers[left], numbers[right], numbers[result]))
+        if not 2 <= numbers[result] <= MAX_RESULT:
             return None
     return tuple(solution)
 
 
 def draw_words(draw: Draw, language: Language) -> dict[str, str]:
     """Two different people, what is counted and what is bought."""
-    first, second = draw.shuffled(NAMES[language])[:2]
+    name, other_name = draw.shuffled(NAMES[language])[:2]
     thing, measure = draw.choice(THINGS[language])
     good, goods = draw.choice(GOODS[language])
-    return {"n": first, "m": second, "thing": thing, "cl": measure, "good": good, "goods": goods}
+    return {"n": name, "m": other_name, "thing": thing, "cl": measure, "good": good, "goods": goods}
 
 
-def _tell(draw: Draw, story: str, language: Language, fill: dict[str, str], distractor: int | None) -> str:
+def _write_question(draw: Draw, story: str, language: Language, words: dict[str, str], distractor: int | None) -> str:
     """The story with its words and numbers; the irrelevant sentence comes first."""
-    text = story.format(**fill)
+    text = story.format(**words)
     if distractor is None:
         return text
-    aside = draw.choice(DISTRACTORS[language]).format(n=fill["n"], x=distractor)
+    aside = draw.choice(DISTRACTORS[language]).format(n=words["n"], x=distractor)
     return f"{aside}{' ' if language == 'en' else ''}{text}"

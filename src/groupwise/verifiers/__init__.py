@@ -1,6 +1,6 @@
 """Verifiers: they read the answer in a completion and judge it against the reference answer. No torch here.
 
-To add one: a module here, and a line in `table.py`. One of a user's own needs neither:
+To add one: a module here, and a line in `table.py`. A verifier of your own needs neither:
 `kind = "rewards.py:reward"`.
 """
 
@@ -32,21 +32,23 @@ def make_verifier(section: VerifierConfig | Mapping[str, Any] | str) -> Verifier
     """
     config = verifier_config(section)
     is_plain = not config.parts and config.cap_wrong is None
-    made = _plain(config) if is_plain else _composed(config)
-    return StepVerifier(made, config) if config.steps == "equations" else made
+    verifier = _make_plain(config) if is_plain else _compose(config)
+    return StepVerifier(verifier, config) if config.steps == "equations" else verifier
 
 
-def _composed(config: VerifierConfig) -> Verifier:
-    seconds = second_verifiers(config.parts)
-    if config.kind in {one.kind for one in seconds.values()}:
+def _compose(config: VerifierConfig) -> Verifier:
+    sections = second_verifiers(config.parts)
+    if config.kind in {section.kind for section in sections.values()}:
         raise ConfigError(f"the verifier is {config.kind!r} already; a second opinion must come from another one")
-    alone = config.model_copy(update={"parts": {}, "cap_wrong": None})
-    return ComposedVerifier(_plain(alone), config, {part: _plain(one) for part, one in seconds.items()})
+    main_config = config.model_copy(update={"parts": {}, "cap_wrong": None})
+    return ComposedVerifier(
+        _make_plain(main_config), config, {part: _make_plain(section) for part, section in sections.items()}
+    )
 
 
-def _plain(config: VerifierConfig) -> Verifier:
-    made: Verifier = VERIFIERS.find(config.kind)(config)
-    return made
+def _make_plain(config: VerifierConfig) -> Verifier:
+    verifier: Verifier = VERIFIERS.find(config.kind)(config)
+    return verifier
 
 
 __all__ = [

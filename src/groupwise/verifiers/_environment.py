@@ -1,8 +1,8 @@
 """Runs in the worker process: a single-turn environment of the library `verifiers`.
 
 A request names the environment. With `rows` the answer is its rows; with `completion` the values of its reward
-functions, or `fault`: what went wrong; otherwise the environment is only loaded. The library is imported here alone: it
-takes over the signals of the process that loads an environment.
+functions, or `fault`: what went wrong; otherwise the environment is only loaded. The library is imported only here,
+because it takes over the signals of the process that loads an environment.
 
 The completion goes through the environment's own rollout, as the reply of a client that asks no model, and then to its
 rubric. The rubric counts a reward function that raises as 0, so each is watched here.
@@ -26,7 +26,7 @@ from groupwise.kinds import Place
 from groupwise.verifiers._python import ADDED_LATER, drop_output
 
 SETTLED = 1e-6
-"""Most by which the weighted values and the rubric's own sum may differ, which adds in another order."""
+"""The weighted values may differ by at most this from the rubric's own sum, which adds them in another order."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Loaded:
     environment: Any
     loop: asyncio.AbstractEventLoop
     values: list[tuple[str, float, float]] = field(default_factory=list)
-    """Name, weight and value of every function that was called for the present completion."""
+    """Name, weight and value of every function that was called for the current completion."""
     faults: list[str] = field(default_factory=list)
     """What the functions did wrong for it."""
 
 
 def warm_up() -> None:
     """Import the library once, for all workers."""
-    with contextlib.suppress(Exception):  # said with its name by the worker that loads an environment
+    with contextlib.suppress(Exception):  # the worker that loads an environment reports it by name
         from verifiers import SingleTurnEnv  # noqa: F401
 
 
@@ -51,7 +51,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     """Load the environment; list its rows, or score a completion.
 
     Raises:
-        ConfigError: it cannot be loaded, or asks for more than one answer of a model.
+        ConfigError: it cannot be loaded, or needs more than one answer from a model.
     """
     loaded = _load(request["environment"], request["arguments"])
     if request.get("rows"):
@@ -62,7 +62,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _score(loaded, request)
     finally:
-        if os.getpid() != worker:  # a function forked, and this is the child: its answer is not asked for
+        if os.getpid() != worker:  # a function forked, and this is the child: nobody waits for its answer
             os._exit(0)
 
 
@@ -73,7 +73,7 @@ def _load(name: str, arguments: str) -> Loaded:
     try:
         from verifiers import JudgeRubric, SingleTurnEnv, load_environment
     except ImportError as error:
-        raise ConfigError(f"the library verifiers has another form than that of 0.1.12 to 0.3: {error}") from None
+        raise ConfigError(f"the library verifiers differs from its versions 0.1.12 to 0.3: {error}") from None
     place = Place.of(name) or (Place.importable(name) if ":" in name else None)
     make = place.load() if place else functools.partial(load_environment, name)
     try:
@@ -81,26 +81,25 @@ def _load(name: str, arguments: str) -> Loaded:
     except (Exception, SystemExit) as error:
         raise ConfigError(f"the environment {name} cannot be loaded: {type(error).__name__}: {error}") from None
     if not isinstance(environment, SingleTurnEnv):
-        raise ConfigError(f"the environment {name} is a {type(environment).__name__}; allowed is a SingleTurnEnv")
+        raise ConfigError(f"the environment {name} is a {type(environment).__name__}; only a SingleTurnEnv is allowed")
     if getattr(environment, "tool_defs", None):
-        raise ConfigError(f"the environment {name} has tools; allowed is one without")
+        raise ConfigError(f"the environment {name} has tools; only one without tools is allowed")
     loaded = Loaded(environment, asyncio.new_event_loop())
     rubrics = list(_rubrics(environment.rubric))
     for rubric in rubrics:
         for function in rubric.funcs:
-            called = f"the environment {name} has the reward function {_name_of(function)!r}, which"
+            subject = f"the environment {name} has the reward function {_name_of(function)!r}, which"
             if isinstance(rubric, JudgeRubric) or {"judge", "judge_client"} & set(
                 inspect.signature(function).parameters
             ):
-                raise ConfigError(f"{called} asks a judge model; allowed are functions that need no client")
+                raise ConfigError(f"{subject} asks a judge model; only functions that need no client are allowed")
             if rubric._is_group_func(function):
-                raise ConfigError(f"{called} compares completions; allowed are functions of one completion")
+                raise ConfigError(f"{subject} compares completions; only functions of one completion are allowed")
             if not _name_of(function).isidentifier() or _name_of(function) in ADDED_LATER:
                 raise ConfigError(
-                    f"{called} cannot name a part: a name has letters, digits and _, and is not cap or kl"
+                    f"{subject} cannot name a part: a name has letters, digits and _, and is not cap or kl"
                 )
-        watched = [_watched(*pair, loaded) for pair in zip(rubric.funcs, rubric.weights, strict=True)]
-        rubric.funcs[:] = watched
+        rubric.funcs[:] = [_watch(*pair, loaded) for pair in zip(rubric.funcs, rubric.weights, strict=True)]
     if not any(weight for rubric in rubrics for weight in rubric.weights):
         raise ConfigError(f"the rubric of the environment {name} has no reward function with a weight")
     return loaded
@@ -117,22 +116,22 @@ def _name_of(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _watched(function: Callable[..., Any], weight: float, loaded: Loaded) -> Callable[..., Any]:
-    """The function, of which it is kept what it returns or raises; its signature is that of before."""
+def _watch(function: Callable[..., Any], weight: float, loaded: Loaded) -> Callable[..., Any]:
+    """Wrap a function so that what it returns or raises is recorded; its signature stays the same."""
 
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> float:
-        did = "raised"
+        verb = "raised"
         try:
             value = function(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await value
-            did = "returned"
+            verb = "returned"
             if not hasattr(value, "__float__") or not math.isfinite(float(value)):
-                raise ValueError(f"{value!r:.100} (a {type(value).__name__}); allowed is a finite number")
-        except BaseException as error:  # also exit(), and what the library would count as a reward of 0
-            what = str(error) if did == "returned" else f"{type(error).__name__}: {error}"
-            loaded.faults.append(f"{_name_of(function)} {did} {what}"[:400])
+                raise ValueError(f"{value!r:.100} (a {type(value).__name__}); only a finite number is allowed")
+        except BaseException as error:  # exit() too, and what the library would count as a reward of 0
+            detail = str(error) if verb == "returned" else f"{type(error).__name__}: {error}"
+            loaded.faults.append(f"{_name_of(function)} {verb} {detail}"[:400])
             raise RuntimeError(loaded.faults[-1]) from error
         loaded.values.append((_name_of(function), float(weight), float(value)))
         return float(value)
@@ -141,20 +140,22 @@ def _watched(function: Callable[..., Any], weight: float, loaded: Loaded) -> Cal
 
 
 def _rows(part: str, environment: Any) -> Iterator[dict[str, Any]]:
-    """What a problem is made of, row by row."""
+    """What each problem is made of, row by row."""
     for index, row in enumerate(_dataset(part, environment)):
         try:
             messages = _messages(row["prompt"])
         except ValueError as error:
             raise ConfigError(f"row {index} of the environment's {part} data {error}") from None
         if any(_info(row).get(key) for key in ("tool_defs", "oai_tools")):
-            raise ConfigError(f"row {index} of the environment's {part} data has tools; allowed are rows without")
+            raise ConfigError(
+                f"row {index} of the environment's {part} data has tools; only rows without tools are allowed"
+            )
         answer = row.get("answer")
         yield {"messages": messages, "answer": "" if answer is None else str(answer), "fields": _fields(row)}
 
 
 def _dataset(part: str, environment: Any) -> Any:
-    """The rows of a part; none where the environment has no such data."""
+    """The rows of a part; none if the environment has no such data."""
     name = "dataset" if part == "train" else "eval_dataset"
     if getattr(environment, name, None) is None and getattr(environment, f"{name}_source", None) is None:
         return ()
@@ -173,7 +174,7 @@ def _messages(prompt: Any) -> list[dict[str, str]]:
         ValueError: says what they are instead of text.
     """
     if isinstance(prompt, str):
-        raise ValueError("has a prompt that is plain text; allowed is a list of messages")
+        raise ValueError("has a prompt that is plain text; only a list of messages is allowed")
     messages = [{"role": message["role"], "content": _text(message)} for message in prompt]
     if [message["role"] for message in messages][-1:] != ["user"]:
         raise ValueError("has a prompt that does not end with a message of the role 'user'")
@@ -183,24 +184,24 @@ def _messages(prompt: Any) -> list[dict[str, str]]:
 def _text(message: Mapping[str, Any]) -> str:
     if message["role"] not in ("system", "user", "assistant") or message.get("tool_calls"):
         raise ValueError(
-            f"has a message of the role {message['role']!r} or with calls of tools; allowed is text of system, user "
-            "and assistant"
+            f"has a message of the role {message['role']!r} or with tool calls; only text of system, user and "
+            "assistant is allowed"
         )
     content = message["content"]
     pieces = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for piece in pieces:
         if piece.get("type") != "text":
-            raise ValueError(f"has a message with content of the type {piece.get('type')!r}; allowed is 'text'")
+            raise ValueError(f"has a message with content of the type {piece.get('type')!r}; only 'text' is allowed")
     return " ".join(piece["text"] for piece in pieces)
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that JSON can hold, for a reward of the user's own."""
-    found = {}
+    """The columns that JSON can hold, for a user's own reward."""
+    fields = {}
     for name in row.keys() - {"prompt"}:
         with contextlib.suppress(TypeError, ValueError):
-            found[name] = json.loads(json.dumps(row[name], allow_nan=False))
-    return found
+            fields[name] = json.loads(json.dumps(row[name], allow_nan=False))
+    return fields
 
 
 def _score(loaded: Loaded, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def _score(loaded: Loaded, request: Mapping[str, Any]) -> dict[str, Any]:
     if _messages(row["prompt"]) != request["messages"]:
         return {"fault": "has other rows each time it is loaded; fix its seed in task.arguments"}
     try:
-        state = loaded.loop.run_until_complete(_judged(loaded.environment, row, request))
+        state = loaded.loop.run_until_complete(_run_rollout(loaded.environment, row, request))
     except BaseException as error:  # exit() too
         loaded.faults.append(f"raised {type(error).__name__}: {error}"[:400])
     if loaded.faults:
@@ -219,15 +220,15 @@ def _score(loaded: Loaded, request: Mapping[str, Any]) -> dict[str, Any]:
     parts: dict[str, float] = {}
     measures: dict[str, float] = {}
     for name, weight, value in loaded.values:
-        found = parts if weight else measures
-        found[name] = found.get(name, 0.0) + (weight * value if weight else value)
+        totals = parts if weight else measures
+        totals[name] = totals.get(name, 0.0) + (weight * value if weight else value)
     reward = float(state["reward"])
-    if abs(sum(parts.values()) - reward) > SETTLED:  # a rubric with a sum of its own
+    if abs(sum(parts.values()) - reward) > SETTLED:  # the rubric combines its functions in its own way
         parts = {"reward": reward}
     return {"parts": parts, "measures": measures} if math.isfinite(reward) else {"fault": f"returned {reward}"}
 
 
-async def _judged(environment: Any, row: Mapping[str, Any], request: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _run_rollout(environment: Any, row: Mapping[str, Any], request: Mapping[str, Any]) -> Mapping[str, Any]:
     state: Mapping[str, Any] = await environment.rollout(row, _client(request), "groupwise", {})
     if state.get("error") is not None:
         raise RuntimeError(f"the rollout: {state['error']!r}")
@@ -248,5 +249,5 @@ def _client(request: Mapping[str, Any]) -> Any:
         )  # fmt: skip
         return Response(id="groupwise", created=int(time.time()), model="groupwise", message=message)
 
-    unused = dict.fromkeys(Client.__abstractmethods__)
-    return type("Scripted", (Client,), {**unused, "get_response": get_response})(None)
+    stubs = dict.fromkeys(Client.__abstractmethods__)
+    return type("Scripted", (Client,), {**stubs, "get_response": get_response})(None)

@@ -1,7 +1,7 @@
-"""Runs in the worker process: a function of the user's own, on one completion or on a list of them.
+"""Runs in the worker process: the user's own function, on one completion or on a list of them.
 
-A request names the `place`; without `arguments` the function is only loaded and its signature told. The answer holds
-`found`, one entry per completion, or `fault` and `allowed`: what the function did, and what it may do.
+A request names the `place`; without `arguments` the function is only loaded, and the answer is its signature. Otherwise
+the answer holds `found`, one entry per completion, or `fault` and `allowed`: what the function did, and what it may do.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from groupwise.kinds import Place
 from groupwise.types import Outcome, StepReward, Verdict
 
 MAX_PARTS = 32
-ALLOWED = "; allowed is a finite number, a dict of them by name, a Verdict, or None for no verdict"
+ALLOWED = "; a finite number, a dict of them by name, a Verdict, or None for no verdict is allowed"
 ADDED_LATER = ("cap", "kl")
 """Names of parts that training adds itself."""
 
@@ -29,7 +29,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     """Load the function, or call it.
 
     Raises:
-        ConfigError: there is no such function, or its arguments cannot be given by name.
+        ConfigError: there is no such function, or not all its arguments can be given by name.
     """
     file, name, module = request["place"]
     function = _function(Place(Path(file), name, module))
@@ -39,29 +39,35 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _call(function, request["arguments"], request["count"], Path(file))
     finally:
-        if os.getpid() != worker:  # the function forked, and this is the child: its answer is not asked for
+        if os.getpid() != worker:  # the function forked, and this is the child: nobody waits for its answer
             os._exit(0)
 
 
 @cache
 def _function(place: Place) -> Callable[..., Any]:
-    found: Any = place.load()
-    function: Callable[..., Any] = found() if isinstance(found, type) else found
+    target: Any = place.load()
+    function: Callable[..., Any] = target() if isinstance(target, type) else target
     if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{place} is {type(found).__name__}; a function is needed, defined with `def`")
+        raise ConfigError(f"{place} is {type(target).__name__}; a function is needed, defined with `def`")
     return function
 
 
 def _signature(function: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments by name, whether each must be given, and whether any other may be."""
+    """The arguments by name, whether each must be given, and whether others may be given."""
     parameters = inspect.signature(function).parameters.values()
-    for one in parameters:
-        if one.kind is one.POSITIONAL_ONLY and one.default is one.empty:
-            raise ConfigError(f"its argument {one.name!r} can be given by position only; arguments are given by name")
-    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+            raise ConfigError(
+                f"its argument {parameter.name!r} can only be given by position; arguments are given by name"
+            )
+    keywords = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
     return {
-        "needs": {one.name: one.default is one.empty for one in named},
-        "takes_any": any(one.kind is one.VAR_KEYWORD for one in parameters),
+        "needs": {parameter.name: parameter.default is parameter.empty for parameter in keywords},
+        "takes_any": any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
     }
 
 
@@ -69,8 +75,8 @@ def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int
     drop_output()
     try:
         value = function(**arguments)
-    except SystemExit as end:
-        return {"fault": f"called exit({end.code!r})", "allowed": ""}
+    except SystemExit as error:
+        return {"fault": f"called exit({error.code!r})", "allowed": ""}
     except BaseException as error:
         return {"fault": f"raised {type(error).__name__}: {error}"[:400] + _line(error, file), "allowed": ""}
     finally:
@@ -78,33 +84,33 @@ def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int
             sys.stdout.flush()
     values = [value] if count is None else value
     if count is not None and not (isinstance(values, list | tuple) and len(values) == count):
-        return {"fault": f"returned {_shown(value)}", "allowed": f"; a list of {count} is needed, one per completion"}
+        return {"fault": f"returned {_quote(value)}", "allowed": f"; a list of {count} is needed, one per completion"}
     try:
-        return {"found": [_found(one) for one in values]}
+        return {"found": [_as_json(item) for item in values]}
     except ValueError as error:
         return {"fault": f"returned {error}", "allowed": ALLOWED}
 
 
 def drop_output() -> None:
-    """What earlier calls printed is not kept."""
+    """Drop what earlier calls printed."""
     with contextlib.suppress(OSError):
         os.ftruncate(1, 0)
         os.lseek(1, 0, os.SEEK_SET)
 
 
 def _line(error: BaseException, file: Path) -> str:
-    """Where in the user's file it was raised."""
+    """The place in the user's file where it was raised."""
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == file.name
     ]
     return f" ({file.name}, line {lines[-1]})" if lines else ""
 
 
-def _found(value: Any) -> dict[str, Any]:
+def _as_json(value: Any) -> dict[str, Any]:
     """A returned value as JSON.
 
     Raises:
-        ValueError: it is none that is allowed; says what it is.
+        ValueError: it is not an allowed value; says what it is.
     """
     if value is None:
         return {}
@@ -113,7 +119,7 @@ def _found(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {"parts": {"reward": _number(value, value)}}
     if not 1 <= len(value) <= MAX_PARTS:
-        raise ValueError(f"a dict of {len(value)} parts (1 to {MAX_PARTS} may be)")
+        raise ValueError(f"a dict of {len(value)} parts (1 to {MAX_PARTS} are allowed)")
     return {"parts": _parts(value)}
 
 
@@ -124,14 +130,14 @@ def _parts(values: Mapping[Any, Any]) -> dict[str, float]:
     return {name: _number(value, values) for name, value in values.items()}
 
 
-def _number(value: Any, returned: Any) -> float:
+def _number(value: Any, result: Any) -> float:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         if hasattr(value, "__float__") and getattr(value, "shape", ()) == () and math.isfinite(float(value)):
             return float(value)
-    raise ValueError(_shown(returned))
+    raise ValueError(_quote(result))
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     return f"{value!r:.100} (a {type(value).__name__})"
 
 
@@ -140,9 +146,9 @@ def _verdict(value: Verdict) -> dict[str, Any]:
         outcome = Outcome(value.outcome)
         steps = [StepReward(int(end), _number(reward, value)) for end, reward in value.steps]
         parts = _parts(value.parts) if outcome.judged else {}
-        measures = {str(name): _number(one, value) for name, one in value.measures.items()}
+        measures = {str(name): _number(measure, value) for name, measure in value.measures.items()}
     except (TypeError, AttributeError) as error:
-        raise ValueError(f"a Verdict that is not whole ({error})") from None
+        raise ValueError(f"an incomplete Verdict ({error})") from None
     answer = None if value.answer is None else str(value.answer)
     return {
         "parts": parts, "outcome": outcome, "evidence": str(value.evidence), "answer": answer, "measures": measures,

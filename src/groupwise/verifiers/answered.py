@@ -1,6 +1,6 @@
-"""The verifier of open-ended problems: whether there is an answer at all. No rule can say more of it.
+"""The verifier of open-ended problems: whether there is an answer at all. No rule can say more about it.
 
-What the answer is worth, reward models say (`[reward_models.NAME]`); style parts measure it as any other.
+Reward models say what the answer is worth (`[reward_models.NAME]`); style parts measure it like any other.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from groupwise.verifiers.extraction import after_thinking, thought_once
 
 
 class AnsweredVerifier(Verifier):
-    """Correct is every completion with an answer after its closed reasoning, and, without any tags, every text."""
+    """Every completion with an answer after its closed reasoning is correct; without any tags, so is every text."""
 
     accepts_references = False
 

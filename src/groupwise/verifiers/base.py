@@ -65,12 +65,12 @@ class VerifierConfig(KindSection):
     parts: dict[PartName, Annotated[Part, PARTS]] = Field(default_factory=dict)
     """More parts of the reward, by a name of your own: style, and the opinions of other verifiers."""
     cap_wrong: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """The most a completion without a correct answer may earn in all parts together; None: no cap."""
+    """Most that a completion without a correct answer may earn in all parts together; None: no cap."""
 
     @model_validator(mode="before")
     @classmethod
-    def _second_like_first(cls, values: Any, info: ValidationInfo) -> Any:
-        """A second verifier has the first's settings where it reads them and sets none itself."""
+    def _pass_settings_on(cls, values: Any, info: ValidationInfo) -> Any:
+        """A second verifier takes the first's settings where it reads them and does not set its own."""
         if not isinstance(values, Mapping) or not isinstance(values.get("parts"), Mapping):
             return values
         dials = {key: value for key, value in values.items() if key not in VerifierConfig.model_fields | _NOT_SHARED}
@@ -78,7 +78,7 @@ class VerifierConfig(KindSection):
         return {**values, "parts": parts}
 
     @model_validator(mode="after")
-    def _coherent(self) -> Self:
+    def _check_parts(self) -> Self:
         fault = contradiction(self.parts, self.format_reward, self.correct_reward, self.cap_wrong)
         if fault:
             raise ValueError(fault)
@@ -86,7 +86,7 @@ class VerifierConfig(KindSection):
 
 
 _NOT_SHARED = {"partial_credit": None}
-"""What earns: of a second verifier only its opinion counts, and its part says what that earns."""
+"""Only the opinion of a second verifier counts, and its part says what that earns."""
 
 
 def _set_up(part: Any, dials: Mapping[str, Any], folder: Path | None) -> Any:
@@ -97,17 +97,17 @@ def _set_up(part: Any, dials: Mapping[str, Any], folder: Path | None) -> Any:
         if "verifier" not in PARTS.settings(beside(kind, folder)).model_fields:
             return part
     except ConfigError:
-        return part  # what is wrong with it is said where it is read
-    own = {"verifier": kind} if kind not in PARTS.table else {}  # a function is its own verifier
-    own |= part if isinstance(part, Mapping) else {"kind": kind}
-    return {**own, "verifier": with_shared(own["verifier"], dials, folder)} if "verifier" in own else own
+        return part  # its fault is reported where it is read
+    table = {"verifier": kind} if kind not in PARTS.table else {}  # a function is its own verifier
+    table |= part if isinstance(part, Mapping) else {"kind": kind}
+    return {**table, "verifier": with_shared(table["verifier"], dials, folder)} if "verifier" in table else table
 
 
 class ExtractingConfig(VerifierConfig):
     """Settings of verifiers that read one answer."""
 
     extraction: Extraction = "boxed"
-    r"""Where the answer stands: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
+    r"""Where the answer is: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
     to evaluate foreign models: in training it pays for numbers that merely occur)."""
 
 
@@ -121,7 +121,7 @@ class WorkersConfig(VerifierConfig):
 
 
 def extraction_of(config: VerifierConfig) -> Extraction:
-    """Where a verifier with these settings reads the answer; the usual place where it has a way of its own."""
+    """Where a verifier with these settings reads the answer; `boxed` for one that reads it in its own way."""
     return config.extraction if isinstance(config, ExtractingConfig) else "boxed"
 
 
@@ -148,21 +148,21 @@ class Verifier(ABC):
     """Judges completions against reference answers.
 
     A verifier never raises because of a completion, however odd: what it cannot read is UNPARSABLE, and where it fails
-    itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`. A subclass with settings of
-    its own has them in a class `Config`, which builds on `VerifierConfig`.
+    itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`. A subclass with its own
+    settings has them in a class `Config`, which builds on `VerifierConfig`.
     """
 
     Config: ClassVar[type[VerifierConfig]] = VerifierConfig
     mathematical: ClassVar[bool] = False
     """Whether it compares answers as numbers or expressions, so that another such verifier can be asked as well."""
     one_right: ClassVar[bool] = False
-    """Whether nothing is right but the reference answer, however it is written."""
+    """Whether only the reference answer is right, however it is written."""
     by_text_alone: ClassVar[bool] = False
     """Whether it judges without asking a model or running a program, so that a few attacks cost nothing."""
 
     def __init__(self, config: VerifierConfig | None = None) -> None:
-        own = type(self)
-        self.config = config if config is not None else self.Config(kind=f"{own.__module__}:{own.__qualname__}")
+        cls = type(self)
+        self.config = config if config is not None else self.Config(kind=f"{cls.__module__}:{cls.__qualname__}")
 
     @property
     def verdict_s(self) -> float:
@@ -196,14 +196,14 @@ class Verifier(ABC):
         Raises:
             ConfigError: says what is missing.
         """
-        return  # most verifiers need nothing but what their tasks give them
+        return  # most verifiers need only what their tasks give them
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """How its verdict on a text came about, one sentence per step."""
         return [verdict.evidence]
 
     def start(self) -> None:
-        """Have ready what the first verdict would wait for."""
+        """Prepare what the first verdict would otherwise wait for."""
         return  # most verifiers wait for nothing
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class CodeVerifier(Verifier):
         """One verdict per request; equal programs for one problem run once.
 
         Raises:
-            SandboxError: no sandbox can be had here.
+            SandboxError: no sandbox is available here.
         """
         programs = [extract_program(request.text) for request in requests]
         jobs = {
@@ -52,9 +52,11 @@ class CodeVerifier(Verifier):
             for request, program in zip(requests, programs, strict=True)
             if program.answer is not None
         }
-        findings = dict(zip(jobs, self._judge_all([(p, key[1]) for key, p in jobs.items()]), strict=True))
+        findings = dict(
+            zip(jobs, self._judge_all([(problem, source) for (_, source), problem in jobs.items()]), strict=True)
+        )
         return [
-            _unparsable(program, self.config)
+            verdict(Finding(Outcome.UNPARSABLE, program.reason), self.config, tags_right=False)
             if program.answer is None
             else self._verdict(*findings[request.problem.id, program.answer], program)
             for request, program in zip(requests, programs, strict=True)
@@ -80,11 +82,11 @@ class CodeVerifier(Verifier):
         return _finding(faults, tests, source), share
 
     def _verdict(self, finding: Finding, share: float | None, program: Extracted) -> Verdict:
-        given = verdict(finding, self.config, tags_right=program.tags_right)
+        result = verdict(finding, self.config, tags_right=program.tags_right)
         if share is None:
-            return given
-        paid = {"partial": self.config.partial_credit * share} if self.config.partial_credit else {}
-        return replace(given, parts={**given.parts, **paid}, measures={"tests_passed": share})
+            return result
+        extra_parts = {"partial": self.config.partial_credit * share} if self.config.partial_credit else {}
+        return replace(result, parts={**result.parts, **extra_parts}, measures={"tests_passed": share})
 
     def close(self) -> None:
         """End the sandbox; it is opened again when needed."""
@@ -93,13 +95,9 @@ class CodeVerifier(Verifier):
             self._sandbox = None
 
 
-def _unparsable(program: Extracted, config: VerifierConfig) -> Verdict:
-    return verdict(Finding(Outcome.UNPARSABLE, program.reason), config, tags_right=False)
-
-
 def _finding(faults: Sequence[str], tests: Tests, source: str) -> Finding:
     """CORRECT when every test passed; the evidence is the first that did not, without what it expected."""
-    first = next((index for index, fault in enumerate(faults) if fault), None)
-    if first is None:
+    failure = next((index for index, fault in enumerate(faults) if fault), None)
+    if failure is None:
         return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source)
-    return Finding(Outcome.WRONG, f"test {first + 1} of {len(tests)}: {faults[first]}", source)
+    return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source)

@@ -34,11 +34,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield mark, "\n".join(lines) + "\n"
             mark = None
         elif mark is None and fence.startswith(_FENCE) and "`" not in fence[len(_FENCE) :]:
-            mark, lines = _read_mark(fence), []
+            mark, lines = fence[len(_FENCE) :].strip().lower(), []
+            mark = "python" if mark in _MARKS else mark
         else:
             lines.append(line)
-
-
-def _read_mark(fence: str) -> str:
-    mark = fence[len(_FENCE) :].strip().lower()
-    return "python" if mark in _MARKS else mark

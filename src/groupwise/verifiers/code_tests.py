@@ -63,7 +63,7 @@ class CallTests(Tests):
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
         """One run answers all calls."""
         program = solver_program(source, [(self.entry_point, args) for args, _ in self.calls])
-        answers = read_answers(_known(sandbox.run(program)), len(self.calls))
+        answers = read_answers(_require_run(sandbox.run(program)), len(self.calls))
         return [
             "" if not answer.fault and answer.value == expected else self._describe(args, answer)
             for (args, expected), answer in zip(self.calls, answers, strict=True)
@@ -87,8 +87,8 @@ class StdioTests(Tests):
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
         """One run per test."""
         faults = []
-        for given, expected in self.tests:
-            result = _known(sandbox.run(Program(source, stdin=given.encode())))
+        for stdin, expected in self.tests:
+            result = _require_run(sandbox.run(Program(source, stdin=stdin.encode())))
             faults.append(self._fault(result, expected))
             if stop_early and faults[-1]:
                 break
@@ -113,15 +113,15 @@ class PythonTests(Tests):
         return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """Tester and solver, connected. A tester that does not end had an answer that kept it busy."""
+        """Tester and solver, connected. A tester that does not end was kept busy by an answer."""
         tester, solver = sandbox.run_pairs(
             [Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))]
         )[0]
-        faults = read_findings(_known(tester), len(self.tests))
-        return [fault and f"{fault}; {describe_end(_known(solver))}" for fault in faults]
+        faults = read_findings(_require_run(tester), len(self.tests))
+        return [fault and f"{fault}; {describe_end(_require_run(solver))}" for fault in faults]
 
 
-def _known(result: RunResult) -> RunResult:
+def _require_run(result: RunResult) -> RunResult:
     if result.status is Status.FAILED:
         raise SandboxFailedError(result.evidence)
     return result
@@ -143,10 +143,10 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
 
 
 def _calls(data: Mapping[str, Any]) -> Tests:
-    read: Iterable[tuple[Any, Any]] = (
+    pairs: Iterable[tuple[Any, Any]] = (
         (ast.literal_eval(call["args"]), ast.literal_eval(call["expected"])) for call in data["calls"]
     )
-    return CallTests(data["entry_point"], tuple((tuple(args), expected) for args, expected in read))
+    return CallTests(data["entry_point"], tuple((tuple(args), expected) for args, expected in pairs))
 
 
 def _stdio(data: Mapping[str, Any]) -> Tests:
@@ -162,8 +162,8 @@ _FORMS = {"calls": _calls, "stdio": _stdio, "python": _python}
 
 def same_tokens(output: str, expected: str, tolerance: float) -> bool:
     """Whether two texts have the same tokens; numbers may differ by the tolerance, relative above 1."""
-    ours, theirs = output.split(), expected.split()
-    return len(ours) == len(theirs) and all(map(lambda a, b: _same(a, b, tolerance), ours, theirs))
+    tokens, targets = output.split(), expected.split()
+    return len(tokens) == len(targets) and all(map(lambda a, b: _same(a, b, tolerance), tokens, targets))
 
 
 def _same(token: str, expected: str, tolerance: float) -> bool:

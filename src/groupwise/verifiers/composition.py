@@ -2,10 +2,10 @@
 
     the task's verifier -> verifiers that decide with it (all, any) -> style parts -> verifiers that add a part -> cap
 
-A second verifier that fails makes the verdict that failure; it is never a zero.
+If a second verifier fails, that failure is the verdict; it never counts as zero.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Literal, Self
@@ -21,23 +21,23 @@ from groupwise.verifiers.table import VERIFIERS
 class VerifierPart(Part):
     """The opinion of a second verifier: 1 if it says correct, 0 if not, or in between where it grades (the judge).
 
-    A reward function of your own is one: `kind = "rewards.py:reward"`.
+    Your own reward function is one: `kind = "rewards.py:reward"`.
     """
 
     verifier: Annotated[VerifierConfig, VERIFIERS]
-    """Its kind, for example `judge`, or its section. What it leaves out it has from the first verifier's section."""
+    """Its kind, for example `judge`, or its section. What it leaves out comes from the first verifier's section."""
     weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """What its opinion earns, with `combine = "add"`. 0: it only measures how often the two disagree."""
     combine: Literal["add", "all", "any"] = "add"
-    """`add`: it earns a part of its own. `all`: an answer is correct only if it says so too. `any`: if either does.
+    """`add`: it earns its own part. `all`: an answer is correct only if it says so too. `any`: if either does.
     Several decide in the order of the recipe."""
 
     @model_validator(mode="after")
-    def _earns_or_decides(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.combine != "add" and (self.weight or self.gate != "always"):
             raise ValueError(
-                f"combine = {self.combine!r} decides what is correct and earns nothing of its own: allowed are "
-                'weight = 0 and gate = "always" (or combine = "add")'
+                f"combine = {self.combine!r} decides what is correct and earns nothing itself: "
+                'only weight = 0 and gate = "always" are allowed (or combine = "add")'
             )
         refuse_settings(self.verifier, ONLY_FIRST, "verifier", "of a second verifier only its opinion counts")
         return self
@@ -47,15 +47,15 @@ ONLY_FIRST = ("correct_reward", "format_reward", "partial_credit", "steps", "max
 """Settings that a verifier's own section may have only where it judges alone."""
 
 
-def refuse_settings(config: VerifierConfig, names: Iterable[str], where: str, why: str) -> None:
-    """Refuse settings that are read of another section than this one.
+def refuse_settings(config: VerifierConfig, names: Iterable[str], section: str, reason: str) -> None:
+    """Refuse settings that are read from another section than this one.
 
     Raises:
         ValueError: names the setting.
     """
     for name, field in type(config).model_fields.items():
         if name in names and getattr(config, name) != field.get_default(call_default_factory=True):
-            raise ValueError(f"{where}.{name} = {getattr(config, name)!r} has no effect here: {why}")
+            raise ValueError(f"{section}.{name} = {getattr(config, name)!r} has no effect here: {reason}")
 
 
 def second_verifiers(parts: Parts) -> dict[str, VerifierConfig]:
@@ -66,9 +66,9 @@ def second_verifiers(parts: Parts) -> dict[str, VerifierConfig]:
 class ComposedVerifier(Verifier):
     """Wraps a verifier; adds the parts of the configuration to its verdicts.
 
-    `others` holds the second verifiers by part name; their reward, 0 to 1, is their opinion. All that is earned stands
-    in `Verdict.parts`. What was measured stands in `Verdict.measures` under the part's name, a second verifier's own
-    measures under `NAME/...`, and under `disagreement/NAME` whether it disagreed with the first (0 or 1).
+    `others` holds the second verifiers by part name; their reward, 0 to 1, is their opinion. All that is earned is in
+    `Verdict.parts`. What was measured is in `Verdict.measures` under the part's name, a second verifier's own measures
+    under `NAME/...`, and whether it disagreed with the first (0 or 1) under `disagreement/NAME`.
     """
 
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
@@ -93,12 +93,12 @@ class ComposedVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
-        first = [self._told_apart(verdict) for verdict in self._main.verify_many(requests)]
-        said = [verdict.outcome for verdict in first]
-        verdicts = self._ask(requests, first, said, decide=True)
-        verdicts = [self._styled(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
-        verdicts = self._ask(requests, verdicts, said, decide=False)
-        return [self._capped(verdict) for verdict in verdicts]
+        main_verdicts = [self._refuse_collision(verdict) for verdict in self._main.verify_many(requests)]
+        outcomes = [verdict.outcome for verdict in main_verdicts]
+        verdicts = self._ask(requests, main_verdicts, outcomes, decide=True)
+        verdicts = [self._add_styles(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
+        verdicts = self._ask(requests, verdicts, outcomes, decide=False)
+        return [self._cap(verdict) for verdict in verdicts]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         """Check with every verifier."""
@@ -121,67 +121,69 @@ class ComposedVerifier(Verifier):
                 stack.callback(verifier.close)
 
     def _ask(
-        self, requests: Sequence[Request], verdicts: Sequence[Verdict], said: Sequence[Outcome], *, decide: bool
+        self, requests: Sequence[Request], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], *, decide: bool
     ) -> list[Verdict]:
-        """Hear the second verifiers that decide with the first, or those that add a part. Closed gates cost nothing."""
-        heard = list(verdicts)
-        for name, part in self._second(decide):
-            open_ = [i for i, verdict in enumerate(heard) if verdict.outcome.judged and self._is_open(part, verdict)]
-            opinions = self._others[name].verify_many([requests[i] for i in open_]) if open_ else []
-            by_place = dict(zip(open_, opinions, strict=True))
-            heard = [self._heard(name, part, verdict, said[i], by_place.get(i)) for i, verdict in enumerate(heard)]
-        return heard
+        """Ask the second verifiers that decide with the first, or those that add a part. Closed gates cost nothing."""
+        results = list(verdicts)
+        parts = {name: part for name, part in self.config.parts.items() if isinstance(part, VerifierPart)}
+        for name, part in parts.items():
+            if (part.combine != "add") != decide:
+                continue
+            indices = [
+                i for i, verdict in enumerate(results) if verdict.outcome.judged and self._is_open(part, verdict)
+            ]
+            opinions = self._others[name].verify_many([requests[i] for i in indices]) if indices else []
+            by_index = dict(zip(indices, opinions, strict=True))
+            results = [
+                self._hear(name, part, verdict, outcomes[i], by_index.get(i)) for i, verdict in enumerate(results)
+            ]
+        return results
 
-    def _told_apart(self, verdict: Verdict) -> Verdict:
-        """A verifier of the user's may earn a part that the recipe has too: neither may take the other's place."""
-        twice = [name for name, value in verdict.parts.items() if value and name in self.config.parts]
-        if not twice:
+    def _refuse_collision(self, verdict: Verdict) -> Verdict:
+        """A user's verifier may earn a part that the recipe has too: neither may replace the other."""
+        names = [name for name, value in verdict.parts.items() if value and name in self.config.parts]
+        if not names:
             return verdict
-        return Verdict(Outcome.CRASHED, {}, f"{self.name} pays a part {twice[0]!r}, which is one of verifier.parts too")
+        return Verdict(Outcome.CRASHED, {}, f"{self.name} pays a part {names[0]!r}, which is one of verifier.parts too")
 
-    def _second(self, decide: bool) -> Iterator[tuple[str, VerifierPart]]:
-        for name, part in self.config.parts.items():
-            if isinstance(part, VerifierPart) and (part.combine != "add") == decide:
-                yield name, part
-
-    def _heard(
-        self, name: str, part: VerifierPart, verdict: Verdict, said: Outcome, opinion: Verdict | None
+    def _hear(
+        self, name: str, part: VerifierPart, verdict: Verdict, outcome: Outcome, opinion: Verdict | None
     ) -> Verdict:
         """The verdict after a second verifier's opinion; without one its part earns nothing."""
         if not verdict.outcome.judged:
             return verdict
         if opinion is None:
-            return _with(verdict, parts={name: 0.0})
+            return _extend(verdict, parts={name: 0.0})
         if opinion.outcome is Outcome.NONE:
             return verdict
         measures = {f"{name}/{key}": value for key, value in opinion.measures.items()}
         if opinion.reward is None:
             return Verdict(opinion.outcome, {}, f"{name}: {opinion.evidence}", measures=measures)
         agrees = opinion.outcome is Outcome.CORRECT
-        measures |= {name: opinion.reward, f"disagreement/{name}": float(agrees != (said is Outcome.CORRECT))}
+        measures |= {name: opinion.reward, f"disagreement/{name}": float(agrees != (outcome is Outcome.CORRECT))}
         if part.combine == "add":
-            return _with(verdict, parts={name: part.weight * opinion.reward}, measures=measures)
-        return self._decided(_with(verdict, measures=measures), part, agrees, f"{name}: {opinion.evidence}")
+            return _extend(verdict, parts={name: part.weight * opinion.reward}, measures=measures)
+        return self._decide(_extend(verdict, measures=measures), part, agrees, f"{name}: {opinion.evidence}")
 
-    def _decided(self, verdict: Verdict, part: VerifierPart, agrees: bool, evidence: str) -> Verdict:
+    def _decide(self, verdict: Verdict, part: VerifierPart, agrees: bool, evidence: str) -> Verdict:
         was_correct = verdict.outcome is Outcome.CORRECT
         is_correct = (was_correct and agrees) if part.combine == "all" else (was_correct or agrees)
         if is_correct == was_correct:
             return verdict
         outcome = Outcome.CORRECT if is_correct else Outcome.WRONG
-        unpaid = {name: 0.0 for name in verdict.parts if name != "format"}  # a rubric, for example
-        paid = {"accuracy": self.config.correct_reward if is_correct else 0.0}
-        changed = replace(verdict, outcome=outcome, evidence=f"{verdict.evidence}; {evidence}")
-        return _with(changed, parts=unpaid | paid)
+        cleared_parts = {name: 0.0 for name in verdict.parts if name != "format"}  # a rubric, for example
+        accuracy = {"accuracy": self.config.correct_reward if is_correct else 0.0}
+        decision = replace(verdict, outcome=outcome, evidence=f"{verdict.evidence}; {evidence}")
+        return _extend(decision, parts=cleared_parts | accuracy)
 
-    def _styled(self, request: Request, verdict: Verdict) -> Verdict:
+    def _add_styles(self, request: Request, verdict: Verdict) -> Verdict:
         if not verdict.outcome.judged:
             return verdict
         styles = {name: part for name, part in self.config.parts.items() if isinstance(part, StylePart)}
-        found = {name: part.measure(request, verdict) for name, part in styles.items()}
-        measures = {name: measure for name, measure in found.items() if measure is not None}
-        verdict = _with(verdict, measures=measures)
-        return _with(
+        values = {name: part.measure(request, verdict) for name, part in styles.items()}
+        measures = {name: measure for name, measure in values.items() if measure is not None}
+        verdict = _extend(verdict, measures=measures)
+        return _extend(
             verdict,
             parts={
                 name: styles[name].weight * measure if self._is_open(styles[name], verdict) else 0.0
@@ -199,17 +201,17 @@ class ComposedVerifier(Verifier):
                 assert self._format is not None  # the configuration was checked
                 return verdict.measures[self._format] == 1
 
-    def _capped(self, verdict: Verdict) -> Verdict:
-        """Take from a completion without a correct answer what it earned above `cap_wrong`, as a part of its own."""
+    def _cap(self, verdict: Verdict) -> Verdict:
+        """Take from a completion without a correct answer what it earned above `cap_wrong`, as a separate part."""
         cap = self.config.cap_wrong
         if cap is None or not verdict.outcome.judged:
             return verdict
-        earned = sum(verdict.parts.values())
-        above = 0.0 if verdict.outcome is Outcome.CORRECT else max(0.0, earned - cap)
-        return _with(verdict, parts={"cap": 0.0 - above})
+        total = sum(verdict.parts.values())
+        excess = 0.0 if verdict.outcome is Outcome.CORRECT else max(0.0, total - cap)
+        return _extend(verdict, parts={"cap": 0.0 - excess})
 
 
-def _with(
+def _extend(
     verdict: Verdict, parts: Mapping[str, float] | None = None, measures: Mapping[str, float] | None = None
 ) -> Verdict:
     """The verdict with more parts and measures."""

@@ -1,7 +1,7 @@
 """Countdown: reach a target from given integers with + - * / and parentheses, each number used exactly once.
 
-The expression is read by a parser of its own over exact fractions: nothing is evaluated as code, and there is no power,
-no floor division, no unary sign and no gluing of digits to exploit.
+The expression is read by its own parser over exact fractions: nothing is evaluated as code, and there is no power, no
+floor division, no unary sign and no gluing of digits to exploit.
 """
 
 import re
@@ -41,10 +41,10 @@ class CountdownVerifier(Verifier):
         return [*explained(text, self.config.extraction), verdict.evidence]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
-        extracted = extract(text, self.config.extraction)
-        if extracted.answer is None:
-            return verdict(Finding(Outcome.UNPARSABLE, extracted.reason), self.config, tags_right=False)
-        return verdict(_find(problem, extracted.answer), self.config, tags_right=extracted.tags_right)
+        extraction = extract(text, self.config.extraction)
+        if extraction.answer is None:
+            return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
+        return verdict(_find(problem, extraction.answer), self.config, tags_right=extraction.tags_right)
 
 
 def _find(problem: Problem, answer: str) -> Finding:
@@ -54,16 +54,16 @@ def _find(problem: Problem, answer: str) -> Finding:
         return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
     try:
         tokens, tail = read(answer)
-        value, used = evaluate(tokens)
+        value, terms = evaluate(tokens)
     except _UnreadableError as error:
         return Finding(Outcome.UNPARSABLE, str(error))
-    fault = _fault(numbers, target, used, value, tail)
+    fault = _fault(numbers, target, terms, value, tail)
     return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
 
 
-def _fault(numbers: list[int], target: int, used: list[int], value: Fraction | None, tail: int | None) -> str | None:
-    if Counter(used) != Counter(numbers):
-        return f"it uses {sorted(used)}, but each of {sorted(numbers)} must be used exactly once"
+def _fault(numbers: list[int], target: int, terms: list[int], value: Fraction | None, tail: int | None) -> str | None:
+    if Counter(terms) != Counter(numbers):
+        return f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
     if value is None:
         return "it divides by zero"
     if value != target:
@@ -79,7 +79,7 @@ def read(answer: str) -> tuple[list[str], int | None]:
         answer = answer.replace(spelling, symbol)
     expression, equals, tail = answer.partition("=")
     if equals and not re.fullmatch(r"\s*-?[0-9]{1,30}\s*", tail):
-        raise _UnreadableError(f"after '=' stands {tail.strip()[:40]!r}, only a number is allowed there")
+        raise _UnreadableError(f"after '=' comes {tail.strip()[:40]!r}; only a number is allowed there")
     return _tokens(expression.rstrip()), int(tail) if equals else None
 
 
@@ -99,23 +99,23 @@ def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
     parser = _Parser(tokens)
     value = parser.total(0)
     if parser.peek():
-        raise _UnreadableError(f"{parser.peek()!r} stands where an operator or the end was expected")
-    return value, parser.used
+        raise _UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
+    return value, parser.numbers
 
 
 class _Parser:
     """Recursive descent: total = product (+|- product)*, product = atom (*|/ atom)*, atom = number | ( total )."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
-        self._tokens, self._next = tokens, 0
-        self.used: list[int] = []
+        self._tokens, self._position = tokens, 0
+        self.numbers: list[int] = []
 
     def peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def _take(self) -> str:
         token = self.peek()
-        self._next += 1
+        self._position += 1
         return token
 
     def total(self, depth: int) -> Fraction | None:
@@ -133,10 +133,10 @@ class _Parser:
     def _atom(self, depth: int) -> Fraction | None:
         token = self._take()
         if token.isdigit():
-            self.used.append(int(token))
+            self.numbers.append(int(token))
             return Fraction(int(token))
         if token != "(" or depth >= MAX_NESTING:
-            raise _UnreadableError(f"{token or 'the end'!r} stands where a number or '(' was expected")
+            raise _UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")
         value = self.total(depth + 1)
         if self._take() != ")":
             raise _UnreadableError("a parenthesis is not closed")

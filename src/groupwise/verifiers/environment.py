@@ -1,13 +1,12 @@
-"""The verifier of environments of the library `verifiers`: each problem is judged by the rubric of its own.
+"""The verifier of environments of the library `verifiers`: each problem is judged by its environment's rubric.
 
 Every reward function of the rubric is a part of the reward by its name, times its weight; functions without a weight
-are measures. A function that raises, or returns no finite number, is no verdict, where the library counts 0.
+are measures. A function that raises or returns no finite number gives no verdict; the library would count 0.
 """
 
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from pydantic import Field
 
@@ -18,7 +17,7 @@ from groupwise.verifiers.python import PythonConfig
 from groupwise.verifiers.workers.pool import Reply, WorkerPool
 
 KEY = "verifiers"
-"""Field of a problem's data that says where it stands: environment, arguments, part, row and messages."""
+"""Field of a problem's data that says where the problem comes from: environment, arguments, part, row and messages."""
 TARGET = "groupwise.verifiers._environment:judge"
 """What runs in the processes."""
 
@@ -44,7 +43,7 @@ class EnvironmentVerifier(Verifier):
 
     @property
     def name(self) -> str:
-        """The environments that were needed so far."""
+        """The environments needed so far."""
         return ", ".join(environment for environment, _ in self._pools) or "the environment"
 
     @property
@@ -60,25 +59,33 @@ class EnvironmentVerifier(Verifier):
         """
         for problem in problems:
             if KEY not in problem.data:
-                raise ConfigError(f"problem {problem.id} is of no environment; verifier.kind = 'verifiers' judges only "
-                                  "problems of the task 'verifiers'")  # fmt: skip
+                raise ConfigError(
+                    f"problem {problem.id} comes from no environment; verifier.kind = 'verifiers' judges only problems "
+                    "of the task 'verifiers'"
+                )
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; a fault of a reward function is CRASHED, a killed process TIMEOUT or CRASHED."""
         verdicts = []
-        for place, batch in groupby(requests, key=_environment):
-            each = list(batch)
-            replies = self._pool(place).map([_call(request) for request in each], self.config.timeout_s)
-            verdicts += [self._verdict(*pair) for pair in zip(each, replies, strict=True)]
+        for environment, group in groupby(requests, key=_environment):
+            batch = list(group)
+            calls = [
+                {**request.problem.data[KEY], "completion": request.text, "truncated": request.truncated}
+                for request in batch
+            ]
+            replies = self._pool(environment).map(calls, self.config.timeout_s)
+            verdicts += [self._verdict(*pair) for pair in zip(batch, replies, strict=True)]
         return verdicts
 
-    def _pool(self, place: tuple[str, str]) -> WorkerPool:
+    def _pool(self, environment: tuple[str, str]) -> WorkerPool:
         with self._lock:
-            if place not in self._pools:
-                request = {"environment": place[0], "arguments": place[1]}
+            if environment not in self._pools:
+                request = {"environment": environment[0], "arguments": environment[1]}
                 memory = int(self.config.memory_gb * 2**30)
-                self._pools[place] = WorkerPool(TARGET, self.config.num_workers, memory, prepare=request, inherit=True)
-            return self._pools[place]
+                self._pools[environment] = WorkerPool(
+                    TARGET, self.config.num_workers, memory, prepare=request, inherit=True
+                )
+            return self._pools[environment]
 
     def _verdict(self, request: Request, reply: Reply) -> Verdict:
         name, fault = _environment(request)[0], reply.value.get("fault") if reply.status == "ok" else reply.evidence
@@ -97,9 +104,5 @@ class EnvironmentVerifier(Verifier):
 
 
 def _environment(request: Request) -> tuple[str, str]:
-    place = request.problem.data[KEY]
-    return place["environment"], place["arguments"]
-
-
-def _call(request: Request) -> dict[str, Any]:
-    return {**request.problem.data[KEY], "completion": request.text, "truncated": request.truncated}
+    origin = request.problem.data[KEY]
+    return origin["environment"], origin["arguments"]

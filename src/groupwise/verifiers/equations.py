@@ -1,6 +1,6 @@
 """Process supervision by arithmetic: every equation that a completion writes is a step, checked exactly.
 
-The last step is the answer, with the verdict's own reward. What stands between equations belongs to the next one.
+The last step is the answer, with the verdict's own reward. The text between equations belongs to the next one.
 """
 
 import re
@@ -45,7 +45,7 @@ class StepVerifier(Verifier):
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
         verdicts = self._main.verify_many(requests)
-        return [_with_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
+        return [_add_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         """Check with the wrapped verifier."""
@@ -64,7 +64,7 @@ class StepVerifier(Verifier):
         self._main.close()
 
 
-def _with_steps(verdict: Verdict, text: str) -> Verdict:
+def _add_steps(verdict: Verdict, text: str) -> Verdict:
     if not verdict.outcome.judged or verdict.reward is None:
         return verdict
     steps = equation_steps(text)
@@ -77,24 +77,24 @@ def equation_steps(text: str) -> list[StepReward]:
     >>> equation_steps("45×7=315. 300+15=314")
     [StepReward(end=8, reward=1.0), StepReward(end=20, reward=0.0)]
     """
-    found = []
+    steps = []
     for match in EQUATION.finditer(text):
         values = {value(side) for side in match[0].split("=")}
-        found.append(StepReward(match.end(), float(len(values) == 1 and None not in values)))
-        if len(found) == MAX_STEPS:
+        steps.append(StepReward(match.end(), float(len(values) == 1 and None not in values)))
+        if len(steps) == MAX_STEPS:
             break
-    return found
+    return steps
 
 
 def value(expression: str) -> Fraction | None:
-    """Exact value of a side with + - × ÷ and parentheses; None where it has none (x / 0, an open parenthesis).
+    """Exact value of a side with + - × ÷ and parentheses; None if it has none (x / 0, an open parenthesis).
 
     >>> value("(3 + 4) × 2")
     Fraction(14, 1)
     """
     tokens = _TOKEN.findall(expression.translate(_SPELLINGS))
-    found, rest = _sum(tokens)
-    return found if not rest else None
+    total, rest = _sum(tokens)
+    return total if not rest else None
 
 
 def _sum(tokens: list[str]) -> tuple[Fraction | None, list[str]]:
@@ -119,6 +119,6 @@ def _atom(tokens: list[str]) -> tuple[Fraction | None, list[str]]:
     if not tokens:
         return None, []
     if tokens[0] == "(":
-        inner, rest = _sum(tokens[1:])
-        return (inner, rest[1:]) if rest[:1] == [")"] else (None, rest)
+        total, rest = _sum(tokens[1:])
+        return (total, rest[1:]) if rest[:1] == [")"] else (None, rest)
     return (Fraction(tokens[0]), tokens[1:]) if tokens[0][0].isdigit() else (None, tokens)

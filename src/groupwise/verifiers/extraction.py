@@ -1,4 +1,4 @@
-r"""Where the answer stands in a completion: deterministic, linear in the length of the text, never a guess.
+r"""Where the answer is in a completion: deterministic, linear in the length of the text, never a guess.
 
 Only what follows the last `</think>` counts. Several different answers are no answer: a model that lists candidates
 must not be paid for the one that fits. Two things are not several answers: the same box repeated, and boxes with
@@ -40,45 +40,44 @@ def extract(text: str, mode: Extraction) -> Extracted:
     region = after_thinking(text)
     if region is None:
         return Extracted(None, "<think> was opened and not closed", False)
-    found = {"boxed": lists, "tag": tags, "last_number": last_number}[mode](region)
-    candidates = ["".join(each.split()) for each in found]
+    contents = {"boxed": lists, "tag": tags, "last_number": last_number}[mode](region)
+    candidates = ["".join(content.split()) for content in contents]
     if mode != "tag":  # of tags there must be one; a box may be repeated
         candidates = list(dict.fromkeys(candidates))
     if not candidates or not candidates[-1]:
         return Extracted(None, f"no answer ({mode}) after the reasoning", False)
     if len(candidates) > 1:
-        shown = ", ".join(repr(each[:40]) for each in candidates[:3])
-        return Extracted(None, f"several answers: {shown}{', ...' if len(candidates) > 3 else ''}", False)
-    return Extracted(found[-1].strip(), "", thought_once(text))
+        listing = ", ".join(repr(content[:40]) for content in candidates[:3])
+        return Extracted(None, f"several answers: {listing}{', ...' if len(candidates) > 3 else ''}", False)
+    return Extracted(contents[-1].strip(), "", thought_once(text))
 
 
 def explained(text: str, mode: Extraction) -> list[str]:
     """What was read in a completion, one sentence per step."""
-    region, extracted = after_thinking(text), extract(text, mode)
+    region, extraction = after_thinking(text), extract(text, mode)
     if region is None:
         return []  # the verdict's evidence says so
-    steps = [f"after the reasoning stands {clipped(region)}"]
-    return steps if extracted.answer is None else [*steps, f"the answer ({mode}) is {clipped(extracted.answer)}"]
+    steps = [f"after the reasoning comes {clipped(region)}"]
+    return steps if extraction.answer is None else [*steps, f"the answer ({mode}) is {clipped(extraction.answer)}"]
 
 
-def clipped(text: str, most: int = 160) -> str:
+def clipped(text: str, limit: int = 160) -> str:
     """Text of a model on one line, its control characters spelled out, cut in the middle where it is long."""
-    if len(text) > most:
-        return (
-            f"{clipped(text[: most * 2 // 3], most)} … {clipped(text[-most // 3 :], most)} ({len(text):,} characters)"
-        )
+    if len(text) > limit:
+        head, tail = clipped(text[: limit * 2 // 3], limit), clipped(text[-limit // 3 :], limit)
+        return f"{head} … {tail} ({len(text):,} characters)"
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text) or "(empty)"
 
 
 def after_thinking(text: str) -> str | None:
-    """The text after the last `</think>`; all of it without tags; None while the reasoning is still open."""
-    _, closed, rest = text.rpartition("</think>")
-    region = rest if closed else text
+    """The text after the last `</think>`; the whole text if it has no tags; None while the reasoning is still open."""
+    _, tag, tail = text.rpartition("</think>")
+    region = tail if tag else text
     return None if "<think>" in region else region
 
 
 def thought_once(text: str) -> bool:
-    """True when exactly one `<think>` and one `</think>` stand in this order."""
+    """True when there is exactly one `<think>`, and exactly one `</think>` after it."""
     return text.count("<think>") == text.count("</think>") == 1 and text.index("<think>") < text.index("</think>")
 
 
@@ -90,26 +89,26 @@ def boxes(text: str) -> list[str]:
 def lists(text: str) -> list[str]:
     r"""Contents of the boxes, those of one list joined by commas.
 
-    A box that repeats the one before adds nothing, nor does one to be filled in, such as `\boxed{\phantom{2}}`.
+    A box that repeats the one before adds nothing, and neither does one to be filled in, such as `\boxed{\phantom{2}}`.
     """
-    found: list[dict[str, str]] = []  # content to content with its name, in order
-    after = 0
+    groups: list[dict[str, str]] = []  # content to content with its name, in order
+    previous_end = 0
     for command, start, end in _outermost(text):
-        content, gap = text[start:end].strip(), _gap(text[after:command])
+        content, gap = text[start:end].strip(), _gap(text[previous_end:command])
         if _BLANK.fullmatch(content):
             continue
-        if not found or gap is None:
-            found.append({content: content})
+        if not groups or gap is None:
+            groups.append({content: content})
         else:
-            found[-1].setdefault(content, gap + content)
-        after = end + 1
-    return [", ".join(items.values()) for items in found]
+            groups[-1].setdefault(content, gap + content)
+        previous_end = end + 1
+    return [", ".join(items.values()) for items in groups]
 
 
-def _gap(between: str) -> str | None:
-    """The name that a box of a list carries before it (`y = `), often none; None when the list ends before the box."""
-    rest = _SEPARATOR.sub(" ", between).strip() if len(between) <= _MAX_GAP else "..."
-    return rest if not rest or _NAME.fullmatch(rest) else None
+def _gap(text: str) -> str | None:
+    """The name before a box of a list (`y = `), often none; None when the list ends before the box."""
+    name = _SEPARATOR.sub(" ", text).strip() if len(text) <= _MAX_GAP else "..."
+    return name if not name or _NAME.fullmatch(name) else None
 
 
 def _outermost(text: str) -> list[tuple[int, int, int]]:
@@ -135,12 +134,12 @@ def tags(text: str) -> list[str]:
     """Contents of the `<answer>` tags; a tag within a tag makes two of them."""
     if text.count("<answer>") != text.count("</answer>"):
         return []
-    return [content for found in _TAG.findall(text) for content in found.split("<answer>")]
+    return [content for body in _TAG.findall(text) for content in body.split("<answer>")]
 
 
 def last_number(text: str) -> list[str]:
     """The last number anywhere, as a list of at most one."""
-    last = ""
+    number = ""
     for match in _NUMBER.finditer(text):
-        last = match[0]
-    return [last.rstrip(",")] if last else []
+        number = match[0]
+    return [number.rstrip(",")] if number else []

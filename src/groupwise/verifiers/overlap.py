@@ -12,7 +12,7 @@ from groupwise.verifiers.base import Verifier
 from groupwise.verifiers.score import score
 
 CLOSE_S = 1.0
-"""Seconds that closing waits for the verdicts under way; the thread then ends by itself, or with the process."""
+"""Seconds that closing waits for the verdicts in progress; the thread then ends by itself, or with the process."""
 
 
 class OverlappedScoring:
@@ -50,9 +50,9 @@ class OverlappedScoring:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        missing = [group.prompt.problem.id for group in groups if id(group) not in self._scored]
-        if missing:
-            raise InvariantError(f"no verdicts for the groups of {', '.join(missing[:3])}: they were never submitted")
+        ids = [group.prompt.problem.id for group in groups if id(group) not in self._scored]
+        if ids:
+            raise InvariantError(f"no verdicts for the groups of {', '.join(ids[:3])}: they were never submitted")
         return [self._scored[id(group)] for group in groups]
 
     def close(self) -> None:
@@ -74,14 +74,14 @@ class OverlappedScoring:
             while (batch := self._next())[0] is not None and not self._is_closed:
                 groups = [group for group in batch if group is not None]
                 scored = score(groups, self._verifier, self._max_tokens)
-                self._scored |= {id(one.group): one for one in scored}
+                self._scored |= {id(result.group): result for result in scored}
                 if batch[-1] is None:
                     return
         except BaseException as error:  # raised again where the result is asked for
             self._error = error
 
     def _next(self) -> list[Group | None]:
-        """What has arrived, at least one."""
+        """The groups that have arrived, at least one."""
         batch = [self._arrived.get()]
         while batch[-1] is not None and not self._arrived.empty():
             batch.append(self._arrived.get())

@@ -31,7 +31,7 @@ class Part(KindSection):
     Penalties have gates too."""
 
     def length_fault(self, max_tokens: int | None) -> str:
-        """Why it cannot measure completions of at most so many tokens; empty where it can."""
+        """Why it cannot measure completions of at most `max_tokens` tokens; empty if it can."""
         return ""
 
 
@@ -40,15 +40,15 @@ class StylePart(Part):
 
     @abstractmethod
     def measure(self, request: "Request", verdict: Verdict) -> float | None:
-        """A bounded number; None where the request does not hold what is measured (nobody counted its tokens)."""
+        """A bounded number; None if the request does not hold what is measured (nobody counted its tokens)."""
 
 
 def _adopt(place: Place) -> Any:
-    """A user's own part; a function of theirs, or a verifier, is heard as a second verifier."""
+    """A user's own part; a user's function or verifier becomes a second verifier."""
     if isinstance(place.definition(), ast.ClassDef):
-        found = place.load()
-        if isinstance(found, type) and issubclass(found, Part):
-            return found
+        target = place.load()
+        if isinstance(target, type) and issubclass(target, Part):
+            return target
     from groupwise.verifiers.composition import VerifierPart
 
     return VerifierPart
@@ -67,7 +67,7 @@ PARTS = Kinds(
     adopt=_adopt,
     base=Part,
 )
-"""Where each kind stands."""
+"""Where each kind is defined."""
 
 Parts = Mapping[str, Part]
 
@@ -81,14 +81,14 @@ def format_part(parts: Parts) -> str | None:
 
 
 def contradiction(parts: Parts, format_reward: float, correct_reward: float, cap_wrong: float | None) -> str | None:
-    """What cannot be meant, as a sentence that says what is allowed; None where all is well."""
+    """What contradicts itself, as a sentence that says what is allowed; None if nothing does."""
     for name, part in parts.items():
         if name in RESERVED:
             return f"parts.{name}: the names {', '.join(RESERVED)} are taken; any other is allowed"
         if part.gate == "format" and format_part(parts) is None:
             return f'parts.{name}: gate = "format" needs a part with kind = "format" (its weight may be 0)'
     if format_reward and ("format" in parts or format_part(parts)):
-        return f"format_reward = {format_reward:g} and a part for the format are both set; allowed is one of them"
+        return f"format_reward = {format_reward:g} and a part for the format are both set; only one of them is allowed"
     if cap_wrong is not None and cap_wrong >= correct_reward:
         return f"cap_wrong = {cap_wrong:g} must be below correct_reward = {correct_reward:g}, or it caps nothing"
     return None

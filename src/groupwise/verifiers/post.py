@@ -1,8 +1,8 @@
 """One POST over HTTP or HTTPS, bounded in time and in bytes.
 
-The standard library suffices: `http.client` follows no redirect (the key would travel with it), heeds no proxy
-variable, and lets us put a reader of our own under the response, which is what bounds a server that drips or floods.
-The timeouts of the usual clients (httpx, requests) hold for one read, not for the whole reply.
+The standard library suffices: `http.client` follows no redirect (the key would travel with it), ignores proxy
+variables, and lets us put our own reader under the response, which is what bounds a server that drips or floods. The
+timeouts of the usual clients (httpx, requests) apply to one read, not to the whole reply.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class OversizedError(Exception):
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
     """Send and receive within `timeout_s` seconds; connecting and the TLS handshake may each take that long again.
 
-    Finding the host's address has the system's own limit.
+    Looking up the host's address has the system's own limit.
 
     Raises:
         TimeoutError: the deadline passed.
@@ -47,7 +47,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
     parts = urlsplit(url)
     deadline = time.monotonic() + timeout_s
     with contextlib.closing(_connect(parts, timeout_s)) as connection:
-        connection.sock.settimeout(_left(deadline))
+        connection.sock.settimeout(_remaining_s(deadline))
         connection.request("POST", parts.path, body, dict(headers) | {"Connection": "close"})
         return _receive(_Source(connection.sock, deadline))
 
@@ -75,7 +75,7 @@ def _receive(source: "_Source") -> Response:
     with contextlib.closing(HTTPResponse(source, method="POST")) as response:  # type: ignore[arg-type]
         response.begin()
         pieces: list[bytes] = []
-        # never read() whole: it would allocate as much as the header claims
+        # never read() everything at once: it would allocate as much as the header claims
         while piece := response.read(_PIECE):
             pieces.append(piece)
         if response.length:
@@ -86,8 +86,8 @@ def _receive(source: "_Source") -> Response:
 class _Source(io.RawIOBase):
     """The bytes of a response. Every read keeps the deadline and the limit, from the status line to the last chunk."""
 
-    def __init__(self, connected: socket.socket, deadline: float) -> None:
-        self._socket, self._deadline, self._remaining = connected, deadline, MAX_BYTES
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._socket, self._deadline, self._remaining = connection, deadline, MAX_BYTES
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         """What HTTPResponse asks of a socket."""
@@ -97,7 +97,7 @@ class _Source(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._socket.settimeout(_left(self._deadline))
+        self._socket.settimeout(_remaining_s(self._deadline))
         size = self._socket.recv_into(buffer)
         self._remaining -= size
         if self._remaining < 0:
@@ -105,7 +105,7 @@ class _Source(io.RawIOBase):
         return size
 
 
-def _left(deadline: float) -> float:
+def _remaining_s(deadline: float) -> float:
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError

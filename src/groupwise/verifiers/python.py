@@ -1,14 +1,14 @@
-"""A reward of the user's own: `verifier.kind = "rewards.py:reward"`, or `"package.module:reward"`.
+"""A user's own reward: `verifier.kind = "rewards.py:reward"`, or `"package.module:reward"`.
 
     def reward(completion, reference, **fields) -> float | dict[str, float] | Verdict | None: ...
 
 Arguments are given by name: `completion` (with the prompt's prefill before it), `reference`, `question`, `prompt`,
-`id`, `difficulty`, `language`, and every field of the problem's data, which comes first where names are equal. A dict
-is the reward's parts; None is no verdict. A function with an argument `completions` is called as TRL calls it: with the
-lists of a problem's completions, prompts and columns, for a list of `float | None`.
+`id`, `difficulty`, `language`, and every field of the problem's data, which takes precedence where names are equal. A
+dict is the reward's parts; None is no verdict. A function with an argument `completions` is called as TRL calls it:
+with the lists of a problem's completions, prompts and columns, for a list of `float | None`.
 
-The function runs in processes of its own whose deadline is kept here; this one never imports it. The file is trusted as
-any program that the user runs.
+The function runs in separate processes whose deadline is kept here; this process never imports it. The file is trusted
+like any program that the user runs.
 """
 
 import ast
@@ -33,38 +33,38 @@ OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "lan
 
 
 class PythonConfig(WorkersConfig):
-    """What is done with the values of a function of the user's own."""
+    """What is done with the values of a user's function."""
 
     correct_above: float = Field(default=0.5, allow_inf_nan=False)
     """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""
     repeatable: bool = True
-    """Whether the same completion always gets the same value. `false` switches off the second look at a few of them."""
+    """Whether the same completion always gets the same value; `false` switches off repeated checks of a few."""
     memory_gb: float = Field(default=16.0, gt=0, allow_inf_nan=False)
     """Address space of one worker process in GiB; the function may import large libraries."""
 
     @model_validator(mode="after")
-    def _pays_itself(self) -> Self:
+    def _check_pay(self) -> Self:
         refuse_settings(self, ("correct_reward", "format_reward"), "verifier", f"{self.kind} says itself what it pays")
         return self
 
 
 def adopt(place: Place) -> type[Verifier]:
-    """The verifier that stands at a place: a class of the user's as it is, else their function in worker processes.
+    """The verifier at a place: a user's class as it is, otherwise a user's function in worker processes.
 
     Raises:
         ConfigError: nothing there can judge.
     """
     if not isinstance(place.definition(), ast.FunctionDef | ast.AsyncFunctionDef):
-        found = place.load()
-        if isinstance(found, type) and issubclass(found, Verifier):
-            return found
-        if not callable(found) or (isinstance(found, type) and "__call__" not in vars(found)):
-            raise ConfigError(f"{place} is no verifier: allowed are a function and a subclass of Verifier")
+        target = place.load()
+        if isinstance(target, type) and issubclass(target, Verifier):
+            return target
+        if not callable(target) or (isinstance(target, type) and "__call__" not in vars(target)):
+            raise ConfigError(f"{place} is not a verifier: a function or a subclass of Verifier is needed")
     return type(place.name, (PythonVerifier,), {"place": place, "__doc__": f"Judges by {place}."})
 
 
 class PythonVerifier(Verifier):
-    """Judges by a function of the user's; `adopt` makes a subclass for a place."""
+    """Judges by a user's function; `adopt` makes a subclass for a place."""
 
     Config: ClassVar[type[PythonConfig]] = PythonConfig
     place: ClassVar[Place]
@@ -73,8 +73,7 @@ class PythonVerifier(Verifier):
 
     def __init__(self, config: PythonConfig | None = None) -> None:
         super().__init__(config or PythonConfig(kind=str(self.place)))
-        where = [str(self.place.file.resolve()), self.place.name, self.place.module]
-        self._request = {"place": where}
+        self._request = {"place": [str(self.place.file.resolve()), self.place.name, self.place.module]}
         self._pool = WorkerPool(
             "groupwise.verifiers._python:judge", self.config.num_workers, int(self.config.memory_gb * 2**30),
             prepare=self._request, inherit=True,
@@ -101,31 +100,35 @@ class PythonVerifier(Verifier):
         """Load the function and refuse arguments that a problem has no field for.
 
         Raises:
-            ConfigError: it cannot be loaded, or names the argument and the fields that there are.
+            ConfigError: it cannot be loaded, or needs an unknown argument; names the argument and the known fields.
         """
         self._template = template
-        needs = [name for name, must in self._read_signature()["needs"].items() if must and name not in self._lists]
-        known = [*OWN, *sorted(set.intersection(*(set(problem.data) for problem in problems)))] if problems else OWN
+        needs = [
+            name
+            for name, is_required in self._read_signature()["needs"].items()
+            if is_required and name not in self._lists
+        ]
+        fields = [*OWN, *sorted(set.intersection(*(set(problem.data) for problem in problems)))] if problems else OWN
         for name in needs:
-            lacking = next((problem for problem in problems if name not in (*OWN, *problem.data)), None)
-            if lacking is not None:
-                nearest = difflib.get_close_matches(name, known, n=1)
-                hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            example = next((problem for problem in problems if name not in (*OWN, *problem.data)), None)
+            if example is not None:
+                suggestions = difflib.get_close_matches(name, fields, n=1)
+                hint = f" (did you mean {suggestions[0]!r}?)" if suggestions else ""
                 raise ConfigError(
-                    f"{self.place} needs the argument {name!r}, which is no field of problem {lacking.id}{hint}; every "
-                    f"problem has {', '.join(known)}"
+                    f"{self.place} needs the argument {name!r}, which is not a field of problem {example.id}{hint}; "
+                    f"every problem has {', '.join(fields)}"
                 )
         for problem in problems:
             self._check_data(problem)
 
     def _check_data(self, problem: Problem) -> None:
-        for name, value in self._given(self._fields(Request(problem, ""))).items():
+        for name, value in self._arguments(self._fields(Request(problem, ""))).items():
             try:
                 json.dumps(value)
             except (TypeError, ValueError):
                 raise ConfigError(
                     f"{self.place} cannot be given the field {name!r} of problem {problem.id}: it is a "
-                    f"{type(value).__name__}; allowed is what JSON can hold"
+                    f"{type(value).__name__}; only what JSON can hold is allowed"
                 ) from None
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
@@ -136,27 +139,30 @@ class PythonVerifier(Verifier):
             return [Verdict(Outcome.CRASHED, {}, str(error)) for _ in requests]
         if self._takes_lists:
             batches = [list(batch) for _, batch in groupby(requests, key=lambda request: request.problem.id)]
-            return [verdict for batch in batches for verdict in self._judged_together(batch)]
-        calls = [{**self._request, "arguments": self._given(self._fields(one)), "count": None} for one in requests]
+            return [verdict for batch in batches for verdict in self._judge_together(batch)]
+        calls = [
+            {**self._request, "arguments": self._arguments(self._fields(request)), "count": None}
+            for request in requests
+        ]
         replies = self._pool.map(calls, self.config.timeout_s)
-        return [self._verdicts([one], reply)[0] for one, reply in zip(requests, replies, strict=True)]
+        return [self._verdicts([request], reply)[0] for request, reply in zip(requests, replies, strict=True)]
 
-    def _judged_together(self, batch: Sequence[Request]) -> list[Verdict]:
-        """Completions of one problem as lists; where that fails, each alone, so that only the culprit is not judged."""
+    def _judge_together(self, batch: Sequence[Request]) -> list[Verdict]:
+        """Completions of one problem as lists; if that fails, each alone, so that only the culprit is not judged."""
         reply = self._pool.call(self._call_with_lists(batch), self.config.timeout_s)
         if len(batch) == 1 or (reply.status == "ok" and "found" in reply.value):
             return self._verdicts(batch, reply)
-        replies = self._pool.map([self._call_with_lists([one]) for one in batch], self.config.timeout_s)
-        return [self._verdicts([one], each)[0] for one, each in zip(batch, replies, strict=True)]
+        replies = self._pool.map([self._call_with_lists([request]) for request in batch], self.config.timeout_s)
+        return [self._verdicts([request], reply)[0] for request, reply in zip(batch, replies, strict=True)]
 
     def _call_with_lists(self, batch: Sequence[Request]) -> dict[str, Any]:
         columns = [self._fields(request) for request in batch]
         chat = self._template is not None and self._template.chat
-        texts, prompts = [one.pop("completion") for one in columns], [one.pop("prompt") for one in columns]
-        lists: dict[str, Any] = {name: [one[name] for one in columns] for name in columns[0]}
+        texts, prompts = [fields.pop("completion") for fields in columns], [fields.pop("prompt") for fields in columns]
+        lists: dict[str, Any] = {name: [fields[name] for fields in columns] for name in columns[0]}
         lists["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
         lists["prompts"] = [self._messages(prompt) for prompt in prompts] if chat else prompts
-        return {**self._request, "arguments": self._given(lists), "count": len(batch)}
+        return {**self._request, "arguments": self._arguments(lists), "count": len(batch)}
 
     def _messages(self, prompt: str) -> list[dict[str, str]]:
         assert self._template is not None  # only with a chat template
@@ -167,13 +173,13 @@ class PythonVerifier(Verifier):
         """All that can be given for a completion."""
         problem = request.problem
         prompt = self._template.render(problem) if self._template else problem.question
-        own = (request.text, problem.reference, problem.question, prompt, problem.id, problem.difficulty,
+        values = (request.text, problem.reference, problem.question, prompt, problem.id, problem.difficulty,
                problem.language)  # fmt: skip
-        return {**dict(zip(OWN, own, strict=True)), **problem.data, "completion": request.text}
+        return {**dict(zip(OWN, values, strict=True)), **problem.data, "completion": request.text}
 
-    def _given(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = fields if self._signature["takes_any"] else self._signature["needs"]
-        return {name: fields[name] for name in wanted if name in fields}
+    def _arguments(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        names = fields if self._signature["takes_any"] else self._signature["needs"]
+        return {name: fields[name] for name in names if name in fields}
 
     @property
     def _takes_lists(self) -> bool:
@@ -193,21 +199,21 @@ class PythonVerifier(Verifier):
 
     def _verdicts(self, requests: Sequence[Request], reply: Reply) -> list[Verdict]:
         text = requests[0].text
-        of_what = f"for the completion {text[:80]!r}{'...' if len(text) > 80 else ''}"
+        context = f"for the completion {text[:80]!r}{'...' if len(text) > 80 else ''}"
         if reply.status != "ok":
-            return [Verdict(Outcome(reply.status), {}, f"{self.place} {of_what}: {reply.evidence}")] * len(requests)
+            return [Verdict(Outcome(reply.status), {}, f"{self.place} {context}: {reply.evidence}")] * len(requests)
         if "fault" in reply.value:
-            evidence = f"{self.place} {reply.value['fault']} {of_what}{reply.value['allowed']}"
+            evidence = f"{self.place} {reply.value['fault']} {context}{reply.value['allowed']}"
             return [Verdict(Outcome.CRASHED, {}, evidence)] * len(requests)
-        return [self._verdict(found) for found in reply.value["found"]]
+        return [self._verdict(result) for result in reply.value["found"]]
 
-    def _verdict(self, found: Mapping[str, Any]) -> Verdict:
-        if not found:
+    def _verdict(self, result: Mapping[str, Any]) -> Verdict:
+        if not result:
             return Verdict(Outcome.NONE, {}, f"{self.place} returned None: no verdict")
-        if "outcome" in found:
-            return Verdict(**{**found, "outcome": Outcome(found["outcome"]),
-                              "steps": tuple(StepReward(*step) for step in found["steps"])})  # fmt: skip
-        parts = found["parts"]
+        if "outcome" in result:
+            return Verdict(**{**result, "outcome": Outcome(result["outcome"]),
+                              "steps": tuple(StepReward(*step) for step in result["steps"])})  # fmt: skip
+        parts = result["parts"]
         outcome = Outcome.CORRECT if sum(parts.values()) > self.config.correct_above else Outcome.WRONG
         values = ", ".join(
             f"{value:g}" if list(parts) == ["reward"] else f"{n} {value:g}" for n, value in parts.items()

@@ -12,7 +12,7 @@ from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.python import PythonConfig, PythonVerifier
 
 MOST = 1_000_000
-"""Problems that a generator is asked for; it makes one when it is wanted."""
+"""Problems that a generator is asked for; it makes each one on demand."""
 
 
 class ReasoningGymConfig(PythonConfig):
@@ -31,12 +31,12 @@ class ReasoningGymVerifier(PythonVerifier):
 
 
 def score(completion: str, dataset: str, seed: int, settings: str, index: int) -> float | Verdict:
-    """What the generator says of the answer; runs in a worker process."""
-    found = extract(completion, "tag")
-    if found.answer is None:
-        return Verdict(Outcome.UNPARSABLE, {"reward": 0.0}, found.reason)
-    made = generator(dataset, seed, settings)
-    return float(made.score_answer(found.answer, made[index]))
+    """What the generator says about the answer; runs in a worker process."""
+    extraction = extract(completion, "tag")
+    if extraction.answer is None:
+        return Verdict(Outcome.UNPARSABLE, {"reward": 0.0}, extraction.reason)
+    problems = generator(dataset, seed, settings)
+    return float(problems.score_answer(extraction.answer, problems[index]))
 
 
 @cache

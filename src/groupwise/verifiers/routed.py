@@ -14,7 +14,7 @@ from groupwise.verifiers.composition import refuse_settings
 from groupwise.verifiers.table import VERIFIERS, with_shared
 
 PASSED_ON = ("correct_reward", "format_reward")
-"""Settings that the members have from this section where they set none themselves."""
+"""Settings that the members take from this section unless they set their own."""
 
 
 class RoutedConfig(VerifierConfig):
@@ -22,37 +22,38 @@ class RoutedConfig(VerifierConfig):
 
     each: dict[str, Annotated[VerifierConfig, VERIFIERS]] = Field(default_factory=dict)
     """Settings of the verifiers of the mixture's tasks, by their kind; those that are not named have their defaults.
-    What a right answer and the right form earn they have from this section, where they say nothing else."""
+    They take what a right answer and the right form earn from this section unless they set it themselves."""
 
     @model_validator(mode="before")
     @classmethod
     def _pass_on(cls, values: Any, info: ValidationInfo) -> Any:
         if not isinstance(values, Mapping) or not isinstance(values.get("each"), Mapping):
             return values
-        shared = {name: values[name] for name in PASSED_ON if name in values}
+        defaults = {name: values[name] for name in PASSED_ON if name in values}
         folder = (info.context or {}).get(FOLDER)
         tables = {
-            kind: {"kind": kind, **one} if isinstance(one, Mapping) else one for kind, one in values["each"].items()
+            kind: {"kind": kind, **section} if isinstance(section, Mapping) else section
+            for kind, section in values["each"].items()
         }
-        return {**values, "each": {kind: with_shared(table, shared, folder) for kind, table in tables.items()}}
+        return {**values, "each": {kind: with_shared(table, defaults, folder) for kind, table in tables.items()}}
 
     @model_validator(mode="after")
-    def _read_here(self) -> Self:
+    def _check_members(self) -> Self:
         names = ("steps", "max_failure_share", "parts", "cap_wrong")
-        for kind, one in self.each.items():
-            refuse_settings(one, names, f"each.{kind}", "it is set for all of them together")
+        for kind, section in self.each.items():
+            refuse_settings(section, names, f"each.{kind}", "it is set for all of them together")
         return self
 
     def member(self, kind: str) -> VerifierConfig:
         """The section of one of the verifiers."""
-        shared = {name: getattr(self, name) for name in PASSED_ON}
-        found = self.each.get(kind) or VERIFIERS.read({**shared, "kind": kind})
-        assert isinstance(found, VerifierConfig)
-        return found
+        defaults = {name: getattr(self, name) for name in PASSED_ON}
+        section = self.each.get(kind) or VERIFIERS.read({**defaults, "kind": kind})
+        assert isinstance(section, VerifierConfig)
+        return section
 
 
 class RoutedVerifier(Verifier):
-    """Sends requests on by `problem.verifier`; each verifier is made when it is first needed."""
+    """Passes requests on by `problem.verifier`; each verifier is made when it is first needed."""
 
     Config = RoutedConfig
     config: RoutedConfig
@@ -63,39 +64,39 @@ class RoutedVerifier(Verifier):
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
-        """Whether all verifiers that were needed so far do."""
+        """Whether all verifiers needed so far do."""
         return all(verifier.accepts_references for verifier in self._verifiers.values())
 
     @property
     def repeatable(self) -> bool:
-        """Whether all verifiers that were needed so far are repeatable."""
+        """Whether all verifiers needed so far are repeatable."""
         return all(verifier.repeatable for verifier in self._verifiers.values())
 
     @property
     def verdict_s(self) -> float:
-        """That of the slowest verifier that was needed so far."""
+        """That of the slowest verifier needed so far."""
         return max((verifier.verdict_s for verifier in self._verifiers.values()), default=super().verdict_s)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order; every verifier gets its requests at once.
 
         Raises:
-            ConfigError: a problem names no verifier, or one that there is not.
+            ConfigError: a problem names no verifier, or one that does not exist.
         """
-        places: dict[str, list[int]] = {}
-        for place, request in enumerate(requests):
-            places.setdefault(request.problem.verifier, []).append(place)
-        found: dict[int, Verdict] = {}
-        for those in places.values():
-            verdicts = self._verifier(requests[those[0]].problem).verify_many([requests[place] for place in those])
-            found.update(zip(those, verdicts, strict=True))
-        return [found[place] for place in range(len(requests))]
+        groups: dict[str, list[int]] = {}
+        for index, request in enumerate(requests):
+            groups.setdefault(request.problem.verifier, []).append(index)
+        verdict_by_index: dict[int, Verdict] = {}
+        for indices in groups.values():
+            verdicts = self._verifier(requests[indices[0]].problem).verify_many([requests[index] for index in indices])
+            verdict_by_index.update(zip(indices, verdicts, strict=True))
+        return [verdict_by_index[index] for index in range(len(requests))]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         """Check the problems of every verifier with it."""
         for kind in dict.fromkeys(problem.verifier for problem in problems):
-            those = [problem for problem in problems if problem.verifier == kind]
-            self._verifier(those[0]).check(those, template)
+            group = [problem for problem in problems if problem.verifier == kind]
+            self._verifier(group[0]).check(group, template)
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What the problem's verifier says."""
@@ -111,7 +112,7 @@ class RoutedVerifier(Verifier):
         kind = problem.verifier
         if not kind or kind == "routed":
             raise ConfigError(
-                f"problem {problem.id} names the verifier {kind!r}; problems of a mixture name that of their own task"
+                f"problem {problem.id} names the verifier {kind!r}; a problem of a mixture names that of its task"
             )
         if kind not in self._verifiers:
             try:

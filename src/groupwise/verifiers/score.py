@@ -44,19 +44,19 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
     """Verify a few completions again, alone: their verdicts must be those that were recorded for them.
 
     Catches verdicts that belong to other completions, and verifiers that do not repeat themselves. `parts` are the key
-    of which completions are taken.
+    that decides which completions are taken.
 
     Raises:
         InvariantError: names the problem and both verdicts.
     """
-    rows = [(one.group, i, verdict) for one in scored for i, verdict in enumerate(one.verdicts)]
-    for place in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
-        group, sample, recorded = rows[place]
-        again = verifier.verify_many([_request(group, group.completions[sample], max_tokens)])[0]
-        if not (again.outcome.failed or recorded.outcome.failed) and again.parts != recorded.parts:
+    rows = [(result.group, i, verdict) for result in scored for i, verdict in enumerate(result.verdicts)]
+    for index in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
+        group, sample, verdict = rows[index]
+        repeat = verifier.verify_many([_request(group, group.completions[sample], max_tokens)])[0]
+        if not (repeat.outcome.failed or verdict.outcome.failed) and repeat.parts != verdict.parts:
             raise InvariantError(
-                f"completion {sample} of problem {group.prompt.problem.id} was judged {recorded.outcome} "
-                f"({recorded.evidence}), but alone it is {again.outcome} ({again.evidence}): verdicts were given to "
+                f"completion {sample} of problem {group.prompt.problem.id} was judged {verdict.outcome} "
+                f"({verdict.evidence}), but alone it is {repeat.outcome} ({repeat.evidence}): verdicts were given to "
                 f"the wrong completions, or {verifier.name} does not repeat itself"
             )
 
@@ -74,13 +74,13 @@ def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
     every measure, over the completions that have it; `disagreement/NAME` counts the completions on which the second
     verifier NAME disagreed with the task's.
     """
-    judged = [verdict for verdict in _verdicts(scored) if verdict.outcome.judged]
-    parts, measures = (_by_name(each) for each in ([v.parts for v in judged], [v.measures for v in judged]))
-    found = {f"part/{name}/mean": fmean(values) for name, values in parts.items()}
-    found |= {f"part/{name}/std": pstdev(values) for name, values in parts.items()}
+    verdicts = [verdict for verdict in _verdicts(scored) if verdict.outcome.judged]
+    parts, measures = (_by_name(rows) for rows in ([v.parts for v in verdicts], [v.measures for v in verdicts]))
+    statistics = {f"part/{name}/mean": fmean(values) for name, values in parts.items()}
+    statistics |= {f"part/{name}/std": pstdev(values) for name, values in parts.items()}
     counts = {name: values for name, values in measures.items() if name.startswith("disagreement/")}
-    found |= {f"measure/{name}/mean": fmean(values) for name, values in measures.items() if name not in counts}
-    return found | {name: sum(values) for name, values in counts.items()}
+    statistics |= {f"measure/{name}/mean": fmean(values) for name, values in measures.items() if name not in counts}
+    return statistics | {name: sum(values) for name, values in counts.items()}
 
 
 def _by_name(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -99,11 +99,11 @@ def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
     if share <= max_share:
         return
     verdicts = _verdicts(scored)
-    failed = [verdict for verdict in verdicts if verdict.outcome.failed]
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(v.outcome for v in failed).items()))
+    failures = [verdict for verdict in verdicts if verdict.outcome.failed]
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(v.outcome for v in failures).items()))
     raise VerifierError(
-        f"the verifier failed on {len(failed)} of {len(verdicts)} completions ({counts}): a share of {share:.3g}, "
-        f"allowed is max_failure_share = {max_share:g}; for example: {failed[0].evidence}"
+        f"the verifier failed on {len(failures)} of {len(verdicts)} completions ({counts}): a share of {share:.3g}, "
+        f"more than max_failure_share = {max_share:g}; for example: {failures[0].evidence}"
     )
 
 

@@ -10,8 +10,8 @@ from groupwise.kinds import Kinds, Place, beside
 _HERE = "groupwise.verifiers"
 
 
-def _own(place: Place) -> type:
-    """What a user's file has, judging by their function or as a class of their own."""
+def _adopt(place: Place) -> type:
+    """The verifier in a user's file: a class, or a function to judge by."""
     from groupwise.verifiers.python import adopt  # not before: it is a verifier, and uses this table
 
     return adopt(place)
@@ -41,19 +41,19 @@ VERIFIERS = Kinds(
         "answered": f"{_HERE}.answered:AnsweredVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },
-    adopt=_own,
+    adopt=_adopt,
 )
-"""Where each stands."""
+"""Where each is defined."""
 
 
-def with_shared(section: Any, shared: Mapping[str, Any], folder: Path | None) -> Any:
-    """A verifier's table or name with shared settings below it, those that its kind reads."""
+def with_shared(section: Any, defaults: Mapping[str, Any], folder: Path | None) -> Any:
+    """A verifier's table or name, laid over the defaults that its kind reads."""
     kind = VERIFIERS.kind_of(section)
     if kind is None or not isinstance(section, Mapping | str):
         return section
     try:
-        read = VERIFIERS.settings(beside(kind, folder)).model_fields
+        fields = VERIFIERS.settings(beside(kind, folder)).model_fields
     except ConfigError:
-        return section  # what is wrong with it is said where it is read
-    own = section if isinstance(section, Mapping) else {"kind": section}
-    return {**{key: value for key, value in shared.items() if key in read}, **own}
+        return section  # its fault is reported where it is read
+    table = section if isinstance(section, Mapping) else {"kind": section}
+    return {**{key: value for key, value in defaults.items() if key in fields}, **table}

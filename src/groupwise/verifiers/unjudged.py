@@ -7,7 +7,7 @@ from groupwise.verifiers.base import Request, Verifier
 
 
 class Unjudged(Verifier):
-    """Says of every completion that it was not judged."""
+    """Says that no completion was judged."""
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """No verdict on any of them."""

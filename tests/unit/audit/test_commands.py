@@ -35,7 +35,7 @@ def cases(path: Path, *rows: tuple[str, bool | None]) -> str:
 def test_verify_explains_a_verdict() -> None:
     result = run("verify", "countdown", *COUNTDOWN, r"<think>3+5</think>So \boxed{(3+5)*2}")
     assert result.exit_code == 0
-    steps = [r"1. after the reasoning stands So \boxed{(3+5)*2}", "2. the answer (boxed) is (3+5)*2", "3. it equals 16"]
+    steps = [r"1. after the reasoning comes So \boxed{(3+5)*2}", "2. the answer (boxed) is (3+5)*2", "3. it equals 16"]
     assert all(step in result.stdout for step in steps), result.stdout
     assert "correct  reward 1 (accuracy 1, format 0)  answer (3+5)*2" in result.stdout
 

@@ -49,7 +49,7 @@ def test_other_verdicts_are_explained_by_their_evidence() -> None:
     for kind in ("answered", "countdown", "zebra"):
         assert make_verifier(kind).explain(problem, "<think>", verdict) == [verdict.evidence]
     read = make_verifier("countdown").explain(problem, "\\boxed{1+2}", Verdict(Outcome.CORRECT, {}, "it equals 3"))
-    assert read == ["after the reasoning stands \\boxed{1+2}", "the answer (boxed) is 1+2", "it equals 3"]
+    assert read == ["after the reasoning comes \\boxed{1+2}", "the answer (boxed) is 1+2", "it equals 3"]
 
 
 def test_texts_are_clipped_and_made_harmless() -> None:

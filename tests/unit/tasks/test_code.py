@@ -91,8 +91,9 @@ def test_a_compressed_list(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "cannot be read as JSON"), ('{"text": 1}', "record 1 is no mbpp problem: KeyError"), ("[]", "record 1"),
-     (json.dumps({**MBPP, "test_list": ["assert ("]}), "record 1 is no mbpp problem: SyntaxError"),
+    [("{", "cannot be read as JSON"), ("[]", "record 1"),
+     ('{"text": 1}', "record 1 is not a problem in the mbpp format: KeyError"),
+     (json.dumps({**MBPP, "test_list": ["assert ("]}), "record 1 is not a problem in the mbpp format: SyntaxError"),
      (json.dumps({**MBPP, "test_list": []}), "record 1"), ("\xed\xa0", "record 1|cannot be read"),
      ("", "has no problem for the test split")],
 )  # fmt: skip

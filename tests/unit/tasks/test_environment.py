@@ -137,7 +137,7 @@ def test_without_rows_to_evaluate_a_share_is_for_tests(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ("turns", "is a Turns; allowed is a SingleTurnEnv"),
+        ("turns", "is a Turns; only a SingleTurnEnv is allowed"),
         ("group", "'ranked', which compares completions"),
         ("judged", "'asks', which asks a judge model"),
         ("unnamed", "'<lambda>', which cannot name a part"),

@@ -131,7 +131,7 @@ def test_pairs_are_within_the_alphabet_and_repeat_themselves() -> None:
         ({"rule": "harmless", "mix": {"unwanted": 1.0}}, "no two completions of general/.* differed by the rule 'harm"),
         (
             {"rule": "helpful", "mix": {"answers": {"friendly": 0, "off_topic": 0, "other_language": 0}}},
-            r"data\.mix: in 1000 draws .* by the rule 'helpful'; allowed are mixes of friendly and other hands",
+            r"data\.mix: in 1000 draws .* by the rule 'helpful'; the mix needs friendly and other hands",
         ),
     ],
 )

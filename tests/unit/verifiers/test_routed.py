@@ -113,7 +113,7 @@ def test_it_is_repeatable_if_all_are(counting: type[Counting]) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("", "names the verifier '';.* their own task"),
+        ("", "names the verifier '';.* of its task"),
         ("numbers", "there is no verifier 'numbers'; did you mean 'number'"),
         ("routed", "names the verifier 'routed'"),
     ],

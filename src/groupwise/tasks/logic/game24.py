@@ -69,7 +69,7 @@ def _candidate(hand: Sequence[int], target: int, solution: str) -> Candidate:
 
 @cache
 def solve(numbers: tuple[int, ...], target: int) -> str | None:
-    """An expression that uses each number once and equals the target; None when every way has been tried."""
+    """An expression that uses each number once and equals the target; None when there is none."""
     tree = _search([(number, 1, number) for number in numbers], target)
     return None if tree is None else write(tree)
 
@@ -78,16 +78,16 @@ def _search(terms: list[Term], target: int) -> Tree | None:
     if len(terms) == 1:
         numerator, denominator, tree = terms[0]
         return tree if numerator == target * denominator else None
-    for first in range(len(terms)):
-        for second in range(first):
-            rest = [term for place, term in enumerate(terms) if place not in (first, second)]
-            for joined in _joined(terms[first], terms[second]):
-                if (found := _search([*rest, joined], target)) is not None:
-                    return found
+    for i in range(len(terms)):
+        for j in range(i):
+            rest = [term for index, term in enumerate(terms) if index not in (i, j)]
+            for combination in _combine(terms[i], terms[j]):
+                if (solution := _search([*rest, combination], target)) is not None:
+                    return solution
     return None
 
 
-def _joined(left: Term, right: Term) -> Iterator[Term]:
+def _combine(left: Term, right: Term) -> Iterator[Term]:
     """Every number that one operation makes of two."""
     (a, b, x), (c, d, y) = left, right
     yield a * d + c * b, b * d, ("+", x, y)
@@ -105,9 +105,10 @@ def write(tree: Tree) -> str:
     if isinstance(tree, int):
         return str(tree)
     sign, left, right = tree
-    loose = "" if sign == "+" else "+-"
-    return f"{_enclose(left, loose if sign != '-' else '')}{sign}{_enclose(right, '+-×÷' if sign == '÷' else loose)}"
+    left_signs = "" if sign in "+-" else "+-"
+    right_signs = {"+": "", "÷": "+-×÷"}.get(sign, "+-")
+    return f"{_enclose(left, left_signs)}{sign}{_enclose(right, right_signs)}"
 
 
-def _enclose(tree: Tree, loose: str) -> str:
-    return f"({write(tree)})" if not isinstance(tree, int) and tree[0] in loose else write(tree)
+def _enclose(tree: Tree, loose_signs: str) -> str:
+    return f"({write(tree)})" if not isinstance(tree, int) and tree[0] in loose_signs else write(tree)

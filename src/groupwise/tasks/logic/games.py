@@ -1,9 +1,9 @@
-"""Games in which a best move is asked for: nim and tic-tac-toe, both solved exactly.
+"""Games that ask for a best move: nim and tic-tac-toe, both solved exactly.
 
 Nim: a position is lost for the player to move exactly when the bitwise exclusive or of the piles is 0 (Bouton 1901,
 "Nim, a game with a complete mathematical theory"), so a move wins when it leaves 0. Only positions with such a move
-are asked. Tic-tac-toe: a move is best when no other leads to a better result under perfect play, whatever the number
-of moves until then; positions that are rotations or reflections of each other share a split.
+are asked. Tic-tac-toe: a move is best when no other leads to a better result under perfect play, however many
+moves that takes; positions that are rotations or reflections of each other share a split.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class NimConfig(GeneratedConfig):
     """Most objects in a pile; the fewest are 1."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.min_piles > self.max_piles:
             raise ValueError(f"min_piles = {self.min_piles} is above max_piles; at most {self.max_piles} is allowed")
         return self
@@ -57,17 +57,17 @@ def draw_nim(draw: Draw, config: NimConfig) -> Candidate:
     while True:
         num_piles = draw.integer(config.min_piles, config.max_piles)
         piles = [draw.integer(1, config.max_objects) for _ in range(num_piles)]
-        if best := winning_moves(piles):
+        if best_answers := winning_moves(piles):
             break
-    legal = [f"{pile}:{taken}" for pile, objects in enumerate(piles, 1) for taken in range(1, objects + 1)]
+    legal_answers = [f"{pile}:{count}" for pile, objects in enumerate(piles, 1) for count in range(1, objects + 1)]
     question = (
         f"Nim with {num_piles} piles: {', '.join(map(str, piles))}. Two players take turns; each takes one or more "
         "objects from one pile, and who takes the last object wins. Which move wins? Answer as pile:number, for "
         "example 1:2 for two objects from the first pile."
     )
-    data = {"piles": piles, "best_moves": best, "legal_moves": legal}
+    data = {"piles": piles, "best_moves": best_answers, "legal_moves": legal_answers}
     name = "-".join(map(str, piles))
-    problem = Problem(f"nim/{name}", question, draw.choice(best), f"nim {num_piles} piles", data=data)
+    problem = Problem(f"nim/{name}", question, draw.choice(best_answers), f"nim {num_piles} piles", data=data)
     return f"nim {'-'.join(map(str, sorted(piles)))}", problem
 
 
@@ -118,17 +118,17 @@ class TicTacToe(GeneratedTask):
 
 def _candidate(board: str) -> Candidate:
     """A problem; its content is the first of the board's rotations and reflections."""
-    best = [str(cell + 1) for cell in best_moves(board)]
-    at_once = [str(cell + 1) for cell, after in moves(board) if winner(after)]
+    best_answers = [str(cell + 1) for cell in best_moves(board)]
+    wins = [str(cell + 1) for cell, result in moves(board) if winner(result)]
     rows = "\n".join(board[start : start + 3] for start in (0, 3, 6))
     question = (
         f"Tic-tac-toe, cells numbered 1 to 9 row by row from the top left:\n{rows}\n{player(board)} is to move. Which "
         "cell is a best move under perfect play? Answer with its number."
     )
-    legal = [str(cell + 1) for cell, mark in enumerate(board) if mark == EMPTY]
-    data = {"board": board, "best_moves": best, "legal_moves": legal}
+    legal_answers = [str(cell + 1) for cell, mark in enumerate(board) if mark == EMPTY]
+    data = {"board": board, "best_moves": best_answers, "legal_moves": legal_answers}
     label = f"tic-tac-toe {board.count(EMPTY)} empty"
-    problem = Problem(f"tic_tac_toe/{board}", question, (at_once or best)[0], label, data=data)
+    problem = Problem(f"tic_tac_toe/{board}", question, (wins or best_answers)[0], label, data=data)
     return f"tic_tac_toe {min(symmetric(board))}", problem
 
 
@@ -155,12 +155,12 @@ def value(board: str) -> int:
     """Result under perfect play for the player to move: 1 won, 0 drawn, -1 lost."""
     if winner(board):
         return -1
-    return max((-value(after) for _, after in moves(board)), default=0)
+    return max((-value(result) for _, result in moves(board)), default=0)
 
 
 def best_moves(board: str) -> list[int]:
     """The cells (from 0) of all moves that keep the position's value."""
-    return [cell for cell, after in moves(board) if -value(after) == value(board)]
+    return [cell for cell, result in moves(board) if -value(result) == value(board)]
 
 
 @cache
@@ -170,7 +170,7 @@ def reachable() -> tuple[str, ...]:
     while layer:
         open_boards = sorted(board for board in layer if EMPTY in board and not winner(board))
         positions += open_boards
-        layer = {after for board in open_boards for _, after in moves(board)}
+        layer = {result for board in open_boards for _, result in moves(board)}
     return tuple(positions)
 
 

@@ -11,15 +11,15 @@ EMPTY = -1
 """An empty cell."""
 
 
-def carve(draw: Draw, full: Cells, num_empty: int, solve: Callable[[Cells], Iterator[Cells]]) -> Cells:
+def carve(draw: Draw, grid: Cells, num_empty: int, solve: Callable[[Cells], Iterator[Cells]]) -> Cells:
     """Empty up to `num_empty` cells in random order; one that lets a second completion in is kept."""
-    cells = full
-    for index in permutation(len(full), "carve", draw.integer(0, 2**50)).tolist():
+    cells = grid
+    for index in permutation(len(grid), "carve", draw.integer(0, 2**50)).tolist():
         if cells.count(EMPTY) == num_empty:
             break
-        fewer = (*cells[:index], EMPTY, *cells[index + 1 :])
-        if len(list(islice(solve(fewer), 2))) == 1:
-            cells = fewer
+        candidate = (*cells[:index], EMPTY, *cells[index + 1 :])
+        if len(list(islice(solve(candidate), 2))) == 1:
+            cells = candidate
     return cells
 
 

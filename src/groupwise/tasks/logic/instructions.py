@@ -1,6 +1,6 @@
 """Instructions on form: write a text with 20 words, a given first word, no comma, ...; several rules at once.
 
-The rules are read off a text drawn in advance, so they can all be kept together and that text is the reference answer.
+The rules are read off a text drawn in advance, so they can all be kept together, and that text is the reference answer.
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
 """
 
@@ -58,7 +58,7 @@ class InstructionsConfig(GeneratedConfig):
     """Most sentences in one of its paragraphs."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.min_rules > self.max_rules:
             raise ValueError(f"min_rules = {self.min_rules} is above max_rules; at most {self.max_rules} is allowed")
         return self
@@ -81,14 +81,14 @@ def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
     """A problem; its content is the set of its rules."""
     draft = _draft(draw, config)
     length = draw.choice(("words", "sentences"))  # one of them always: prohibitions alone are kept by a single word
-    others = draw.shuffled([kind for kind in RULES if kind != length])
-    kinds = [length, *others][: draw.integer(config.min_rules, config.max_rules)]
+    other_kinds = draw.shuffled([kind for kind in RULES if kind != length])
+    kinds = [length, *other_kinds][: draw.integer(config.min_rules, config.max_rules)]
     rules = [RULES[kind](draw, draft) for kind in draw.shuffled(kinds)]
     sentences = [sentence for _, sentence in rules]
     content = " ".join(sorted(sentences))
     problem = Problem(
         id=f"instructions/{key('instructions', content):016x}",
-        question="\n".join(["Write a text that keeps all of these rules:", *(f"- {each}" for each in sentences)]),
+        question="\n".join(["Write a text that keeps all of these rules:", *(f"- {text}" for text in sentences)]),
         reference=draft.text,
         difficulty=f"{len(rules)} rules",
         data={"constraints": [constraint for constraint, _ in rules]},
@@ -99,15 +99,12 @@ def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
 def _draft(draw: Draw, config: InstructionsConfig) -> Draft:
     cases: tuple[Case, ...] = ("", "lower", "upper")
     case = draw.choice(cases)
+    spellings: Mapping[str, Callable[[str], str]] = {"": str, "lower": str.lower, "upper": str.upper}
     paragraphs = [
-        [[_cased(word, case) for word in _sentence(draw)] for _ in range(draw.integer(1, config.max_sentences))]
+        [list(map(spellings[case], _sentence(draw))) for _ in range(draw.integer(1, config.max_sentences))]
         for _ in range(draw.integer(1, config.max_paragraphs))
     ]
     return Draft(paragraphs, draw.choice((True, False)), case)
-
-
-def _cased(word: str, case: str) -> str:
-    return {"": word, "lower": word.lower(), "upper": word.upper()}[case]
 
 
 def _sentence(draw: Draw) -> list[str]:
@@ -117,64 +114,64 @@ def _sentence(draw: Draw) -> list[str]:
     return ["The", *adjectives[0], subject, draw.choice(_VERBS), "the", *adjectives[1], object_, *adverb]
 
 
-def _bounded(draw: Draw, number: int, unit: str) -> Rule:
+def _bounded_rule(draw: Draw, number: int, unit: str) -> Rule:
     """A number of words: exactly, at least, or between two numbers."""
     low, high = number - draw.integer(1, 3), number + draw.integer(1, 3)
-    bounds, said = draw.choice(
+    bounds, phrase = draw.choice(
         (
             ({"least": number, "most": number}, f"exactly {number}"),
             ({"least": low}, f"at least {low}"),
             ({"least": low, "most": high}, f"between {low} and {high}"),
         )
     )
-    return {"kind": "count", "unit": unit, **bounds}, f"It has {said} {unit}."
+    return {"kind": "count", "unit": unit, **bounds}, f"It has {phrase} {unit}."
 
 
-def _exactly(number: int, unit: str, meaning: str) -> Rule:
-    said = f"It has exactly {number} {unit if number != 1 else unit.removesuffix('s')}; {meaning}."
-    return {"kind": "count", "unit": unit, "least": number, "most": number}, said
+def _exact_rule(number: int, unit: str, meaning: str) -> Rule:
+    sentence = f"It has exactly {number} {unit if number != 1 else unit.removesuffix('s')}; {meaning}."
+    return {"kind": "count", "unit": unit, "least": number, "most": number}, sentence
 
 
-def _layout(draw: Draw, draft: Draft) -> Rule:
+def _layout_rule(draw: Draw, draft: Draft) -> Rule:
     number = len(draft.paragraphs)
     if draft.bullets:
-        return _exactly(number, "bullets", 'a bullet is a line that begins with "- "')
+        return _exact_rule(number, "bullets", 'a bullet is a line that begins with "- "')
     if draw.integer(0, 1):
-        return _exactly(number, "lines", "blank lines do not count")
-    return _exactly(number, "paragraphs", "a blank line parts two paragraphs")
+        return _exact_rule(number, "lines", "blank lines do not count")
+    return _exact_rule(number, "paragraphs", "a blank line parts two paragraphs")
 
 
-def _case(draw: Draw, draft: Draft) -> Rule:
+def _case_rule(draw: Draw, draft: Draft) -> Rule:
     if not draft.case:
         position, word = draw.choice((("first", draft.words[0]), ("last", draft.words[-1])))
         return {"kind": f"{position}_word", "word": word}, f'Its {position} word is "{word}", in this spelling.'
     return {"kind": "case", "case": draft.case}, f"All its letters are {draft.case} case."
 
 
-def _present(draw: Draw, draft: Draft) -> Rule:
+def _keyword_rule(draw: Draw, draft: Draft) -> Rule:
     word = draw.choice(draft.words).lower()
-    number = [each.lower() for each in draft.words].count(word)
+    number = [text.lower() for text in draft.words].count(word)
     if draw.integer(0, 1):
         return {"kind": "keyword", "word": word, "least": 1}, f'It contains the word "{word}".'
     times = f"exactly {number} time{'s' if number > 1 else ''}"
     return {"kind": "keyword", "word": word, "least": number, "most": number}, f'The word "{word}" occurs {times}.'
 
 
-def _absent(draw: Draw, draft: Draft) -> Rule:
-    present = {word.lower() for word in draft.words}
-    word = draw.choice([each for each in ("the", *_NOUNS, *_ADVERBS) if each not in present])
+def _absence_rule(draw: Draw, draft: Draft) -> Rule:
+    words = {word.lower() for word in draft.words}
+    word = draw.choice([candidate for candidate in ("the", *_NOUNS, *_ADVERBS) if candidate not in words])
     return {"kind": "keyword", "word": word, "most": 0}, f'The word "{word}" does not occur.'
 
 
 RULES: Mapping[str, Callable[[Draw, Draft], Rule]] = {
-    "words": lambda draw, draft: _bounded(draw, len(draft.words), "words"),
-    "sentences": lambda draw, draft: _exactly(
+    "words": lambda draw, draft: _bounded_rule(draw, len(draft.words), "words"),
+    "sentences": lambda draw, draft: _exact_rule(
         sum(map(len, draft.paragraphs)), "sentences", "a sentence ends with a full stop, ! or ?"
     ),
-    "layout": _layout,
-    "case": _case,
-    "present": _present,
-    "absent": _absent,
+    "layout": _layout_rule,
+    "case": _case_rule,
+    "present": _keyword_rule,
+    "absent": _absence_rule,
     "commas": lambda draw, draft: ({"kind": "count", "unit": "commas", "most": 0}, "It contains no comma."),
 }
 """How a rule is read off a draft, by its kind; a problem has at most one of each."""

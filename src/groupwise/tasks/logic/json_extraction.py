@@ -1,6 +1,6 @@
-"""JSON extraction: a text states facts about orders; asked are some of them, of one order, in a given JSON schema.
+"""JSON extraction: a text states facts about orders; some facts about one order are asked for, in a given JSON schema.
 
-What must be kept apart is stated beside what is asked: other orders, and facts that the schema has no field for.
+The text also states what must be left out: other orders, and facts that the schema has no field for.
 """
 
 import json
@@ -15,7 +15,7 @@ from groupwise.types import Problem
 
 
 class _Fact(NamedTuple):
-    """A field: its JSON schema, how a value is drawn and how it is said."""
+    """A field: its JSON schema, how a value is drawn and how it is put into words."""
 
     schema: Mapping[str, Any]
     draw: Callable[[Draw], Any]
@@ -80,7 +80,7 @@ class JsonExtractionConfig(GeneratedConfig):
     """Orders in the text; one of them is asked for."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.min_fields > self.max_fields:
             raise ValueError(
                 f"min_fields = {self.min_fields} is above max_fields; at most {self.max_fields} is allowed"
@@ -103,19 +103,19 @@ class JsonExtraction(DrawnTask):
 def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:
     """A problem; its content is the whole question."""
     num_fields = draw.integer(config.min_fields, config.max_fields)
-    stated = draw.shuffled(list(FACTS))[: num_fields + config.num_extra_facts]
-    asked = stated[:num_fields]
-    first = draw.integer(100, 900)
-    numbers = draw.shuffled(range(first, first + config.num_orders))
-    orders = {number: {name: FACTS[name].draw(draw) for name in stated} for number in numbers}
+    fields = draw.shuffled(list(FACTS))[: num_fields + config.num_extra_facts]
+    asked_fields = fields[:num_fields]
+    lowest = draw.integer(100, 900)
+    numbers = draw.shuffled(range(lowest, lowest + config.num_orders))
+    orders = {number: {name: FACTS[name].draw(draw) for name in fields} for number in numbers}
     paragraphs = [
         f"Order {number}. {' '.join(draw.shuffled([FACTS[name].say(value) for name, value in facts.items()]))}"
         for number, facts in orders.items()
     ]
     number = draw.choice(numbers)
-    request = f"Give order {number} as one JSON value that fits this schema: {json.dumps(schema_of(asked))}"
+    request = f"Give order {number} as one JSON value that fits this schema: {json.dumps(schema_of(asked_fields))}"
     question = "\n".join([*paragraphs, request])
-    reference = json.dumps({name: orders[number][name] for name in asked})
+    reference = json.dumps({name: orders[number][name] for name in asked_fields})
     name = f"json_extraction/{key('json_extraction', question):016x}"
     return question, Problem(name, question, reference, f"json {num_fields} fields")
 

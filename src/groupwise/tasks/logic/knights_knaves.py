@@ -51,7 +51,7 @@ class KnightsKnavesConfig(GeneratedConfig):
     """Files of puzzles with formal statements, read instead of generating any; the split is decided by content."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.min_people > self.max_people:
             raise ValueError(
                 f"min_people = {self.min_people} is above max_people; at most {self.max_people} is allowed"
@@ -82,25 +82,29 @@ def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:
     """A puzzle with exactly one solution."""
     num_people = draw.integer(config.min_people, config.max_people)
     while True:
-        statements = [_draw_said(draw, person, num_people, config) for person in range(num_people)]
-        fitting = solutions(statements)
-        if len(fitting) == 1:
+        statements = [_draw_claim(draw, person, num_people, config) for person in range(num_people)]
+        assignments = solutions(statements)
+        if len(assignments) == 1:
             break
     names = draw.shuffled(NAMES)[:num_people]
-    return _candidate(write_question(names, statements), names, statements, fitting[0])
+    return _candidate(write_question(names, statements), names, statements, assignments[0])
 
 
-def _draw_said(draw: Draw, speaker: int, num_people: int, config: KnightsKnavesConfig) -> Statement:
+def _draw_claim(draw: Draw, speaker: int, num_people: int, config: KnightsKnavesConfig) -> Statement:
     depth = draw.integer(0, config.max_depth)
-    others = [person for person in range(num_people) if person != speaker]
-    # "I am a knight" says nothing and "I am a knave" nobody can say, but both may be part of a longer statement
-    return draw_statement(draw, others if depth == 0 else range(num_people), depth, config.operators)
+    other_people = [person for person in range(num_people) if person != speaker]
+    # "I am a knight" says nothing and nobody can say "I am a knave", but both may be part of a longer statement
+    return draw_statement(draw, other_people if depth == 0 else range(num_people), depth, config.operators)
 
 
 def write_question(names: Sequence[str], statements: Sequence[Statement]) -> str:
     """The puzzle in words, with the meaning of `or` and `if` where they occur."""
     speeches = [f"{name} says: {say(statement, names)}." for name, statement in zip(names, statements, strict=True)]
-    meanings = [meaning for operator, meaning in _MEANINGS.items() if any(_uses(s, operator) for s in statements)]
+    meanings = [
+        meaning
+        for operator, meaning in _MEANINGS.items()
+        if any(_uses(statement, operator) for statement in statements)
+    ]
     introduction = f"{_INTRODUCTION} {', '.join(names[:-1])} and {names[-1]}."
     return "\n".join([introduction, *speeches, *meanings, _QUESTION])
 
@@ -114,7 +118,9 @@ def _candidate(
 ) -> Candidate:
     """The content is what is said, whatever the people are called."""
     content = "; ".join(say(statement, [str(person) for person in range(len(names))]) for statement in statements)
-    roles = [f"{name} is a {'knight' if knight else 'knave'}" for name, knight in zip(names, solution, strict=True)]
+    roles = [
+        f"{name} is a {'knight' if is_knight else 'knave'}" for name, is_knight in zip(names, solution, strict=True)
+    ]
     name = f"knights_knaves/{key('knights_knaves', content):016x}"
     return content, Problem(name, question, ", ".join(roles), f"{len(names)} people")
 
@@ -128,28 +134,28 @@ def read_puzzles(path: Path) -> Iterator[Puzzle]:
     for record in read_file(path):
         names = record.fields.get("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
-            raise DataError(f"{record.where}: field 'names' is {names!r}; a list of names is needed")
+            raise DataError(f"{record.place}: field 'names' is {names!r}; a list of names is needed")
         statements = _statements(record, len(names))
-        fitting = solutions(statements)
-        if fitting != [tuple(record.fields.get("solution", ()))]:
+        assignments = solutions(statements)
+        if assignments != [tuple(record.fields.get("solution", ()))]:
             raise DataError(
-                f"{record.where}: the statements have the solutions {fitting}, the file says "
+                f"{record.place}: the statements have the solutions {assignments}, the file says "
                 f"{record.fields.get('solution')}; exactly that one is allowed"
             )
-        yield text_of(record, "quiz") + _ASKED, names, statements, fitting[0]
+        yield text_of(record, "quiz") + _ASKED, names, statements, assignments[0]
 
 
 def _statements(record: Record, num_people: int) -> list[Statement]:
     try:
         claims = ast.literal_eval(text_of(record, "statements"))
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise DataError(f"{record.where}: field 'statements' is not a tuple written out: {error}") from None
+        raise DataError(f"{record.place}: field 'statements' is not a tuple written out: {error}") from None
     try:
         statements = [from_tuples(claim, num_people) for claim in claims]
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"{record.where}: field 'statements' cannot be used: {error}") from None
+        raise DataError(f"{record.place}: field 'statements' cannot be used: {error}") from None
     if len(statements) != num_people:
         raise DataError(
-            f"{record.where}: {len(statements)} statements of {num_people} people; one per person is needed"
+            f"{record.place}: {len(statements)} statements of {num_people} people; one per person is needed"
         )
     return statements

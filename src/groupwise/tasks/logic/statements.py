@@ -31,37 +31,37 @@ class Statement:
 def solutions(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
     """Every assignment (True: knight) under which exactly the knights say something true; statement i is person i's."""
     num_people = len(statements)
-    everything = (1 << (1 << num_people)) - 1
+    all_rows = (1 << (1 << num_people)) - 1
     knights = [sum(1 << row for row in range(1 << num_people) if row >> person & 1) for person in range(num_people)]
-    possible = everything
+    fitting_rows = all_rows
     for knight, statement in zip(knights, statements, strict=True):
-        possible &= everything ^ knight ^ truth_table(statement, knights, everything)
-    rows = [row for row in range(1 << num_people) if possible >> row & 1]
+        fitting_rows &= all_rows ^ knight ^ truth_table(statement, knights, all_rows)
+    rows = [row for row in range(1 << num_people) if fitting_rows >> row & 1]
     return [tuple(bool(row >> person & 1) for person in range(num_people)) for row in rows]
 
 
-def truth_table(statement: Statement, knights: Sequence[int], everything: int) -> int:
+def truth_table(statement: Statement, knights: Sequence[int], all_rows: int) -> int:
     """The statement's truth table, from the tables of `person i is a knight`."""
     if statement.operator in ("knight", "knave"):
         table = knights[statement.person]
-        return table if statement.operator == "knight" else everything ^ table
-    first, *rest = (truth_table(part, knights, everything) for part in statement.parts)
+        return table if statement.operator == "knight" else all_rows ^ table
+    head, *tail = (truth_table(part, knights, all_rows) for part in statement.parts)
     match statement.operator:
         case "not":
-            return everything ^ first
+            return all_rows ^ head
         case "and":
-            return reduce(int.__and__, rest, first)
+            return reduce(int.__and__, tail, head)
         case "or":
-            return reduce(int.__or__, rest, first)
+            return reduce(int.__or__, tail, head)
         case "implies":
-            return everything ^ first | rest[0]
+            return all_rows ^ head | tail[0]
         case "iff":
-            return everything ^ first ^ rest[0]
+            return all_rows ^ head ^ tail[0]
     raise ValueError(f"unknown operator {statement.operator!r}")
 
 
 def say(statement: Statement, names: Sequence[str]) -> str:
-    """The statement in words; parts that have parts stand in parentheses, so that there is one reading."""
+    """The statement in words; parts that have parts are put in parentheses, so that there is one reading."""
     if statement.operator in ("knight", "knave"):
         return f"{names[statement.person]} is a {statement.operator}"
     parts = [f"({say(part, names)})" if part.parts else say(part, names) for part in statement.parts]
@@ -72,8 +72,8 @@ def say(statement: Statement, names: Sequence[str]) -> str:
             return f"if {parts[0]} then {parts[1]}"
         case "iff":
             return f"{parts[0]} if and only if {parts[1]}"
-        case joined:
-            return f" {joined} ".join(parts)
+        case word:
+            return f" {word} ".join(parts)
 
 
 def draw_statement(draw: Draw, people: Sequence[int], depth: int, operators: Sequence[Operator]) -> Statement:
@@ -83,8 +83,8 @@ def draw_statement(draw: Draw, people: Sequence[int], depth: int, operators: Seq
     operator = draw.choice(operators)
     if operator == "not" or len(people) < 2:
         return Statement("not", parts=(draw_statement(draw, people, depth - 1, operators),))
-    order = draw.shuffled(people)
-    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    shuffled_people = draw.shuffled(people)
+    halves = shuffled_people[: len(shuffled_people) // 2], shuffled_people[len(shuffled_people) // 2 :]
     return Statement(operator, parts=tuple(draw_statement(draw, half, depth - 1, operators) for half in halves))
 
 
@@ -92,12 +92,12 @@ def from_tuples(form: Any, num_people: int) -> Statement:
     """A statement from nested tuples such as `('or', ('telling-truth', 1), ('lying', 2))`.
 
     Raises:
-        ValueError: says what is no statement.
+        ValueError: names what is not a statement.
     """
     operator = _FILE_OPERATORS.get(form[0], "") if isinstance(form, tuple) and form else ""
     if operator in ("knight", "knave") and len(form) == 2 and form[1] in range(num_people):
         return Statement(operator, form[1])
-    least, most = _NUM_PARTS.get(operator, (1, 0))
-    if not least <= len(form) - 1 <= most:
-        raise ValueError(f"{form!r} is no statement about {num_people} people")
+    min_parts, max_parts = _NUM_PARTS.get(operator, (1, 0))
+    if not min_parts <= len(form) - 1 <= max_parts:
+        raise ValueError(f"{form!r} is not a statement about {num_people} people")
     return Statement(operator, parts=tuple(from_tuples(part, num_people) for part in form[1:]))

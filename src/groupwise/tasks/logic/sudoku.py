@@ -27,7 +27,7 @@ class SudokuConfig(GeneratedConfig):
     """Most empty cells: 11, 24 or 54 by size."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.max_empty > MOST_EMPTY[self.size]:
             raise ValueError(
                 f"max_empty = {self.max_empty}: with size = {self.size} at most {MOST_EMPTY[self.size]} is allowed"
@@ -56,16 +56,16 @@ def draw_sudoku(draw: Draw, config: SudokuConfig) -> Candidate:
     while True:
         seed = draw.integer(0, 2**50)
         orders = [permutation(size, "sudoku", seed, cell).tolist() for cell in range(size**2)]
-        full = next(completions((EMPTY,) * size**2, size, orders))
-        givens = carve(draw, full, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
+        grid = next(completions((EMPTY,) * size**2, size, orders))
+        givens = carve(draw, grid, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
         if givens.count(EMPTY) >= config.min_empty:
             break
     rows = rows_of(givens, digits, size)
-    renamed = "/".join(rows_of(givens, [str(full.index(digit)) for digit in range(size)], size))
+    canonical_rows = "/".join(rows_of(givens, [str(grid.index(digit)) for digit in range(size)], size))
     name = "/".join(rows)
     question = "\n".join([_rules(size), *rows, "Answer with all rows from top to bottom, separated by spaces."])
-    reference, label = " ".join(rows_of(full, digits, size)), f"sudoku {size}x{size}, {givens.count(EMPTY)} empty"
-    return f"sudoku {renamed}", Problem(f"sudoku/{name}", question, reference, label, data={"givens": rows})
+    reference, label = " ".join(rows_of(grid, digits, size)), f"sudoku {size}x{size}, {givens.count(EMPTY)} empty"
+    return f"sudoku {canonical_rows}", Problem(f"sudoku/{name}", question, reference, label, data={"givens": rows})
 
 
 def _rules(size: int) -> str:
@@ -78,41 +78,41 @@ def _rules(size: int) -> str:
 
 def completions(cells: Cells, size: int, orders: Sequence[Sequence[int]] = ()) -> Iterator[Cells]:
     """Every way to fill the empty cells; `orders` says for each cell in which order its digits (from 0) are tried."""
-    used = [0] * (3 * size)  # bit masks of digits by row, column and block
-    empty = []
+    masks = [0] * (3 * size)  # bit masks of digits by row, column and block
+    empty_cells = []
     for cell, digit in enumerate(cells):
         if digit == EMPTY:
-            empty.append(cell)
-        elif not _toggle(used, _units(cell, size), digit):
+            empty_cells.append(cell)
+        elif not _toggle(masks, _units(cell, size), digit):
             return
-    yield from _fill(list(cells), empty, used, orders or [range(size)] * size**2, size)
+    yield from _fill(list(cells), empty_cells, masks, orders or [range(size)] * size**2, size)
 
 
 def _fill(
-    cells: list[int], empty: list[int], used: list[int], orders: Sequence[Sequence[int]], size: int
+    cells: list[int], empty_cells: list[int], masks: list[int], orders: Sequence[Sequence[int]], size: int
 ) -> Iterator[Cells]:
     """Backtracking on the empty cell with the fewest choices."""
-    if not empty:
+    if not empty_cells:
         yield tuple(cells)
         return
-    units = {cell: _units(cell, size) for cell in empty}
-    taken = {cell: used[row] | used[column] | used[block] for cell, (row, column, block) in units.items()}
-    cell = max(empty, key=lambda other: taken[other].bit_count())
-    rest = [other for other in empty if other != cell]
+    units = {cell: _units(cell, size) for cell in empty_cells}
+    taken_digits = {cell: masks[row] | masks[column] | masks[block] for cell, (row, column, block) in units.items()}
+    cell = max(empty_cells, key=lambda candidate: taken_digits[candidate].bit_count())
+    remaining_cells = [candidate for candidate in empty_cells if candidate != cell]
     for digit in orders[cell]:
-        if not taken[cell] >> digit & 1:
-            _toggle(used, units[cell], digit)
+        if not taken_digits[cell] >> digit & 1:
+            _toggle(masks, units[cell], digit)
             cells[cell] = digit
-            yield from _fill(cells, rest, used, orders, size)
-            _toggle(used, units[cell], digit)
+            yield from _fill(cells, remaining_cells, masks, orders, size)
+            _toggle(masks, units[cell], digit)
 
 
-def _toggle(used: list[int], units: tuple[int, int, int], digit: int) -> bool:
+def _toggle(masks: list[int], units: tuple[int, int, int], digit: int) -> bool:
     """Mark a digit as used in a cell's units, or take the mark back; False when one of them had it."""
-    fresh = not any(used[unit] >> digit & 1 for unit in units)
+    is_free = not any(masks[unit] >> digit & 1 for unit in units)
     for unit in units:
-        used[unit] ^= 1 << digit
-    return fresh
+        masks[unit] ^= 1 << digit
+    return is_free
 
 
 @cache

@@ -26,7 +26,7 @@ class TakuzuConfig(GeneratedConfig):
     """Most empty cells: 11, 25 or 42 by size."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.max_empty > MOST_EMPTY[self.size]:
             raise ValueError(
                 f"max_empty = {self.max_empty}: with size = {self.size} at most {MOST_EMPTY[self.size]} is allowed"
@@ -53,14 +53,14 @@ def draw_takuzu(draw: Draw, config: TakuzuConfig) -> Candidate:
     """A puzzle with one completion; a puzzle and its exchange of 0 and 1 have the same content."""
     size = config.size
     while True:
-        full = next(_stack([], [draw.shuffled(lines(size))] * size, size))
-        givens = carve(draw, full, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
+        grid = next(_stack([], [draw.shuffled(lines(size))] * size, size))
+        givens = carve(draw, grid, draw.integer(config.min_empty, config.max_empty), lambda c: completions(c, size))
         if givens.count(EMPTY) >= config.min_empty:
             break
     rows = rows_of(givens, "01", size)
     content = min("/".join(rows), "/".join(rows_of(givens, "10", size)))
     question = "\n".join([_RULES, *rows, "Answer with all rows from top to bottom, separated by spaces."])
-    reference, label = " ".join(rows_of(full, "01", size)), f"takuzu {size}x{size}, {givens.count(EMPTY)} empty"
+    reference, label = " ".join(rows_of(grid, "01", size)), f"takuzu {size}x{size}, {givens.count(EMPTY)} empty"
     problem = Problem(f"takuzu/{'/'.join(rows)}", question, reference, label, data={"givens": rows})
     return f"takuzu {content}", problem
 
@@ -84,28 +84,28 @@ def _has_three(row: Cells) -> bool:
 
 def completions(cells: Cells, size: int) -> Iterator[Cells]:
     """Every way to fill the empty cells, row by row."""
-    yield from _stack([], [_fitting(cells[start : start + size]) for start in range(0, size**2, size)], size)
+    yield from _stack([], [_matching_lines(cells[start : start + size]) for start in range(0, size**2, size)], size)
 
 
 @cache
-def _fitting(given: Cells) -> Sequence[Cells]:
-    """The lines that keep what is given of them."""
-    return [line for line in lines(len(given)) if all(g in (EMPTY, c) for g, c in zip(given, line, strict=True))]
+def _matching_lines(givens: Cells) -> Sequence[Cells]:
+    """The lines that agree with the given cells."""
+    return [line for line in lines(len(givens)) if all(g in (EMPTY, c) for g, c in zip(givens, line, strict=True))]
 
 
-def _stack(above: list[Cells], choices: Sequence[Sequence[Cells]], size: int) -> Iterator[Cells]:
-    """Every grid that begins with the rows above and takes each further row from its choices."""
-    if len(above) == size:
-        if len(set(zip(*above, strict=True))) == size:
-            yield tuple(cell for row in above for cell in row)
+def _stack(rows: list[Cells], choices: Sequence[Sequence[Cells]], size: int) -> Iterator[Cells]:
+    """Every grid that begins with `rows` and takes each further row from its choices."""
+    if len(rows) == size:
+        if len(set(zip(*rows, strict=True))) == size:
+            yield tuple(cell for line in rows for cell in line)
         return
-    for row in choices[len(above)]:
-        if row not in above and all(_may_begin(column, size) for column in zip(*above, row, strict=True)):
-            yield from _stack([*above, row], choices, size)
+    for line in choices[len(rows)]:
+        if line not in rows and all(_may_begin(column, size) for column in zip(*rows, line, strict=True)):
+            yield from _stack([*rows, line], choices, size)
 
 
 @cache
 def _may_begin(column: Cells, size: int) -> bool:
-    """Whether a good column can begin so; all but the last cell are known to."""
-    ones = sum(column)
-    return not _has_three(column[-3:]) and 2 * max(ones, len(column) - ones) <= size
+    """Whether a valid column can begin like this; without its last cell it is known that one can."""
+    num_ones = sum(column)
+    return not _has_three(column[-3:]) and 2 * max(num_ones, len(column) - num_ones) <= size

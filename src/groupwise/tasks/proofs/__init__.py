@@ -1,1 +1,1 @@
-"""Tasks of proofs: propositional logic and equations with kernels of our own, statements for Lean and Coq."""
+"""Tasks of proofs: propositional logic and equations with our own kernels, statements for Lean and Coq."""

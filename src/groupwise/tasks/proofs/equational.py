@@ -3,8 +3,8 @@
 Every problem is a random walk along the equations, which is its reference proof; any chain counts, and the verifier's
 kernel checks each step. A semigroup has equations between constants of its own (a word problem).
 
-A term is a tuple of an operator and its operands; a leaf is a tuple of its name. The verifier has a parser and a
-kernel of its own, so that what is generated here is checked there by other code.
+A term is a tuple of an operator and its operands; a leaf is a tuple of its name. The verifier has its own parser and
+kernel, so that what is generated here is checked there by other code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -74,12 +74,12 @@ THEORIES: Mapping[TheoryName, Theory] = {
 
 
 def write(term: Term) -> str:
-    """The term as text; what has two operands stands in parentheses within others."""
+    """The term as text; what has two operands is put in parentheses within others."""
     head, *parts = term
     if head == "inv":
         return f"inv({write(parts[0])})"
-    inner = [f"({write(part)})" if len(part) == 3 else write(part) for part in parts]
-    return f" {head} ".join(inner) if len(parts) == 2 else head + "".join(inner)
+    operands = [f"({write(part)})" if len(part) == 3 else write(part) for part in parts]
+    return f" {head} ".join(operands) if len(parts) == 2 else head + "".join(operands)
 
 
 def size(term: Term) -> int:
@@ -97,13 +97,13 @@ def draw_term(draw: Draw, theory: Theory, constants: str, num_leaves: int) -> Te
     return (theory.unary, leaf) if theory.unary and draw.uniform() < 0.25 else leaf
 
 
-def rewritten(term: Term, pattern: Term, result: Term, free: Term) -> Iterator[Term]:
-    """What the term becomes by one use of `pattern = result`, at every place; `free` is put for unbound variables."""
+def rewritten(term: Term, pattern: Term, result: Term, filler: Term) -> Iterator[Term]:
+    """What the term becomes by one use of `pattern = result`, at every place; `filler` replaces unbound variables."""
     binding = match(pattern, term, {})
     if binding is not None:
-        yield substitute(result, dict.fromkeys(_VARIABLES, free) | binding)
+        yield substitute(result, dict.fromkeys(_VARIABLES, filler) | binding)
     for index in range(1, len(term)):
-        for part in rewritten(term[index], pattern, result, free):
+        for part in rewritten(term[index], pattern, result, filler):
             yield (*term[:index], part, *term[index + 1 :])
 
 
@@ -162,7 +162,7 @@ class EquationalProofsConfig(GeneratedConfig):
     """Most leaves and operators of a term."""
 
     @model_validator(mode="after")
-    def _range(self) -> Self:
+    def _check_range(self) -> Self:
         if self.min_steps > self.max_steps:
             raise ValueError(
                 f"min_steps = {self.min_steps} is above max_steps = {self.max_steps}; at most {self.max_steps} is "
@@ -233,9 +233,9 @@ def walk(
     while len(names) <= num_steps:
         for name, pattern, result in draw.shuffled(ways):
             successors = rewritten(terms[-1], pattern, result, (draw.choice(constants),))
-            fresh = [term for term in successors if term not in terms and size(term) <= max_size]
-            if fresh:
-                terms.append(draw.choice(fresh))
+            candidates = [term for term in successors if term not in terms and size(term) <= max_size]
+            if candidates:
+                terms.append(draw.choice(candidates))
                 names.append(name)
                 break
         else:
@@ -244,14 +244,14 @@ def walk(
 
 
 def _problem(name: TheoryName, relations: Mapping[str, Equation], terms: list[Term], names: list[str]) -> Candidate:
-    equations = {each: _write(equation) for each, equation in {**THEORIES[name].equations, **relations}.items()}
+    equations = {label: _write(equation) for label, equation in {**THEORIES[name].equations, **relations}.items()}
     goal = _write((terms[0], terms[-1]))
     content = f"{name}: {canonical([_write(equation) for equation in relations.values()], goal, CONSTANTS)}"
-    listed = "\n".join(f"{each}: {equation}" for each, equation in equations.items())
-    steps = (f"= {write(term)} by {by}" for term, by in zip(terms[1:], names, strict=True))
+    listing = "\n".join(f"{label}: {equation}" for label, equation in equations.items())
+    steps = (f"= {write(term)} by {rule}" for term, rule in zip(terms[1:], names, strict=True))
     problem = Problem(
         id=f"equational_proofs/{key(content):016x}",
-        question=f"Given\n{listed}\nprove {goal}.",
+        question=f"Given\n{listing}\nprove {goal}.",
         reference="\n".join([write(terms[0]), *steps]),
         difficulty=f"{name} {len(names)} step{'s' if len(names) > 1 else ''}",
         data={"equations": equations, "goal": goal},

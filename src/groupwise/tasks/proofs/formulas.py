@@ -1,7 +1,7 @@
 """Formulas of generated problems: how they are drawn, written and decided.
 
-A formula is a tuple of an operator and its operands; an atom is a tuple of its name. The verifier has a parser and a
-kernel of its own, so that what is generated here is checked there by other code.
+A formula is a tuple of an operator and its operands; an atom is a tuple of its name. The verifier has its own parser
+and kernel, so that what is generated here is checked there by other code.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _WEIGHTS = (4, 3, 4, 1)
 
 
 def write(formula: Formula) -> str:
-    """The formula as text; what has two operands stands in parentheses within others."""
+    """The formula as text; what has two operands is put in parentheses within others."""
     operator, *parts = formula
-    inner = [f"({write(part)})" if len(part) == 3 else write(part) for part in parts]
-    return f" {operator} ".join(inner) if len(parts) == 2 else operator + "".join(inner)
+    operands = [f"({write(part)})" if len(part) == 3 else write(part) for part in parts]
+    return f" {operator} ".join(operands) if len(parts) == 2 else operator + "".join(operands)
 
 
 def draw_formula(draw: Draw, atoms: Sequence[str], depth: int) -> Formula:
@@ -42,18 +42,18 @@ def all_rows(atoms: Sequence[str]) -> int:
 
 def truth(formula: Formula, atoms: Sequence[str]) -> int:
     """The truth table as an integer: bit i is the value in row i, in which atom k has bit k of i."""
-    every = all_rows(atoms)
+    rows = all_rows(atoms)
     operator, *parts = formula
     if operator == "False":
         return 0
     if not parts:
         # rows in which bit k is set: 2^k zeros, then 2^k ones, and so on
-        return every // ((1 << (1 << atoms.index(operator))) + 1) << (1 << atoms.index(operator))
+        return rows // ((1 << (1 << atoms.index(operator))) + 1) << (1 << atoms.index(operator))
     values = [truth(part, atoms) for part in parts]
     if operator == "~":
-        return every ^ values[0]
+        return rows ^ values[0]
     left, right = values
-    return {"&": left & right, "|": left | right, "->": every ^ left | right, "<->": every ^ left ^ right}[operator]
+    return {"&": left & right, "|": left | right, "->": rows ^ left | right, "<->": rows ^ left ^ right}[operator]
 
 
 def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
@@ -66,13 +66,13 @@ def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) ->
 
 def all_needed(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
     """Whether no premise can be left out, if together they entail the goal."""
-    fewer = ([*premises[:index], *premises[index + 1 :]] for index in range(len(premises)))
-    return not any(entails(rest, goal, atoms) for rest in fewer)
+    subsets = ([*premises[:index], *premises[index + 1 :]] for index in range(len(premises)))
+    return not any(entails(subset, goal, atoms) for subset in subsets)
 
 
 def canonical(premises: list[str], goal: str, letters: str) -> str:
     """The same text for problems that differ in the order of what is given or in the names of the letters only."""
-    used = "".join(letter for letter in letters if any(letter in text for text in (*premises, goal)))
-    tables = [str.maketrans(used, "".join(order)) for order in permutations(letters[: len(used)])]
-    renamed = ([text.translate(table) for text in (*premises, goal)] for table in tables)
-    return min("; ".join([*sorted(lines[:-1]), lines[-1]]) for lines in renamed)
+    used_letters = "".join(letter for letter in letters if any(letter in text for text in (*premises, goal)))
+    tables = [str.maketrans(used_letters, "".join(order)) for order in permutations(letters[: len(used_letters)])]
+    renamings = ([text.translate(table) for text in (*premises, goal)] for table in tables)
+    return min("; ".join([*sorted(lines[:-1]), lines[-1]]) for lines in renamings)

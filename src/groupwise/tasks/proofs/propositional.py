@@ -30,7 +30,7 @@ class Node:
     cited: tuple["Node", ...] = ()
 
 
-Assumed = tuple[Node, ...]
+Context = tuple[Node, ...]
 
 
 class DeadEndError(Exception):
@@ -54,24 +54,24 @@ class Derivation:
             _write(node, numbers, lines)
         return lines
 
-    def derive(self, goal: Formula, depth: int, assumed: Assumed) -> Node:
+    def derive(self, goal: Formula, depth: int, context: Context) -> Node:
         """A derivation of the goal in which at most about `depth` rules follow each other."""
-        known = next((node for node in assumed if node.formula == goal), None)
-        if known is not None:
-            return known
+        node = next((node for node in context if node.formula == goal), None)
+        if node is not None:
+            return node
         if depth <= 0:
-            return self._leaf(goal, assumed)
+            return self._leaf(goal, context)
         introduce = _INTRODUCTIONS.get(goal[0])
         if introduce is not None and self.draw.uniform() < 0.7:
-            return introduce(self, goal, depth - 1, assumed)
-        return self.draw.weighted(_ELIMINATIONS, _WEIGHTS)(self, goal, depth - 1, assumed)
+            return introduce(self, goal, depth - 1, context)
+        return self.draw.weighted(_ELIMINATIONS, _WEIGHTS)(self, goal, depth - 1, context)
 
-    def _leaf(self, goal: Formula, assumed: Assumed) -> Node:
-        """A premise, or an assumption that a premise leads from to the goal."""
-        if not assumed or self.draw.uniform() < 0.3:
+    def _leaf(self, goal: Formula, context: Context) -> Node:
+        """A premise, or an assumption from which a premise leads to the goal."""
+        if not context or self.draw.uniform() < 0.3:
             return self._premise(goal)
-        known = self.draw.choice(assumed)
-        return Node(goal, "->E", (self._premise(("->", known.formula, goal)), known))
+        assumption = self.draw.choice(context)
+        return Node(goal, "->E", (self._premise(("->", assumption.formula, goal)), assumption))
 
     def _premise(self, formula: Formula) -> Node:
         if formula not in self.premises:
@@ -82,17 +82,17 @@ class Derivation:
             self.premises[formula] = Node(formula, "premise")
         return self.premises[formula]
 
-    def main(self, formula: Formula, depth: int, assumed: Assumed) -> Node:
+    def main(self, formula: Formula, depth: int, context: Context) -> Node:
         """The main formula of an elimination."""
-        known = next((node for node in assumed if node.formula == formula), None)
-        if known is not None or depth <= 0 or self.draw.uniform() < 0.6:
-            return known or self._premise(formula)
-        return self.draw.choice((_and_elim, _implies_elim))(self, formula, depth - 1, assumed)
+        node = next((node for node in context if node.formula == formula), None)
+        if node is not None or depth <= 0 or self.draw.uniform() < 0.6:
+            return node or self._premise(formula)
+        return self.draw.choice((_and_elim, _implies_elim))(self, formula, depth - 1, context)
 
-    def some(self, assumed: Assumed) -> Formula:
-        """A formula to go by way of: an assumption if there is one, or a small new one."""
-        if assumed and self.draw.uniform() < 0.6:
-            return self.draw.choice(assumed).formula
+    def intermediate(self, context: Context) -> Formula:
+        """A formula on the way to the goal: an assumption if there is one, or a small new one."""
+        if context and self.draw.uniform() < 0.6:
+            return self.draw.choice(context).formula
         return draw_formula(self.draw, self.atoms, 1)
 
 
@@ -106,74 +106,74 @@ def _write(node: Node, numbers: dict[Node, int], lines: list[str]) -> None:
     lines.append(f"{numbers[node]}. {write(node.formula)} by {reason}")
 
 
-def _and_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    return Node(goal, "&I", tuple(derivation.derive(part, depth, assumed) for part in goal[1:]))
+def _and_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
+    return Node(goal, "&I", tuple(derivation.derive(part, depth, context) for part in goal[1:]))
 
 
-def _or_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    return Node(goal, "|I", (derivation.derive(derivation.draw.choice(goal[1:]), depth, assumed),))
+def _or_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
+    return Node(goal, "|I", (derivation.derive(derivation.draw.choice(goal[1:]), depth, context),))
 
 
-def _implies_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+def _implies_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     start = Node(goal[1], "assume")
-    return Node(goal, "->I", (start, derivation.derive(goal[2], depth, (*assumed, start))))
+    return Node(goal, "->I", (start, derivation.derive(goal[2], depth, (*context, start))))
 
 
-def _not_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+def _not_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     start = Node(goal[1], "assume")
-    return Node(goal, "~I", (start, derivation.derive(FALSE, depth, (*assumed, start))))
+    return Node(goal, "~I", (start, derivation.derive(FALSE, depth, (*context, start))))
 
 
-def _iff_intro(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+def _iff_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     _, left, right = goal
     ways = [("->", left, right), ("->", right, left)]
-    return Node(goal, "<->I", tuple(derivation.derive(way, depth, assumed) for way in ways))
+    return Node(goal, "<->I", tuple(derivation.derive(way, depth, context) for way in ways))
 
 
-def _contradiction(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+def _contradiction(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     """False from a formula and its negation."""
-    known = derivation.some(assumed)
-    if known[0] == "~":
-        return Node(goal, "~E", (derivation.derive(known[1], depth, assumed), derivation.main(known, depth, assumed)))
-    return Node(goal, "~E", (derivation.derive(known, depth, assumed), derivation.main(("~", known), depth, assumed)))
+    claim = derivation.intermediate(context)
+    if claim[0] == "~":
+        return Node(goal, "~E", (derivation.derive(claim[1], depth, context), derivation.main(claim, depth, context)))
+    return Node(goal, "~E", (derivation.derive(claim, depth, context), derivation.main(("~", claim), depth, context)))
 
 
-def _implies_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    condition = derivation.some(assumed)
-    main = derivation.main(("->", condition, goal), depth, assumed)
-    return Node(goal, "->E", (main, derivation.derive(condition, depth, assumed)))
+def _implies_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
+    condition = derivation.intermediate(context)
+    main = derivation.main(("->", condition, goal), depth, context)
+    return Node(goal, "->E", (main, derivation.derive(condition, depth, context)))
 
 
-def _and_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+def _and_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     left, right = derivation.draw.shuffled([goal, draw_formula(derivation.draw, derivation.atoms, 1)])
-    return Node(goal, "&E", (derivation.main(("&", left, right), depth, assumed),))
+    return Node(goal, "&E", (derivation.main(("&", left, right), depth, context),))
 
 
-def _iff_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    condition = derivation.some(assumed)
+def _iff_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
+    condition = derivation.intermediate(context)
     left, right = derivation.draw.shuffled([condition, goal])
-    main = Node(("->", condition, goal), "<->E", (derivation.main(("<->", left, right), depth, assumed),))
-    return Node(goal, "->E", (main, derivation.derive(condition, depth, assumed)))
+    main = Node(("->", condition, goal), "<->E", (derivation.main(("<->", left, right), depth, context),))
+    return Node(goal, "->E", (main, derivation.derive(condition, depth, context)))
 
 
-def _or_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
+def _or_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     cases = [Node(draw_formula(derivation.draw, derivation.atoms, 1), "assume") for _ in range(2)]
-    main = derivation.main(("|", cases[0].formula, cases[1].formula), depth, assumed)
-    reached = [derivation.derive(goal, depth, (*assumed, case)) for case in cases]
-    return Node(goal, "|E", (main, cases[0], reached[0], cases[1], reached[1]))
+    main = derivation.main(("|", cases[0].formula, cases[1].formula), depth, context)
+    conclusions = [derivation.derive(goal, depth, (*context, case)) for case in cases]
+    return Node(goal, "|E", (main, cases[0], conclusions[0], cases[1], conclusions[1]))
 
 
-def _by_absurdity(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    if any(node.formula == ("~", goal) for node in assumed):  # once is enough
-        return _false_elim(derivation, goal, depth, assumed)
-    return Node(goal, "~~E", (_not_intro(derivation, ("~", ("~", goal)), depth, assumed),))
+def _by_absurdity(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
+    if any(node.formula == ("~", goal) for node in context):  # once is enough
+        return _false_elim(derivation, goal, depth, context)
+    return Node(goal, "~~E", (_not_intro(derivation, ("~", ("~", goal)), depth, context),))
 
 
-def _false_elim(derivation: Derivation, goal: Formula, depth: int, assumed: Assumed) -> Node:
-    return Node(goal, "FalseE", (_contradiction(derivation, FALSE, depth, assumed),))
+def _false_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
+    return Node(goal, "FalseE", (_contradiction(derivation, FALSE, depth, context),))
 
 
-Way = Callable[[Derivation, Formula, int, Assumed], Node]
+Way = Callable[[Derivation, Formula, int, Context], Node]
 _INTRODUCTIONS: dict[str, Way] = {
     "&": _and_intro, "|": _or_intro, "->": _implies_intro, "~": _not_intro, "<->": _iff_intro, "False": _contradiction,
 }  # fmt: skip
@@ -187,7 +187,7 @@ MAX_FORMULA = 40
 AIMED_ATTEMPTS = 8
 """Derivations to try for a proof at least as long as was drawn; then any length in the range will do."""
 MAX_ATTEMPTS = 20_000
-"""Derivations to try at all."""
+"""Most derivations to try."""
 
 NATURAL_DEDUCTION = Template(
     prompt="""Prove the goal by natural deduction. Write one line per step: `number. formula by rule numbers`, where \
@@ -227,7 +227,7 @@ class PropositionalProofsConfig(GeneratedConfig):
     """Most lines of a reference proof."""
 
     @model_validator(mode="after")
-    def _range(self) -> Self:
+    def _check_range(self) -> Self:
         if self.min_lines > self.max_lines:
             raise ValueError(
                 f"min_lines = {self.min_lines} is above max_lines = {self.max_lines}; at most {self.max_lines} is "
@@ -274,8 +274,8 @@ def _derive(draw: Draw, atoms: str, num_lines: int) -> Derivation | None:
     except DeadEndError:
         return None
     premises, goal = list(derivation.premises), derivation.root.formula
-    short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
-    return derivation if short and goal not in premises and all_needed(premises, goal, atoms) else None
+    is_short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
+    return derivation if is_short and goal not in premises and all_needed(premises, goal, atoms) else None
 
 
 def _problem(derivation: Derivation) -> Candidate:
@@ -284,7 +284,7 @@ def _problem(derivation: Derivation) -> Candidate:
     content = canonical(premises, goal, ATOMS)
     problem = Problem(
         id=f"propositional_proofs/{key(content):016x}",
-        question=f"{_listed(premises)} {goal}.",
+        question=f"{_list_premises(premises)} {goal}.",
         reference="\n".join(lines),
         difficulty=f"{len(lines)} lines",
         data={"premises": premises, "goal": goal},
@@ -292,8 +292,8 @@ def _problem(derivation: Derivation) -> Candidate:
     return content, problem
 
 
-def _listed(premises: Sequence[str]) -> str:
+def _list_premises(premises: Sequence[str]) -> str:
     if not premises:
         return "Without premises prove"
-    *first, last = premises
-    return f"From {', '.join(first)} and {last} prove" if first else f"From {last} prove"
+    *beginning, end = premises
+    return f"From {', '.join(beginning)} and {end} prove" if beginning else f"From {end} prove"

@@ -38,7 +38,7 @@ class StatementsConfig(TaskConfig):
     """What the tasks of statements have in common."""
 
     dev_fraction: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the training problems kept apart as dev split, by a hash of the statement."""
+    """Share of the training problems set aside as the dev split, by a hash of the statement."""
 
 
 class Minif2fConfig(StatementsConfig):
@@ -83,9 +83,9 @@ class StatementTask(Task):
         """
         if not self._problems:
             splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": []}
-            for tested, problem in self.read():
+            for is_test, problem in self.read():
                 is_dev = key("split", problem.data["statement"]) / 2**64 < self.config.dev_fraction
-                splits["test" if tested else "dev" if is_dev else "train"].append(problem)
+                splits["test" if is_test else "dev" if is_dev else "train"].append(problem)
             self._problems = splits
         return self._problems[split]
 
@@ -119,9 +119,9 @@ class Minif2f(StatementTask):
     def validate(
         self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
     ) -> None:
-        """Prove that the verifier judges two theorems of our own rightly under the file's first header, and no more.
+        """Prove only that the verifier judges two theorems of our own rightly under the file's first header.
 
-        The file has no reference proofs, so that its statements can be proved, or even compile, is not checked; a
+        The file has no reference proofs, so whether its statements can be proved, or even compile, is not checked; a
         warning says so.
 
         Raises:
@@ -136,7 +136,7 @@ class Minif2f(StatementTask):
             if verdict.outcome is not truth:
                 raise VerifierError(
                     f"the verifier '{self.verifier}' finds `{statement} rfl` {verdict.outcome}, not {truth} "
-                    f"({verdict.evidence}); mend the template or Lean before training"
+                    f"({verdict.evidence}); fix the template or Lean before training"
                 )
         warnings.warn(
             f"{self.config.path} has no reference proofs: that the verifier accepts a right proof was checked on a "
@@ -169,8 +169,8 @@ class CoqStatements(StatementTask):
             )
 
 
-def _split(record: Record, trained: str) -> str:
+def _split(record: Record, train_name: str) -> str:
     split = text_of(record, "split")
-    if split not in (trained, "test"):
-        raise DataError(f"{record.where}: field 'split' is {split!r}; '{trained}' and 'test' are allowed")
+    if split not in (train_name, "test"):
+        raise DataError(f"{record.place}: field 'split' is {split!r}; '{train_name}' and 'test' are allowed")
     return split

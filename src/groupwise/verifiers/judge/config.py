@@ -1,4 +1,4 @@
-"""What can be set about the judge. The API key itself never is: only where it is found."""
+"""The judge's settings. The API key is never among them, only the place where it is found."""
 
 import re
 from typing import Literal
@@ -47,7 +47,7 @@ class JudgeConfig(Section):
     """`correctness`: CORRECT or WRONG, paid like any verifier's. `rubric`: a score of 0 to 10; the reward part `rubric`
     is `correct_reward` times a tenth of it."""
     accept_score: int = Field(default=5, ge=1, le=10)
-    """Least rubric score whose outcome is `correct`. For statistics: the reward is the score's share either way."""
+    """Lowest rubric score whose outcome is `correct`. For statistics: the reward is the score's share either way."""
     see: Literal["answer", "completion"] = "answer"
     """What the judge sees: `answer` (what follows the last `</think>`) or the whole `completion`."""
     prompt: str = PROMPT
@@ -58,32 +58,32 @@ class JudgeConfig(Section):
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Sampling temperature of the judge; 0: greedy."""
     seed: int = 0
-    """Seed sent with every request, for endpoints that heed it."""
+    """Seed sent with every request, for endpoints that use it."""
     max_tokens: int = Field(default=1024, ge=1)
     """Most tokens of a reply; one that is cut off there gives no verdict."""
     reasoning_model: bool = False
     """Send the limit as `max_completion_tokens` and no temperature, as endpoints of reasoning models may demand."""
     max_concurrency: int = Field(default=8, ge=1)
-    """Requests under way at one time."""
+    """Most requests in progress at the same time."""
     request_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Seconds one request may take, from the first byte sent to the last received."""
     total_timeout_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     """Seconds the judgement of one completion may take, retries and waiting included; then the outcome is `timeout`."""
     max_attempts: int = Field(default=5, ge=1)
-    """Requests for one judgement. Tried again are timeouts, lost connections, HTTP 429 and 5xx; nothing else."""
+    """Most requests for one judgement. Only timeouts, lost connections, HTTP 429 and 5xx are tried again."""
     backoff_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Seconds before the second attempt; doubles with every further one, times 0.5 to 1.5 by a hash of the request."""
     max_requests: int = Field(default=100_000, ge=1)
-    """Requests that may be sent in all, retries included; then the run stops. A resumed run counts from 0 again."""
+    """Requests that may be sent in total, retries included; then the run stops. A resumed run counts from 0 again."""
     max_total_tokens: int = Field(default=100_000_000, ge=1)
-    """Tokens (prompts and replies, as the endpoint counts them) that may be spent in all; then the run stops.
-    Requests already under way still end."""
+    """Tokens (prompts and replies, as the endpoint counts them) that may be spent in total; then the run
+    stops. Requests already in progress still finish."""
     cache_dir: str = ""
     """Directory of earlier replies, shared by runs: an equal request is not sent again. Empty: none is kept, and a
     repeated or resumed run may get other verdicts."""
 
     @model_validator(mode="after")
-    def _usable(self) -> "JudgeConfig":
+    def _check_values(self) -> "JudgeConfig":
         """Faults are named without their values: a mistaken one may hold a secret."""
         for fault in (_url_fault(self.url), _key_fault(self), _prompt_fault(self.prompt, self.mode)):
             if fault:
@@ -112,8 +112,10 @@ def _key_fault(config: JudgeConfig) -> str | None:
 def _prompt_fault(prompt: str, mode: Mode) -> str | None:
     names = set(_WORD_IN_BRACES.findall(prompt))
     if names - _PLACEHOLDERS:
-        return f"prompt holds {{{min(names - _PLACEHOLDERS)}}}: allowed are {{question}}, {{reference}} and {{answer}}"
-    needed = {"answer", "reference"} if mode == "correctness" else {"answer"}
-    if needed - names:
-        return f"prompt must hold {{{min(needed - names)}}} when mode is {mode!r}"
+        return (
+            f"prompt holds {{{min(names - _PLACEHOLDERS)}}}; only {{question}}, {{reference}}, {{answer}} are allowed"
+        )
+    required_names = {"answer", "reference"} if mode == "correctness" else {"answer"}
+    if required_names - names:
+        return f"prompt must hold {{{min(required_names - names)}}} when mode is {mode!r}"
     return None

@@ -1,7 +1,7 @@
-"""Asking the endpoint: from the cache if it was asked before, else within the budget, again where that can help.
+"""Asks the endpoint: answers from the cache if there, otherwise within the budget, with retries where they can help.
 
 The cache is files of plain JSON with a checksum, not a library's store: a shared directory must not be able to run code
-in those that read it, as a pickle can.
+in the processes that read it, as a pickle can.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Failure:
     """TIMEOUT or CRASHED."""
     evidence: str
     again_after_s: float | None = None
-    """Seconds to wait before it may help to try again; None: it would not help."""
+    """Seconds to wait before trying again may help; None: it would not help."""
 
 
 class Endpoint:
@@ -81,7 +81,7 @@ class Endpoint:
         attempt = 0
         while True:
             self._budget.take_request()
-            remaining_s = max(0.001, deadline - time.monotonic())  # a sleep may last a little longer than asked
+            remaining_s = max(0.001, deadline - time.monotonic())  # a sleep may last a little longer than it should
             result = self._send(body, min(self._config.request_timeout_s, remaining_s))
             if isinstance(result, Opinion) or result.again_after_s is None:
                 return result
@@ -94,31 +94,30 @@ class Endpoint:
             time.sleep(wait_s)
 
     def _send(self, body: bytes, timeout_s: float) -> Opinion | Failure:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key.get_secret_value()}"
         try:
-            response = post(self._url, body, self._headers(), timeout_s)
+            response = post(self._url, body, headers, timeout_s)
         except TimeoutError:
             return Failure(Outcome.TIMEOUT, f"the judge gave no whole reply in {timeout_s:.3g} s", 0.0)
         except OversizedError:
             return Failure(Outcome.CRASHED, f"the judge's reply is longer than {MAX_BYTES} bytes")
         except (OSError, HTTPException, ValueError) as error:
-            why = scrubbed(f"{type(error).__name__}: {error}", self._key)[:200]
-            return Failure(Outcome.CRASHED, f"no connection to the judge, or it broke: {why!r}", 0.0)
+            reason = scrubbed(f"{type(error).__name__}: {error}", self._key)[:200]
+            return Failure(Outcome.CRASHED, f"no connection to the judge, or it broke: {reason!r}", 0.0)
         return self._read(response, body)
-
-    def _headers(self) -> dict[str, str]:
-        authorization = {"Authorization": f"Bearer {self._key.get_secret_value()}"} if self._key else {}
-        return {"Content-Type": "application/json", "Accept": "application/json", **authorization}
 
     def _read(self, response: Response, body: bytes) -> Opinion | Failure:
         if response.status != 200:
-            return _refused(response, scrubbed(response.body.decode(errors="replace"), self._key))
+            return _refusal(response, scrubbed(response.body.decode(errors="replace"), self._key))
         reply = read_reply(response.body)
         # a token is at least a byte, so this bounds what an endpoint spends without saying so
-        at_most = len(body) + self._config.max_tokens
-        self._budget.spend_tokens(at_most if reply is None or reply[1] is None else reply[1])
+        max_spent = len(body) + self._config.max_tokens
+        self._budget.spend_tokens(max_spent if reply is None or reply[1] is None else reply[1])
         if reply is None:
-            shown = scrubbed(response.body.decode(errors="replace"), self._key)[:200]
-            return Failure(Outcome.CRASHED, f"the judge's reply is not a chat completion: {shown!r}")
+            excerpt = scrubbed(response.body.decode(errors="replace"), self._key)[:200]
+            return Failure(Outcome.CRASHED, f"the judge's reply is not a chat completion: {excerpt!r}")
         return Opinion(*(scrubbed(text, self._key) for text in reply[0]))
 
 
@@ -132,17 +131,19 @@ def _request(config: JudgeConfig, prompt: str) -> dict[str, object]:
     return {"model": config.model, "messages": messages, "seed": config.seed, "stream": False, **limits}
 
 
-def _refused(response: Response, text: str) -> Failure:
+def _refusal(response: Response, text: str) -> Failure:
     evidence = f"the judge answered HTTP {response.status}: {text[:200]!r}"
     if 300 <= response.status < 400:
-        return Failure(Outcome.CRASHED, f"{evidence}; redirects are not followed: set verifier.judge.url to their goal")
+        return Failure(
+            Outcome.CRASHED, f"{evidence}; redirects are not followed: set verifier.judge.url to their target"
+        )
     if response.status == 429 or response.status >= 500:
         return Failure(Outcome.CRASHED, evidence, retry_after_s(response.retry_after))
     return Failure(Outcome.CRASHED, evidence)
 
 
 def backoff_s(first_s: float, digest: str, attempt: int) -> float:
-    """Seconds to wait after attempt 1, 2, ...: doubling, times 0.5 to 1.5 so that many clients do not come at once."""
+    """Seconds to wait after attempt 1, 2, ...: doubling, times 0.5 to 1.5 so that clients do not return all at once."""
     return first_s * 2.0 ** (attempt - 1) * (0.5 + float(uniforms(key("judge", digest), attempt)))
 
 
@@ -157,7 +158,7 @@ def retry_after_s(value: str) -> float:
 
 
 def read_reply(body: bytes) -> tuple[Opinion, int | None] | None:
-    """The opinion in a chat completion's JSON, and the tokens it cost if that is said; None when it is not one."""
+    """The opinion in a chat completion's JSON, and the tokens it cost if it says so; None when it is not one."""
     try:
         reply = json.loads(body)
     except (ValueError, RecursionError):
@@ -175,21 +176,21 @@ def read_key(config: JudgeConfig) -> SecretStr | None:
     """The key from the variable or file that the configuration names; None when it names none.
 
     Raises:
-        ConfigError: it is not there or cannot be a key; names the place, not what was found.
+        ConfigError: it is not there or cannot be a key; names the place, not what is in it.
     """
     if config.api_key_variable:
-        where = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
+        source = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
         text = os.environ.get(config.api_key_variable, "")
     elif config.api_key_file:
-        where = f"the file {config.api_key_file} (verifier.judge.api_key_file)"
+        source = f"the file {config.api_key_file} (verifier.judge.api_key_file)"
         try:
             text = Path(config.api_key_file).expanduser().read_text(encoding="ascii", errors="replace")
         except OSError as error:
-            raise ConfigError(f"{where} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
     else:
         return None
     if not re.fullmatch(r"[!-~]+", text.strip()):
-        raise ConfigError(f"{where} holds no API key: one word of printable ASCII characters is needed")
+        raise ConfigError(f"{source} holds no API key: one word of printable ASCII characters is needed")
     return SecretStr(text.strip())
 
 
@@ -214,7 +215,7 @@ class Cache:
             raise VerifierError(f"the judge's cache {self._directory} cannot be read: {error.strerror}") from None
 
     def put(self, digest: str, opinion: Opinion) -> None:
-        """Keep an opinion; it is there whole or not at all, even where others write the same."""
+        """Store an opinion, whole or not at all, even when others write the same one."""
         if self._directory is None:
             return
         entry = {**opinion._asdict(), "check": _check(digest, opinion)}
@@ -246,14 +247,14 @@ def _check(digest: str, opinion: Opinion) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # a name of its own for every writer; no flush to disk: a torn file fails its check, and its request is sent again
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    # every writer has its own name; no flush to disk: a torn file fails its check, and its request is sent again
+    handle, temporary_path = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.replace(temporary, path)
+        os.replace(temporary_path, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        Path(temporary_path).unlink(missing_ok=True)
         raise
 
 

@@ -1,8 +1,8 @@
 """What the judge is sent: the task, and other people's texts fenced as data.
 
-A model in training will find whatever sways its judge. So its text stands between fences it cannot write, because their
+A model in training will find whatever sways its judge. So its text is put between fences it cannot write, because their
 name is a hash of the text itself; nothing in it can pass for a control token or hide from a person who reads the log;
-and the last word in the prompt is ours.
+and the prompt ends with our own words.
 """
 
 import hashlib
@@ -60,25 +60,25 @@ def neutralise(text: str) -> str:
 
     Line feeds and tabs stay, and a carriage return before a line feed is dropped.
     """
-    return _CONTROL_TOKEN.sub(r"\g<0> ", _UNUSUAL.sub(_visible, text.replace("\r\n", "\n")))
+    return _CONTROL_TOKEN.sub(r"\g<0> ", _UNUSUAL.sub(_make_visible, text.replace("\r\n", "\n")))
 
 
-def _visible(match: re.Match[str]) -> str:
+def _make_visible(match: re.Match[str]) -> str:
     character = match[0]
     return f"[U+{ord(character):04X}]" if unicodedata.category(character) in _INVISIBLE else character
 
 
 def choose_fence(texts: Iterable[str]) -> str:
-    """16 hexadecimal digits that look random, follow from the texts, and stand in none of them."""
-    everything = "\0".join(texts)
-    source, folded = everything.encode(), everything.casefold()
-    while (fence := hashlib.sha256(source).hexdigest()[:16]) in folded:
+    """16 hexadecimal digits that look random, follow from the texts, and occur in none of them."""
+    content = "\0".join(texts)
+    source, folded_content = content.encode(), content.casefold()
+    while (fence := hashlib.sha256(source).hexdigest()[:16]) in folded_content:
         source = fence.encode() + source
     return fence
 
 
 def shorten(text: str, max_chars: int, fence: str) -> str:
-    """The head and the tail of a long text; between them stands, with the fence's name, how much was cut."""
+    """The head and the tail of a long text; a note between them, with the fence's name, says how much was cut."""
     if len(text) <= max_chars:
         return text
     head = (max_chars + 1) // 2

@@ -1,7 +1,7 @@
 """The judge as a verifier: for answers that no rule can judge, a model says whether they agree with the reference.
 
 It is the weakest verifier there is: a policy trained on it learns what sways it. Prefer a rule where there is one.
-What the judge cannot judge, or does not say as it must, is CRASHED and earns nothing, neither reward nor blame.
+What the judge cannot judge, or does not answer in the required form, is CRASHED: neither rewarded nor penalised.
 """
 
 import re
@@ -49,9 +49,9 @@ class JudgeVerifier(Verifier):
             VerifierError: the budget is spent, or the cache cannot be used.
         """
         prompts = [self._prompt(request) for request in requests]
-        unique = list(dict.fromkeys(prompt for prompt in prompts if isinstance(prompt, str)))
+        unique_prompts = list(dict.fromkeys(prompt for prompt in prompts if isinstance(prompt, str)))
         with ThreadPoolExecutor(self.config.judge.max_concurrency) as threads:
-            replies = dict(zip(unique, threads.map(self._endpoint.ask, unique), strict=True))
+            replies = dict(zip(unique_prompts, threads.map(self._endpoint.ask, unique_prompts), strict=True))
         return [
             self._verdict(replies[prompt], request.text)
             if isinstance(prompt, str)
@@ -74,13 +74,13 @@ class JudgeVerifier(Verifier):
         share, evidence = rule(reply, judge.mode)
         if share is None:
             return Verdict(Outcome.CRASHED, {}, f"the judge cannot judge: {evidence}", measures={"cannot_judge": 1.0})
-        needed = 1.0 if judge.mode == "correctness" else judge.accept_score / 10
-        finding = Finding(Outcome.CORRECT if share >= needed else Outcome.WRONG, f"the judge: {evidence}")
-        judged = verdict(finding, self.config, tags_right=thought_once(text) and bool(_answer(text)))
+        threshold = 1.0 if judge.mode == "correctness" else judge.accept_score / 10
+        finding = Finding(Outcome.CORRECT if share >= threshold else Outcome.WRONG, f"the judge: {evidence}")
+        result = verdict(finding, self.config, tags_right=thought_once(text) and bool(_answer(text)))
         if judge.mode == "correctness":
-            return replace(judged, measures={"cannot_judge": 0.0})
-        parts = {"rubric": self.config.correct_reward * share, "format": judged.parts["format"]}
-        return replace(judged, parts=parts, measures={"cannot_judge": 0.0, "rubric": share})
+            return replace(result, measures={"cannot_judge": 0.0})
+        parts = {"rubric": self.config.correct_reward * share, "format": result.parts["format"]}
+        return replace(result, parts=parts, measures={"cannot_judge": 0.0, "rubric": share})
 
 
 def _answer(text: str) -> str:
@@ -99,13 +99,13 @@ class Ruling(NamedTuple):
 def rule(opinion: Opinion, mode: Mode) -> Ruling:
     """The verdict in an opinion. A judge's own `<think>` part does not count."""
     if opinion.finish_reason != "stop":
-        return Ruling(None, f"its reply did not end by itself but by {opinion.finish_reason[:40]!r}")
+        return Ruling(None, f"its reply did not end by itself but with {opinion.finish_reason[:40]!r}")
     text = after_thinking(opinion.content)
-    *reasons, last = (text or "").strip().split("\n")
-    labelled = [line for line in (*reasons, last) if line.strip().startswith(_LABEL[mode])]
-    match = _LINE[mode].fullmatch(last)
-    if match is None or len(labelled) != 1:
+    *reasons, last_line = (text or "").strip().split("\n")
+    verdict_lines = [line for line in (*reasons, last_line) if line.strip().startswith(_LABEL[mode])]
+    match = _LINE[mode].fullmatch(last_line)
+    if match is None or len(verdict_lines) != 1:
         return Ruling(None, f"its reply does not end with one `{_LABEL[mode]} ...` line: {opinion.content[-200:]!r}")
     share = {"CANNOT JUDGE": None, "CORRECT": 1.0, "WRONG": 0.0}
     word = match[1]
-    return Ruling(share[word] if word in share else int(word) / 10, f"{last}; {' '.join(reasons)[-300:]!r}")
+    return Ruling(share[word] if word in share else int(word) / 10, f"{last_line}; {' '.join(reasons)[-300:]!r}")

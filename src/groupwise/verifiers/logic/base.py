@@ -10,13 +10,13 @@ from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifie
 from groupwise.verifiers.extraction import explained, extract
 
 MAX_LENGTH = 10_000
-"""Characters of an answer that are read at most."""
+"""Most characters of an answer that are read."""
 
 ContentT = TypeVar("ContentT")
 
 
 class UnreadableError(Exception):
-    """The answer is not in the required form; the message says what stands there instead."""
+    """The answer is not in the required form; the message says what it is instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class ExactVerifier(Verifier):
         return [*explained(text, self.config.extraction), verdict.evidence]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
-        extracted = extract(text, self.config.extraction)
-        if extracted.answer is None:
-            return verdict(Finding(Outcome.UNPARSABLE, extracted.reason), self.config, tags_right=False)
-        finding = self._attempt(problem, extracted.answer)
-        return replace(verdict(finding, self.config, tags_right=extracted.tags_right), measures=finding.measures)
+        extraction = extract(text, self.config.extraction)
+        if extraction.answer is None:
+            return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
+        finding = self._attempt(problem, extraction.answer)
+        return replace(verdict(finding, self.config, tags_right=extraction.tags_right), measures=finding.measures)
 
     def _attempt(self, problem: Problem, answer: str) -> Measured:
         if len(answer) > MAX_LENGTH:
@@ -80,7 +80,7 @@ class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
         """One text for all spellings of the same content."""
 
     def find(self, problem: Problem, answer: str) -> Measured:
-        """Correct when there is no difference to the reference answer."""
+        """Correct when there is no difference from the reference answer."""
         try:
             reference = self.read(problem.reference)
         except UnreadableError as error:

@@ -23,11 +23,11 @@ class GridVerifier(ExactVerifier):
 
     @abstractmethod
     def symbols(self, size: int) -> str:
-        """What may stand in a cell."""
+        """The symbols that a cell may hold."""
 
     @abstractmethod
     def fault(self, grid: Grid) -> str:
-        """The first rule that a full grid breaks; empty when there is none."""
+        """The first rule that a full grid breaks; empty when it breaks none."""
 
     def find(self, problem: Problem, answer: str) -> Measured:
         """Correct when givens and rules are kept."""
@@ -85,9 +85,9 @@ def columns(grid: Grid) -> Grid:
 def read_grid(text: str, size: int, symbols: str) -> Grid:
     """The rows of a full grid; raises UnreadableError."""
     cells = _BETWEEN.sub("", text)
-    odd = cells.strip(symbols)
-    if odd:
-        raise UnreadableError(f"{shown(odd)} is not made of {symbols}")
+    remainder = cells.strip(symbols)
+    if remainder:
+        raise UnreadableError(f"{shown(remainder)} is not made of {symbols}")
     if len(cells) != size * size:
         raise UnreadableError(f"{len(cells)} cells are given, {size * size} are needed")
     return [cells[start : start + size] for start in range(0, size * size, size)]
@@ -102,9 +102,9 @@ def _changed_given(grid: Grid, givens: Grid) -> str:
 
 
 def _share_right(grid: Grid, givens: Grid, reference: Grid) -> float:
-    filled = [
-        symbol == right
-        for symbol, right, given in zip("".join(grid), "".join(reference), "".join(givens), strict=True)
+    hits = [
+        symbol == solution
+        for symbol, solution, given in zip("".join(grid), "".join(reference), "".join(givens), strict=True)
         if given == "."
     ]
-    return sum(filled) / len(filled) if filled else 1.0
+    return sum(hits) / len(hits) if hits else 1.0

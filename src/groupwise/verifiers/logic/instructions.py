@@ -2,7 +2,7 @@
 
 Needs `problem.data["constraints"]`, a list of mappings: `{"kind": "count", "unit": ..., "least": n, "most": n}`,
 `{"kind": "keyword", "word": ..., "least": n, "most": n}`, `{"kind": "case", "case": "lower" | "upper"}`,
-`{"kind": "first_word" | "last_word", "word": ...}`. A bound that is absent does not bind.
+`{"kind": "first_word" | "last_word", "word": ...}`. A missing bound does not apply.
 """
 
 import re
@@ -38,7 +38,7 @@ COUNTS: Mapping[str, Callable[[str], int]] = MappingProxyType({
     "bullets": lambda text: sum(line.startswith("- ") for line in text.split("\n")),
     "commas": lambda text: text.count(","),
 })  # fmt: skip
-"""What can be counted in a text without outer white space; blank lines are no lines, they part paragraphs."""
+"""What can be counted in a text without outer white space; blank lines are not lines; they separate paragraphs."""
 
 
 def _within(constraint: Constraint, number: int) -> bool:
@@ -88,11 +88,11 @@ class InstructionsVerifier(ExactVerifier):
 
     def find(self, problem: Problem, answer: str) -> Measured:
         constraints = list(problem.data["constraints"])
-        if invisible := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
-            raise UnreadableError(f"the text has the invisible character U+{ord(invisible):04X}")
+        if character := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
+            raise UnreadableError(f"the text has the invisible character U+{ord(character):04X}")
         if not words(answer):
             raise UnreadableError("the text has no word")
-        broken = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
-        outcome = Outcome.WRONG if broken else Outcome.CORRECT
-        evidence = f"not met: {dict(broken[0])}" if broken else f"all {len(constraints)} constraints are met"
-        return Measured(outcome, evidence, answer, {"constraints": 1 - len(broken) / len(constraints)})
+        violations = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
+        outcome = Outcome.WRONG if violations else Outcome.CORRECT
+        evidence = f"not met: {dict(violations[0])}" if violations else f"all {len(constraints)} constraints are met"
+        return Measured(outcome, evidence, answer, {"constraints": 1 - len(violations) / len(constraints)})

@@ -20,7 +20,7 @@ _LARGE_EXPONENT = re.compile(r"[eE][-+]?0*[1-9][0-9]{3}")
 
 
 class JsonVerifier(ReferenceVerifier[Any]):
-    """Object members may stand in any order, list items may not; white space between tokens is free."""
+    """Object members may come in any order, list items may not; white space between tokens is free."""
 
     def read(self, text: str) -> Any:
         _check_nesting(text)
@@ -53,7 +53,7 @@ def _check_nesting(text: str) -> None:
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(members)
     if len(content) != len(members):
-        raise UnreadableError("a key stands twice in one object")
+        raise UnreadableError("a key occurs twice in one object")
     return content
 
 
@@ -84,10 +84,10 @@ def _difference(answer: Any, reference: Any, path: str) -> str:
 
 
 def _key_difference(answer: dict[str, Any], reference: dict[str, Any], path: str) -> str:
-    if missing := sorted(reference.keys() - answer.keys()):
-        return f"{path} has no {shown(missing[0])}"
-    if extra := sorted(answer.keys() - reference.keys()):
-        return f"{path} has {shown(extra[0])}, which nobody asked for"
+    if missing_keys := sorted(reference.keys() - answer.keys()):
+        return f"{path} has no {shown(missing_keys[0])}"
+    if extra_keys := sorted(answer.keys() - reference.keys()):
+        return f"{path} has {shown(extra_keys[0])}, which nobody asked for"
     return ""
 
 

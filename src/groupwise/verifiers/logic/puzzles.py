@@ -35,8 +35,8 @@ class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
     def difference(self, answer: Roles, reference: Roles) -> str:
         for name in [*reference, *answer]:
             if answer.get(name) != reference.get(name):
-                said, right = answer.get(name, "nothing"), reference.get(name, "asked about")
-                return f"{shown(name)} is said to be {said}, not {right}"
+                role, true_role = answer.get(name, "nothing"), reference.get(name, "asked about")
+                return f"{shown(name)} is said to be {role}, not {true_role}"
         return ""
 
     def canonical(self, content: Roles) -> str:
@@ -51,13 +51,13 @@ def _read_claim(claim: str) -> tuple[str, str]:
 
 
 Table = dict[int, tuple[str, ...]]
-"""Sorted values in lower case by house number; a single value stands under 0."""
+"""Sorted values in lower case by house number; a single value is under 0."""
 
 
 class ZebraVerifier(ReferenceVerifier[Table]):
     """One value, or the whole table as `1: Anna, tea; 2: Ben, milk`, equal to the reference.
 
-    The rows may stand in any order, and so may the values of a row; no house and no value stands twice.
+    The rows may come in any order, and so may the values of a row; no house and no value occurs twice.
     """
 
     def read(self, text: str) -> Table:
@@ -66,7 +66,7 @@ class ZebraVerifier(ReferenceVerifier[Table]):
             if row.strip():
                 house, values = _read_row(row.strip())
                 if house in table:
-                    raise UnreadableError(f"house {house} stands twice" if house else "several answers")
+                    raise UnreadableError(f"house {house} occurs twice" if house else "several answers")
                 table[house] = values
         _refuse_repeats(table)
         return table
@@ -74,8 +74,8 @@ class ZebraVerifier(ReferenceVerifier[Table]):
     def difference(self, answer: Table, reference: Table) -> str:
         for house in [*reference, *answer]:
             if answer.get(house) != reference.get(house):
-                said, right = (", ".join(table.get(house, ("nothing",))) for table in (answer, reference))
-                return f"{f'house {house}' if house else 'the value'} is {shown(said)}, not {shown(right)}"
+                row, true_row = (", ".join(table.get(house, ("nothing",))) for table in (answer, reference))
+                return f"{f'house {house}' if house else 'the value'} is {shown(row)}, not {shown(true_row)}"
         return ""
 
     def canonical(self, content: Table) -> str:
@@ -97,9 +97,9 @@ def _read_row(row: str) -> tuple[int, tuple[str, ...]]:
 def _refuse_repeats(table: Table) -> None:
     values = [value for row in table.values() for value in row]
     if 0 in table and len(table) > 1:
-        raise UnreadableError("a value stands outside the table")
+        raise UnreadableError("a value is outside the table")
     if len(set(values)) != len(values):
-        raise UnreadableError("a value stands twice")
+        raise UnreadableError("a value occurs twice")
 
 
 class GameMoveVerifier(ExactVerifier):
@@ -112,10 +112,10 @@ class GameMoveVerifier(ExactVerifier):
     one_right = False
 
     def find(self, problem: Problem, answer: str) -> Measured:
-        best, legal = list(problem.data["best_moves"]), list(problem.data["legal_moves"])
+        best_moves, legal_moves = list(problem.data["best_moves"]), list(problem.data["legal_moves"])
         if not _MOVE.fullmatch(answer):
             raise UnreadableError(f"{shown(answer)} is not a move")
         move = answer.replace(" ", "")
-        if move in best:
+        if move in best_moves:
             return Measured(Outcome.CORRECT, f"{move} is a best move", move)
-        return Measured(Outcome.WRONG, f"{move} is {'not a best' if move in legal else 'no legal'} move", move)
+        return Measured(Outcome.WRONG, f"{move} is {'not a best' if move in legal_moves else 'no legal'} move", move)

@@ -28,30 +28,30 @@ _SET_LIKE = re.compile(
     r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
 )
 _NEAR = 50
-"""A number and what is said to approximate it may differ by one part in so many."""
+"""A number and its approximation may differ by one part in this many."""
 
 
 def equivalent(
-    reference: str, answer: str, same: Leaf, same_whole: Leaf | None = None, decimals: int = DECIMALS
+    reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None = None, decimals: int = DECIMALS
 ) -> bool | None:
     """Whether a normalised answer is the reference; None when the leaves could not tell.
 
-    `same_whole` compares sets of real numbers and families with a free whole number, which have no parts; without it
-    they are left undecided.
+    `same_leaf` compares single expressions. `same_whole` compares sets of real numbers and families with a free whole
+    number, which have no parts; without it they are left undecided.
     """
-    plain = equal_numbers(reference, answer, decimals)
-    if plain is not None:
-        return plain
+    is_equal = equal_numbers(reference, answer, decimals)
+    if is_equal is not None:
+        return is_equal
     if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
     left, right = declared(reference), declared(answer)
     if (left.domains or right.domains) and _disagree(left.domains, right.domains):
         return False
     answers = chain([right.core], renamed(left, right))
-    found = _some(_compare(left.core, text, same, same_whole) for text in answers)
-    if found is False and "Z" in (*left.domains.values(), *right.domains.values()):
+    is_equivalent = _some(_compare(left.core, text, same_leaf, same_whole) for text in answers)
+    if is_equivalent is False and "Z" in (*left.domains.values(), *right.domains.values()):
         return bool(same_whole(reference, answer)) if same_whole else None
-    return found
+    return is_equivalent
 
 
 def _disagree(reference: dict[str, str], answer: dict[str, str]) -> bool:
@@ -61,66 +61,66 @@ def _disagree(reference: dict[str, str], answer: dict[str, str]) -> bool:
     return bool(reference and answer) and len({*reference.values(), *answer.values()}) > 1
 
 
-def _compare(reference: str, answer: str, same: Leaf, same_whole: Leaf | None) -> bool | None:
+def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:
     if may_be_real_sets(reference, answer):
-        found = same_whole(reference, answer) if same_whole else None
-        if found is not None or same_whole is None:
-            return True if compact(reference) == compact(answer) else found
+        is_same = same_whole(reference, answer) if same_whole else None
+        if is_same is not None or same_whole is None:
+            return True if compact(reference) == compact(answer) else is_same
     left, right = read(reference), read(answer)
     if left.kind != right.kind and "list" in (left.kind, right.kind):  # `100,200,300` reads as one number
-        left, right = (read(_spaced(node.text)) if _is_grouped(node) else node for node in (left, right))
-    return matches(left, right, same)
+        left, right = (read(node.text.replace(",", ", ")) if _is_grouped(node) else node for node in (left, right))
+    return matches(left, right, same_leaf)
 
 
 def may_be_real_sets(*texts: str) -> bool:
     """Whether texts can be sets of real numbers of which one is written by relations, as a difference or in words."""
-    strong = [_REAL_SET.search(text) is not None for text in texts]
-    return any(strong) and all(
-        is_strong or _SET_LIKE.fullmatch(text) is not None for text, is_strong in zip(texts, strong, strict=True)
+    flags = [_REAL_SET.search(text) is not None for text in texts]
+    return any(flags) and all(
+        flag or _SET_LIKE.fullmatch(text) is not None for text, flag in zip(texts, flags, strict=True)
     )
 
 
-def matches(reference: Node, answer: Node, same: Leaf) -> bool | None:
+def matches(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     """The comparison of `equivalent` for nodes."""
     if compact(reference.text) == compact(answer.text):
         return True
     kinds = (reference.kind, answer.kind)
     for kind, compare in (("equation", _equations), ("union", _unions), ("list", _lists), ("tuple", _tuples)):
         if kind in kinds:
-            return compare(reference, answer, same)
+            return compare(reference, answer, same_leaf)
     if kinds == ("matrix", "matrix"):
-        return reference.label == answer.label and _pairwise(reference, answer, same)
-    return same(reference.text, answer.text)
+        return reference.label == answer.label and _pairwise(reference, answer, same_leaf)
+    return same_leaf(reference.text, answer.text)
 
 
-def _equations(reference: Node, answer: Node, same: Leaf) -> bool | None:
+def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if answer.kind != "equation":
         if not reference.label and len(reference.items) > 1:
-            return same(reference.text, answer.text) if answer.kind == "expression" else False
-        return _some(matches(link, answer, same) for link in (*reference.items, *reference.rounded))
+            return same_leaf(reference.text, answer.text) if answer.kind == "expression" else False
+        return _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
     if reference.kind != "equation" or names((reference,)) & names((answer,)):
-        return _every((_is_near(answer), *(_some_link(reference, link, same) for link in answer.items)))
-    return same(reference.text, answer.text)
+        return _every((_is_near(answer), *(_some_link(reference, link, same_leaf) for link in answer.items)))
+    return same_leaf(reference.text, answer.text)
 
 
-def _some_link(reference: Node, link: Node, same: Leaf) -> bool | None:
+def _some_link(reference: Node, link: Node, same_leaf: Leaf) -> bool | None:
     links = reference.items if reference.kind == "equation" else (reference,)
-    return _some(matches(one, link, same) for one in links)
+    return _some(matches(item, link, same_leaf) for item in links)
 
 
 def _is_near(answer: Node) -> bool:
     """False when an answer says that a number is approximately a quite different one."""
     value = parse_number(answer.items[-1].text)
-    others = [parse_number(node.text) for node in answer.rounded]
+    approximations = [parse_number(node.text) for node in answer.rounded]
     return value is None or all(
-        other is None or abs(other.exact - value.exact) * _NEAR <= abs(value.exact) for other in others
+        number is None or abs(number.exact - value.exact) * _NEAR <= abs(value.exact) for number in approximations
     )
 
 
-def _unions(reference: Node, answer: Node, same: Leaf) -> bool | None:
-    parts, others = (tuple(_parts(node)) for node in (reference, answer))
+def _unions(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
+    reference_parts, answer_parts = (tuple(_parts(node)) for node in (reference, answer))
     # parts may overlap or touch, so what differs part by part may still be the same set
-    return True if _same_elements(parts, others, same) else same(reference.text, answer.text)
+    return True if _same_elements(reference_parts, answer_parts, same_leaf) else same_leaf(reference.text, answer.text)
 
 
 def _parts(node: Node) -> Iterator[Node]:
@@ -132,65 +132,61 @@ def _parts(node: Node) -> Iterator[Node]:
         yield node
 
 
-def _lists(reference: Node, answer: Node, same: Leaf) -> bool | None:
+def _lists(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if answer.kind == "tuple" or reference.kind == "tuple":
         brackets = {reference.label, answer.label}
-        return brackets == {"()", ""} and _pairwise(reference, answer, same)
+        return brackets == {"()", ""} and _pairwise(reference, answer, same_leaf)
     if reference.kind != "list":
         return False
     if answer.kind != "list":
-        return len(reference.items) == 1 and matches(reference.items[0], answer, same)
-    named = [len(names(node.items)) > 1 for node in (reference, answer)]
-    if named[0] != named[1]:
-        return _pairwise(reference, answer, same)
-    return _same_elements(reference.items, answer.items, same)
+        return len(reference.items) == 1 and matches(reference.items[0], answer, same_leaf)
+    have_names = [len(names(node.items)) > 1 for node in (reference, answer)]
+    if have_names[0] != have_names[1]:
+        return _pairwise(reference, answer, same_leaf)
+    return _same_elements(reference.items, answer.items, same_leaf)
 
 
-def _tuples(reference: Node, answer: Node, same: Leaf) -> bool | None:
+def _tuples(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if reference.kind == answer.kind:
-        return reference.label == answer.label and _pairwise(reference, answer, same)
+        return reference.label == answer.label and _pairwise(reference, answer, same_leaf)
     if reference.kind == "matrix" or answer.kind == "matrix":
         return False
-    tuple_, other = (reference, answer) if reference.kind == "tuple" else (answer, reference)
+    tuple_, counterpart = (reference, answer) if reference.kind == "tuple" else (answer, reference)
     # the points of an inequality; where the reference is a pair in parentheses it may be a point of the plane
     is_interval = len(tuple_.items) == 2 and (answer is tuple_ or tuple_.label != "()" or r"\infty" in tuple_.text)
-    return same(reference.text, answer.text) if is_interval and _SET.search(other.text) else False
+    return same_leaf(reference.text, answer.text) if is_interval and _SET.search(counterpart.text) else False
 
 
-def _pairwise(reference: Node, answer: Node, same: Leaf) -> bool | None:
+def _pairwise(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if len(reference.items) != len(answer.items):
         return False
-    return _every(matches(one, other, same) for one, other in zip(reference.items, answer.items, strict=True))
+    return _every(matches(*pair, same_leaf) for pair in zip(reference.items, answer.items, strict=True))
 
 
-def _same_elements(reference: tuple[Node, ...], answer: tuple[Node, ...], same: Leaf) -> bool | None:
+def _same_elements(reference: tuple[Node, ...], answer: tuple[Node, ...], same_leaf: Leaf) -> bool | None:
     if not len(reference) <= len(answer) <= 2 * len(reference):
         return False
-    table = [[matches(one, other, same) for other in answer] for one in reference]
+    table = [[matches(item, counterpart, same_leaf) for counterpart in answer] for item in reference]
     return _every((*map(_some, table), *map(_some, zip(*table, strict=True))))
 
 
 def _every(results: Iterable[bool | None]) -> bool | None:
-    unknown = False
+    is_undecided = False
     for result in results:
         if result is False:
             return False
-        unknown |= result is None
-    return None if unknown else True
+        is_undecided |= result is None
+    return None if is_undecided else True
 
 
 def _some(results: Iterable[bool | None]) -> bool | None:
-    unknown = False
+    is_undecided = False
     for result in results:
         if result:
             return True
-        unknown |= result is None
-    return None if unknown else False
+        is_undecided |= result is None
+    return None if is_undecided else False
 
 
 def _is_grouped(node: Node) -> bool:
     return node.kind == "expression" and node.text.count(",") > 1
-
-
-def _spaced(text: str) -> str:
-    return text.replace(",", ", ")

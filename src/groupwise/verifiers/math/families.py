@@ -24,7 +24,7 @@ Family = tuple[Any, Any]
 
 
 def same_families(reference: str, answer: str) -> bool | None:
-    """Whether two answers with a free whole number are the same set of numbers; None where they are something else."""
+    """Whether two answers with a free whole number are the same set of numbers; None if either is something else."""
     left, right = declared(reference), declared(answer)
     if "Z" not in (*left.domains.values(), *right.domains.values()):
         return None
@@ -35,12 +35,12 @@ def same_families(reference: str, answer: str) -> bool | None:
 
 
 def _families(text: Declared) -> tuple[set[str], list[Family]] | None:
-    """The names and the families of an answer; None where there is anything else in it."""
+    """The names and the families of an answer; None if there is anything else in it."""
     node = read(text.core)
     items = node.items if node.kind == "list" else (node,)
-    found = [_family(item, text) for item in items]
+    families = [_family(item, text) for item in items]
     names = {item.label for item in items if item.kind == "equation"}
-    return None if None in found else (names, [family for family in found if family])
+    return None if None in families else (names, [family for family in families if family])
 
 
 def _family(node: Node, text: Declared) -> Family | None:
@@ -64,21 +64,21 @@ def _same(gold: list[Family], value: list[Family]) -> bool:
         return False
     shares = [abs(Fraction(int(share.p), int(share.q))) for share in shares]
     denominator = lcm(*(share.denominator for share in shares))
-    whole = [int(share * denominator) for share in shares]
-    common = lcm(*whole)  # of the unit's parts
-    if sum(common // period for period in whole) > _MOST:
+    periods = [int(share * denominator) for share in shares]
+    cycle = lcm(*periods)  # of the unit's parts
+    if sum(cycle // period for period in periods) > _MOST:
         return False
     residues = [
-        [(offset / unit * denominator + step * period).evalf(_DIGITS) / common for step in range(common // period)]
-        for (offset, _), period in zip((*gold, *value), whole, strict=True)
+        [(offset / unit * denominator + step * period).evalf(_DIGITS) / cycle for step in range(cycle // period)]
+        for (offset, _), period in zip((*gold, *value), periods, strict=True)
     ]
     left, right = (
         [point for group in groups for point in group] for groups in (residues[: len(gold)], residues[len(gold) :])
     )
-    return all(any(_whole(one - other) for other in right) for one in left) and all(
-        any(_whole(one - other) for one in left) for other in right
+    return all(any(_is_whole(left_point - right_point) for right_point in right) for left_point in left) and all(
+        any(_is_whole(left_point - right_point) for left_point in left) for right_point in right
     )
 
 
-def _whole(difference: Any) -> bool:
+def _is_whole(difference: Any) -> bool:
     return bool(abs(difference - round(difference)) < _TOLERANCE)

@@ -49,15 +49,15 @@ def refusal(text: str) -> str | None:
 
 
 def unreadable(text: str) -> str | None:
-    """Why a normalised answer that is no plain number must not be parsed: it would be read wrongly, or never end."""
+    """Why a normalised answer that is not a plain number must not be parsed: it would be read wrongly, or never end."""
     if re.search(r"[0-9] [0-9]", text):
-        return "numbers stand side by side without an operator"
+        return "two numbers are side by side without an operator"
     if re.search(r"%[ ]?[^ ,;)\]}]", text):
-        return "a percent sign stands in the middle"
+        return "a percent sign is in the middle"
     if any(re.search(r"[0-9]|\bnot\b|\bor\b.*\d", content) for content in texts(text)):
         return "words in the answer hold a number or a negation"
     if text.count("|") > MAX_BARS:
-        return "bars follow each other, which can be read in too many ways"
+        return f"more than {MAX_BARS} bars can be paired in too many ways"
     if r"\mp" in text:
         return "a sign depends on another one"
     if re.search(r"\[ ?-? ?\\infty|\\infty ?\]", text):
@@ -69,8 +69,8 @@ def unreadable(text: str) -> str | None:
 
 def too_long(reference: str, answer: str) -> str | None:
     """Why an answer would keep a parser busy: its tokens, which cost it about a millisecond each."""
-    most = max(MAX_TOKENS, 2 * len(_TOKEN.findall(reference)))
-    return f"the answer has more than {most} symbols" if len(_TOKEN.findall(answer)) > most else None
+    limit = max(MAX_TOKENS, 2 * len(_TOKEN.findall(reference)))
+    return f"the answer has more than {limit} symbols" if len(_TOKEN.findall(answer)) > limit else None
 
 
 def restates(reference: str, answer: str) -> bool:
@@ -103,7 +103,7 @@ class _Sizes:
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
-        self._next = self._depth = 0
+        self._position = self._depth = 0
 
     def group(self) -> _Size:
         """Up to the bracket that closes this group, or the end."""
@@ -127,7 +127,7 @@ class _Sizes:
             if mark == "!":
                 item = _factorial(item)
             elif mark == "^":
-                item = _raised(item, self._argument())
+                item = _power(item, self._argument())
             else:  # a subscript; that of a group may be read as a falling factorial
                 self._argument()
                 item = _factorial(item) if token in _OPEN else item
@@ -157,27 +157,27 @@ class _Sizes:
         return self._item(token) if token else _Size(0.0, 0.0)
 
     def _is_integer(self) -> bool:
-        tokens = self._tokens[self._next : self._next + 3]
+        tokens = self._tokens[self._position : self._position + 3]
         return len(tokens) == 3 and tokens[0] == "{" and tokens[1].isdecimal() and tokens[2] == "}"
 
     def _peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def _take(self) -> str:
         token = self._peek()
-        self._next += 1
+        self._position += 1
         return token
 
 
 def _number(token: str) -> _Size:
     mantissa, _, exponent_text = token.lower().partition("e")
-    whole, _, places = mantissa.partition(".")
+    integer, _, places = mantissa.partition(".")
     exponent = 10.0 ** min(len(exponent_text), 12) if exponent_text else 0.0
-    value = math.log10(int(whole) + 1) if len(whole) < 300 else float(len(whole))
+    value = math.log10(int(integer) + 1) if len(integer) < 300 else float(len(integer))
     return _bounded(value + len(places) + exponent, value + exponent)
 
 
-def _raised(base: _Size, exponent: _Size) -> _Size:
+def _power(base: _Size, exponent: _Size) -> _Size:
     factor = 10.0**exponent.value
     return _bounded(max(base.digits, 0.3) * factor + exponent.digits, max(base.digits, 0.3) * factor)
 

@@ -3,7 +3,7 @@ r"""Letters of a normalised answer: which it uses, which it declares as free, an
 The name of a free letter says nothing: `f(n) = 2n` is `f(x) = 2x`, and `k\pi` is `n\pi` for whole numbers. A letter is
 free where the answer says so (`k \in \mathbb{Z}`, `\text{for all } x`, `where c is a constant`), where it is the
 argument of the function or the index of the sequence that an equation defines, or where a letter that is used for whole
-numbers stands beside `\pi`.
+numbers is beside `\pi`.
 """
 
 import re
@@ -53,15 +53,15 @@ class Declared(NamedTuple):
 
 def letters_of(text: str, subscripts: bool = False) -> set[str]:
     """The letters that stand for something unknown; with subscripts, `x_1` and `x_2` are two of them."""
-    found: list[str] = []
+    letters: list[str] = []
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token[0] == "_":
-            if found and subscripts:
-                found[-1] += token
+            if letters and subscripts:
+                letters[-1] += token
         elif token in _GREEK or (len(token) == 1 and token not in _NO_VARIABLES):
-            found.append(token)
-    return set(found)
+            letters.append(token)
+    return set(letters)
 
 
 @lru_cache(maxsize=2048)
@@ -73,10 +73,10 @@ def declared(text: str) -> Declared:
         match = _last_declaration(core)
         if match is None:
             break
-        rest, letters, domain = match
-        if domain not in ("", "R") and _RELATION.search(rest):
+        remainder, letters, domain = match
+        if domain not in ("", "R") and _RELATION.search(remainder):
             break  # x > 3 for whole numbers is another set than x > 3
-        core = rest
+        core = remainder
         domains |= dict.fromkeys(letters, domain)
     return Declared(core, domains)
 
@@ -85,19 +85,19 @@ def _last_declaration(text: str) -> tuple[str, list[str], str] | None:
     """The answer before it, its letters and their domain."""
     start = max(0, len(text) - _LONGEST)
     tail = re.sub(r"\\text ?\{([^{}]*)\}", lambda match: match[1].rjust(len(match[0]), "\0"), text[start:])
-    for place in _beginnings(tail):
-        clause = " ".join(tail[place:].replace("\0", " ").split())
+    for offset in _beginnings(tail):
+        clause = " ".join(tail[offset:].replace("\0", " ").split())
         match = _DECLARATION.fullmatch(clause)
         if match is None or (match["open"] is None) != (match["close"] is None):
             continue
         if not (match["lead"] or match["domain"] or match["noun"]):
             continue
-        rest = text[: start + place].rstrip(" ,;")
+        remainder = text[: start + offset].rstrip(" ,;")
         letters = re.findall(_VARIABLE, match["letters"])
-        if rest and set(letters) & letters_of(rest):
+        if remainder and set(letters) & letters_of(remainder):
             noun = match["noun"] or match["kind"] or ""
             domain = match["domain"] or _FULL.get(noun.strip(), noun.strip())
-            return rest, letters, re.sub(r"\\mathbb ?\{ ?(\w) ?\}", r"\1", domain).replace(" ", "")
+            return remainder, letters, re.sub(r"\\mathbb ?\{ ?(\w) ?\}", r"\1", domain).replace(" ", "")
     return None
 
 
@@ -108,26 +108,26 @@ def _beginnings(tail: str) -> Iterator[int]:
 
 
 def renamed(reference: Declared, answer: Declared) -> Iterator[str]:
-    """The answer with its own free letters called as those that only the reference has, in each possible way."""
-    mine, others = (_own(one, other) for one, other in ((answer, reference), (reference, answer)))
-    if not mine or len(mine) != len(others) or len(mine) > MAX_RENAMED:
+    """The answer with its own free letters renamed to those that only the reference has, in every possible way."""
+    answer_letters, reference_letters = _own_letters(answer, reference), _own_letters(reference, answer)
+    if not answer_letters or len(answer_letters) != len(reference_letters) or len(answer_letters) > MAX_RENAMED:
         return
-    declares = set(mine) <= answer.domains.keys() or set(others) <= reference.domains.keys()
-    if not declares and not (_are_bound(mine, answer.core) and _are_bound(others, reference.core)):
+    declares = set(answer_letters) <= answer.domains.keys() or set(reference_letters) <= reference.domains.keys()
+    if not declares and not (_are_bound(answer_letters, answer.core) and _are_bound(reference_letters, reference.core)):
         return
-    for names in permutations(others):
-        yield _renamed(answer.core, dict(zip(mine, names, strict=True)))
+    for names in permutations(reference_letters):
+        yield _rename(answer.core, dict(zip(answer_letters, names, strict=True)))
 
 
-def _own(one: Declared, other: Declared) -> list[str]:
-    """Letters of the values of one that the other does not use."""
-    return sorted(letters_of(_values(one)) - letters_of(other.core))
+def _own_letters(text: Declared, counterpart: Declared) -> list[str]:
+    """Letters in the values of one answer that the other does not use."""
+    return sorted(letters_of(_values(text)) - letters_of(counterpart.core))
 
 
-def _values(one: Declared) -> str:
+def _values(text: Declared) -> str:
     r"""An answer without the names that it gives: of `(k, \ell) = (2t, 3t)` the right side, of `f(x) = 2x` all."""
-    _, equals, value = one.core.partition("=")
-    return value if equals and not _BOUND.match(one.core) and letters_of(value) else one.core
+    _, equals, value = text.core.partition("=")
+    return value if equals and not _BOUND.match(text.core) and letters_of(value) else text.core
 
 
 def _are_bound(letters: list[str], text: str) -> bool:
@@ -137,11 +137,11 @@ def _are_bound(letters: list[str], text: str) -> bool:
     return set(letters) <= bound
 
 
-def _renamed(text: str, new: dict[str, str]) -> str:
-    def called(match: re.Match[str]) -> str:
+def _rename(text: str, names: dict[str, str]) -> str:
+    def rename(match: re.Match[str]) -> str:
         token = match[0]
         if token[0] != "_":
-            return new.get(token, token)
-        return re.sub(r"(?<![A-Za-z])[a-z](?![A-Za-z])", lambda letter: new.get(letter[0], letter[0]), token)
+            return names.get(token, token)
+        return re.sub(r"(?<![A-Za-z])[a-z](?![A-Za-z])", lambda letter: names.get(letter[0], letter[0]), token)
 
-    return _TOKEN.sub(called, text)
+    return _TOKEN.sub(rename, text)

@@ -42,7 +42,7 @@ def _fraction(char: str) -> str:
     return rf"\frac{{{top}}}{{{bottom}}}"
 
 
-_COMMANDS = {name: plain for names, plain in (
+_COMMANDS = {name: replacement for names, replacement in (
     ("left right middle big bigl bigr bigm Big Bigl Bigr Bigm bigg biggl biggr Bigg Biggl Biggr", ""),
     ("displaystyle textstyle limits nolimits", ""), ("quad qquad", " "),
     ("dfrac tfrac cfrac", r"\frac"), ("dbinom tbinom", r"\binom"),
@@ -56,8 +56,8 @@ _COMMANDS = {name: plain for names, plain in (
 _COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
 _Replacement = str | Callable[[re.Match[str]], str]
 _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
-    (needed, re.compile(pattern), replacement)
-    for needed, pattern, replacement in (
+    (trigger, re.compile(pattern), replacement)
+    for trigger, pattern, replacement in (
         ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
         ("", r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
         ("", r"[¼½¾⅐-⅞]", lambda match: _fraction(match[0])),
@@ -94,7 +94,7 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
         (" ", r" +", " "),
     )
 ]  # fmt: skip
-"""What a text must hold for a pattern to occur, the pattern, and what takes its place; in order."""
+"""What a text must hold for a pattern to occur, the pattern, and what replaces it; in order."""
 _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
@@ -111,39 +111,39 @@ def normalise(text: str, language: str = "en") -> str:
     text = text.translate(_UNICODE)
     if "\\\\" in text and not re.search(r"matrix|array|cases", text):
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
-    for needed, pattern, replacement in _REPLACEMENTS:
-        if needed in text:
+    for trigger, pattern, replacement in _REPLACEMENTS:
+        if trigger in text:
             text = pattern.sub(replacement, text)
     text = _unwrap(text)
     return decimal_points(text) if language in COMMA_LANGUAGES else text
 
 
 def _unwrap(text: str) -> str:
-    r"""Without display delimiters, a final stop, and a `\text{}` around it all."""
+    r"""The text without display delimiters, a final stop, and a `\text{}` around all of it."""
     text = text.strip()
     for left, right in _WRAPPERS:
         text = text.removeprefix(left).removesuffix(right)
     text = re.sub(r"[.,;] ?$", "", text.strip()).strip()
-    whole = _TEXT.fullmatch(text)
-    return whole[1].strip().rstrip(".") if whole else text
+    match = _TEXT.fullmatch(text)
+    return match[1].strip().rstrip(".") if match else text
 
 
 def decimal_points(text: str) -> str:
-    """Decimal commas as points: everywhere but in brackets, where an unspaced comma separates unless `;` does."""
+    """Decimal commas as points: everywhere except in brackets, where an unspaced comma separates unless `;` does."""
     text = re.sub(r"(?<=[0-9])\.(?=[0-9]{3}(?:\.[0-9]{3}){0,9},[0-9])", "", text)
-    shown = text if ";" in text else outer(text)
-    commas = {match.start() for match in re.finditer(r"(?<=[0-9]),(?=[0-9])", shown)}
-    return "".join("." if place in commas else char for place, char in enumerate(text))
+    outer_text = text if ";" in text else outer(text)
+    commas = {match.start() for match in re.finditer(r"(?<=[0-9]),(?=[0-9])", outer_text)}
+    return "".join("." if index in commas else char for index, char in enumerate(text))
 
 
 def outer(text: str) -> str:
     """The text with everything inside brackets blanked out, position by position; the brackets themselves remain."""
-    shown, depth = [], 0
+    chars, depth = [], 0
     for char in text:
         depth -= char in ")]}"
-        shown.append(char if depth <= 0 else " ")
+        chars.append(char if depth <= 0 else " ")
         depth += char in "([{"
-    return "".join(shown)
+    return "".join(chars)
 
 
 def compact(text: str) -> str:
@@ -154,8 +154,8 @@ def compact(text: str) -> str:
 def read_reference(reference: str, language: str = "en") -> str:
     """A reference answer, normalised; of a worked solution, the contents of its last list of boxes."""
     text = reference.translate(_EATEN)
-    found = lists(text)
-    return normalise(found[-1] if found else text, language)
+    boxes = lists(text)
+    return normalise(boxes[-1] if boxes else text, language)
 
 
 def is_words(text: str) -> bool:

@@ -59,7 +59,7 @@ class Number:
 
 @lru_cache(maxsize=8192)
 def parse_number(text: str) -> Number | None:
-    """The number that a normalised answer is, wholly; None when it is anything else."""
+    """The number that the whole normalised answer is; None when it is anything else."""
     text = _unwrap(text)
     match = _NUMBER.fullmatch(text) if len(text) <= MAX_CHARS else None
     magnitude = None if match is None else _magnitude(match)
@@ -118,7 +118,7 @@ def _terminates(value: Fraction) -> bool:
 
 
 def _unwrap(text: str) -> str:
-    # what stands in parentheses with a comma is a pair: (4,112) is no number
+    # parentheses with a comma hold a pair: (4,112) is not a number
     while len(text) > 2 and (text[0] + text[-1] == "{}" or (text[0] + text[-1] == "()" and "," not in text)):
         if set(text[1:-1]) & set("(){}"):
             break

@@ -1,4 +1,4 @@
-"""LaTeX into SymPy by the grammar of Math-Verify; what that grammar reads wrongly is put right or refused.
+"""LaTeX into SymPy by the grammar of Math-Verify; what that grammar reads wrongly is corrected or refused.
 
 No text of a model ever reaches `eval`, `sympify`, `parse_expr` or `lambdify`.
 """
@@ -79,16 +79,16 @@ def parse(text: str, real: bool, lower: bool) -> Any:
         raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
     converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
-    return converter.parse(_bracketed(_MIXED.sub(_mixed, _SLASHED.sub(r"\\frac{\1}{\2}", latex))))
+    return converter.parse(_bracket_arguments(_MIXED.sub(_mixed_number, _SLASHED.sub(r"\\frac{\1}{\2}", latex))))
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
-    """The converter of Math-Verify, but `2(3)` and `(2)(3)` are products; it would add what stands side by side."""
+    """The converter of Math-Verify, but `2(3)` and `(2)(3)` are products; it would add them."""
 
     mode = PredictionMode.SLL
 
     def parse(self, latex_str: str) -> Any:
-        """By the fast prediction of ANTLR, whose successes are those of the full one; by the full one when it fails."""
+        """By the fast prediction of ANTLR, whose successes agree with the full one; by the full one when it fails."""
         try:
             return super().parse(latex_str)
         except Exception:
@@ -112,8 +112,8 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         return Mul(result, 1, evaluate=False) if is_factor else result
 
 
-def _bracketed(latex: str) -> str:
-    r"""With brackets around the arguments of functions that a sign of multiplication ends.
+def _bracket_arguments(latex: str) -> str:
+    r"""The text with brackets around the arguments of functions that a multiplication sign ends.
 
     `\ln 2 \cdot 3` is three times a logarithm; the grammar would read the logarithm of six.
     """
@@ -125,7 +125,7 @@ def _bracketed(latex: str) -> str:
 
 
 def _argument_end(latex: str, start: int) -> int | None:
-    """Where a sign of multiplication ends an argument that begins there; None where something else does."""
+    """Where a multiplication sign ends the argument that begins at `start`; None if something else ends it."""
     depth, bar = 0, latex.find("|", start + 1) if latex[start : start + 1] == "|" else -1
     for mark in _ARGUMENT.finditer(latex, max(start, bar + 1)):
         depth += (mark["open"] is not None) - (mark["close"] is not None)
@@ -134,7 +134,7 @@ def _argument_end(latex: str, start: int) -> int | None:
     return None
 
 
-def _mixed(match: re.Match[str]) -> str:
+def _mixed_number(match: re.Match[str]) -> str:
     """A mixed number as a sum; raises ValueError for an improper one, which may also be a product."""
     if not 0 < int(match["top"]) < int(match["bottom"]):
         raise ValueError(f"{match[0]} may be a sum or a product")

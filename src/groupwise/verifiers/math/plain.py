@@ -1,8 +1,8 @@
 r"""Single expressions compared without a parser: equal spellings, words, lettered choices, units, plain numbers.
 
 A unit at the end of an answer becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`;
-`5^{th}` is `5` and `th`. A missing unit is forgiven, another unit is not. Words that are no known unit are compared as
-they stand.
+`5^{th}` is `5` and `th`. A missing unit is forgiven, another unit is not. Words that are not a known unit are
+compared as written.
 """
 
 import re
@@ -59,17 +59,17 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
     if compact(reference) == compact(answer):
         return True
     if reference.casefold() in _ORDINAL_WORDS or answer.casefold() in _ORDINAL_WORDS:
-        (place, _), (other_place, _) = (_split_ordinal(_spelled(text)) or ("", "") for text in (reference, answer))
-        return place == other_place != ""
+        (number, _), (other_number, _) = (_split_ordinal(_as_ordinal(text)) or ("", "") for text in (reference, answer))
+        return number == other_number != ""
     if is_words(reference):
         return as_words(reference) == as_words(answer)
-    chosen = _same_choice(reference, answer, decimals)
-    if chosen is not None:
-        return chosen
-    (value, unit), (other, other_unit) = split_unit(reference), split_unit(answer)
-    if unit != other_unit and ((unit and other_unit) or "%" in (value[-1:], other[-1:])):
+    is_same_choice = _same_choice(reference, answer, decimals)
+    if is_same_choice is not None:
+        return is_same_choice
+    (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
+    if unit != other_unit and ((unit and other_unit) or "%" in (value[-1:], other_value[-1:])):
         return False
-    return True if compact(value) == compact(other) else equal_numbers(value, other, decimals)
+    return True if compact(value) == compact(other_value) else equal_numbers(value, other_value, decimals)
 
 
 def is_plain(text: str) -> bool:
@@ -80,14 +80,16 @@ def is_plain(text: str) -> bool:
 
 def _same_choice(reference: str, answer: str, decimals: int) -> bool | None:
     r"""A lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`; None when there is none."""
-    (letter, rest), (other, other_rest) = _split_choice(reference), _split_choice(answer)
-    if letter and other:
-        return letter == other and (not rest or not other_rest or compact(rest) == compact(other_rest))
+    (letter, content), (other_letter, other_content) = _split_choice(reference), _split_choice(answer)
+    if letter and other_letter:
+        return letter == other_letter and (
+            not content or not other_content or compact(content) == compact(other_content)
+        )
     # one side names a letter and its value, the other side the value alone
-    value, alone = (rest, answer) if letter else (other_rest, reference)
-    if not value or not (letter or other):
+    value, counterpart = (content, answer) if letter else (other_content, reference)
+    if not value or not (letter or other_letter):
         return None
-    return same_plainly(value, alone, decimals) if letter else same_plainly(alone, value, decimals)
+    return same_plainly(value, counterpart, decimals) if letter else same_plainly(counterpart, value, decimals)
 
 
 def _split_choice(text: str) -> tuple[str, str]:
@@ -97,10 +99,10 @@ def _split_choice(text: str) -> tuple[str, str]:
 
 def split_unit(text: str) -> tuple[str, str]:
     """A normalised answer without its unit, and the unit's key (empty without one)."""
-    for split in (_split_base, _split_ordinal, _split_currency, _split_trailing):
-        found = split(text)
-        if found:
-            return found
+    for splitter in (_split_base, _split_ordinal, _split_currency, _split_trailing):
+        parts = splitter(text)
+        if parts:
+            return parts
     return text, ""
 
 
@@ -119,8 +121,8 @@ def _mark(number: int) -> str:
     return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-def _spelled(text: str) -> str:
-    """`third` as `3rd`; anything else as it stands."""
+def _as_ordinal(text: str) -> str:
+    """`third` as `3rd`; anything else unchanged."""
     number = _ORDINAL_WORDS.get(text.casefold())
     return text if number is None else f"{number}{_mark(number)}"
 
@@ -139,9 +141,9 @@ def _split_trailing(text: str) -> tuple[str, str] | None:
     if match is None or (match["circ"] and _TRIGONOMETRY.search(text)):
         return None
     words = (match["text"] or match["bare"] or match["word"] or ("circ" if match["circ"] else "")).casefold().strip()
-    inside = re.search(r" ?\^?([23])$", words)
-    power = match["power"] or (inside[1] if inside else "")
-    words = words[: inside.start()] if inside else words
+    suffix = re.search(r" ?\^?([23])$", words)
+    power = match["power"] or (suffix[1] if suffix else "")
+    words = words[: suffix.start()] if suffix else words
     if re.search(r"[0-9\\]", words) or not words or _NO_UNITS & set(words.split()):
         return None
     return text[: match.start()].strip(), _key(words, power.strip(" ^{}"))

@@ -1,4 +1,4 @@
-"""Sets of real numbers compared exactly: unions of intervals and points are known by what their end points tell.
+"""Sets of real numbers compared exactly: unions of intervals and points are determined by their end points.
 
 A set whose ends are among finitely many numbers is determined by whether it holds those numbers and one number
 between each two neighbours. Math-Verify asks SymPy for a symmetric difference instead, which takes seconds for ends
@@ -60,15 +60,15 @@ _NAMED_SETS = {
 }
 
 Named = tuple[str | None, Any]
-"""The unknown that a set is said of (None: of none), and the set."""
+"""The unknown that the set describes (None: no unknown), and the set."""
 
 
 class _NoSetError(Exception):
-    """The text is no set of real numbers that can be read."""
+    """The text cannot be read as a set of real numbers."""
 
 
 def same_set_texts(reference: str, answer: str) -> bool | None:
-    """Whether two normalised texts are the same set of real numbers; None where one is none that can be read."""
+    """Whether two normalised texts are the same set of real numbers; None if either cannot be read as one."""
     try:
         left, right = (
             _read_set(_JOINT.sub(lambda match: f" {match[1] or match[2]} ", text)) for text in (reference, answer)
@@ -95,7 +95,7 @@ def _read_set(text: str) -> Named:
     return _read_part(text)
 
 
-def _joined(parts: Sequence[Named], kind: type) -> Named:
+def _join(parts: Sequence[Named], kind: type) -> Named:
     unknowns = {name for name, _ in parts if name}
     if len(unknowns) > 1:
         raise _NoSetError
@@ -103,33 +103,33 @@ def _joined(parts: Sequence[Named], kind: type) -> Named:
 
 
 def _alternatives(parts: list[str]) -> Named:
-    return _joined([_read_set(part) for part in parts], Union)
+    return _join([_read_set(part) for part in parts], Union)
 
 
 def _conditions(parts: list[str]) -> Named:
-    return _joined([_read_set(part) for part in parts], Intersection)
+    return _join([_read_set(part) for part in parts], Intersection)
 
 
 def _difference(parts: list[str]) -> Named:
-    whole, *rest = (_read_set(part) for part in parts)
-    return whole[0], Complement(whole[1], Union(*(part for _, part in rest), evaluate=False), evaluate=False)
+    minuend, *subtrahends = (_read_set(part) for part in parts)
+    return minuend[0], Complement(minuend[1], Union(*(part for _, part in subtrahends), evaluate=False), evaluate=False)
 
 
-def _enumerated(parts: list[str]) -> Named:
+def _enumeration(parts: list[str]) -> Named:
     r"""Sets with commas between them: conditions where they can all hold, else alternatives (`x < 1, x > 3`)."""
     sets: list[Named] = []
     for part in parts:
         if sets and _RELATION.search(part) is None and parts[0] != part and _values(part) is not None:
-            name, last = sets[-1]  # `x \neq 1, 2`
-            if isinstance(last, Complement) and last.args[0] == S.Reals:
-                sets[-1] = name, Complement(S.Reals, FiniteSet(*last.args[1].args, *_values(part)), evaluate=False)  # type: ignore[misc]
+            name, last_set = sets[-1]  # `x \neq 1, 2`
+            if isinstance(last_set, Complement) and last_set.args[0] == S.Reals:
+                sets[-1] = name, Complement(S.Reals, FiniteSet(*last_set.args[1].args, *_values(part)), evaluate=False)  # type: ignore[misc]
                 continue
         sets.append(_read_set(part))
     names = {name for name, _ in sets}
     if None in names and len(names) > 1 and not any(part == S.Reals for _, part in sets):
         raise _NoSetError
-    possible = all(_meet(left[1], right[1]) for left, right in combinations(sets, 2))
-    return _joined(sets, Intersection if possible and names != {None} else Union)
+    is_consistent = all(_meet(left[1], right[1]) for left, right in combinations(sets, 2))
+    return _join(sets, Intersection if is_consistent and names != {None} else Union)
 
 
 def _meet(left: Any, right: Any) -> bool:
@@ -140,7 +140,7 @@ def _meet(left: Any, right: Any) -> bool:
 
 
 def _values(text: str) -> list[Any] | None:
-    """The numbers of a list; None where there is anything else."""
+    """The numbers of a list; None if there is anything else."""
     node = read(text)
     items = node.items if node.kind == "list" else (node,)
     try:
@@ -152,33 +152,31 @@ def _values(text: str) -> list[Any] | None:
 def _read_part(text: str) -> Named:
     words = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text)
     words = " ".join(words.split()).removesuffix("s") if text not in _NAMED_SETS else text
-    compacted = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
-    if compacted in _NAMED_SETS or words in _NAMED_SETS:
-        return None, _NAMED_SETS.get(compacted, _NAMED_SETS.get(words))
-    everything = _ALL.fullmatch(words) or _ALL.fullmatch(
-        " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split())
-    )
-    if everything:
-        but = everything["but"]
-        excluded = _values(re.sub(r"^[a-z] ?= ?", "", but)) if but else []
-        if excluded is None:
+    key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
+    if key in _NAMED_SETS or words in _NAMED_SETS:
+        return None, _NAMED_SETS.get(key, _NAMED_SETS.get(words))
+    match = _ALL.fullmatch(words) or _ALL.fullmatch(" ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split()))
+    if match:
+        exception = match["but"]
+        exclusions = _values(re.sub(r"^[a-z] ?= ?", "", exception)) if exception else []
+        if exclusions is None:
             raise _NoSetError
-        return None, Complement(S.Reals, FiniteSet(*excluded), evaluate=False) if but else S.Reals
+        return None, Complement(S.Reals, FiniteSet(*exclusions), evaluate=False) if exception else S.Reals
     return _read_bracketed(text) or _read_relation(text)
 
 
 def _read_bracketed(text: str) -> Named | None:
     r"""An interval, a set of numbers, or a set builder; with a name before `\in` or `=`."""
     if text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:]):
-        inner = text[2:-2].strip()
-        unknown, bar, condition = re.match(r"([^|:]*)([|:]?)(.*)", inner, re.DOTALL).groups()  # type: ignore[union-attr]
+        body = text[2:-2].strip()
+        unknown, bar, condition = re.match(r"([^|:]*)([|:]?)(.*)", body, re.DOTALL).groups()  # type: ignore[union-attr]
         if bar:
             name, _, domain = unknown.partition(r"\in")
-            found, part = _read_set(condition)
-            if not _UNKNOWN.fullmatch(name.strip()) or found not in (name.strip(), None):
+            condition_name, members = _read_set(condition)
+            if not _UNKNOWN.fullmatch(name.strip()) or condition_name not in (name.strip(), None):
                 raise _NoSetError
-            return None, Intersection(_read_set(domain)[1], part, evaluate=False) if domain else part
-        numbers = _values(inner) if inner else []
+            return None, Intersection(_read_set(domain)[1], members, evaluate=False) if domain else members
+        numbers = _values(body) if body else []
         if numbers is None:
             raise _NoSetError
         return None, FiniteSet(*numbers)
@@ -190,9 +188,9 @@ def _read_bracketed(text: str) -> Named | None:
         if oo == low or high == -oo or (-oo < low and high < oo and _side(low, high.evalf(_DIGITS)) >= 0):
             raise _NoSetError
         return None, Interval(low, high, text[0] == "(", text[-1] == ")")
-    places = spans_of(_IN, text)
-    if len(places) == 1:
-        name, content = between(text, places)
+    spans = spans_of(_IN, text)
+    if len(spans) == 1:
+        name, content = between(text, spans)
         if _UNKNOWN.fullmatch(name) and (
             content[:1] in ("(", "[", "\\") and not re.match(r"\\(?!\{|mathbb|emptyset)", content)
         ):
@@ -202,27 +200,27 @@ def _read_bracketed(text: str) -> Named | None:
 
 def _read_relation(text: str) -> Named:
     """A chain of relations of one unknown and numbers: `1 < x`, `1 < x <= 3`."""
-    places = spans_of(_RELATION, text)
-    sides = between(text, places)
+    spans = spans_of(_RELATION, text)
+    sides = between(text, spans)
     name = next((side for side in sides if _UNKNOWN.fullmatch(side)), None)
-    if name is None or sides.count(name) != 1 or not 1 <= len(places) <= 2:
+    if name is None or sides.count(name) != 1 or not 1 <= len(spans) <= 2:
         raise _NoSetError
     middle = sides.index(name)
     if len(sides) == 3 and middle != 1:
         raise _NoSetError
     parts = []
-    for place, (start, end) in enumerate(places):
+    for index, (start, end) in enumerate(spans):
         kind = _SIGNS[text[start:end]]
-        other = sides[place + 1] if place == middle else sides[place]
-        kind = kind if place == middle else _FLIPPED.get(kind, kind)
-        values = _values(other)
+        operand = sides[index + 1] if index == middle else sides[index]
+        kind = kind if index == middle else _FLIPPED.get(kind, kind)
+        values = _values(operand)
         if values is None or (len(values) > 1 and kind not in (Eq, Ne)):
             raise _NoSetError
-        parts.append((name, _related(kind, values)))
-    return _joined(parts, Intersection) if len(parts) > 1 else parts[0]
+        parts.append((name, _solution_set(kind, values)))
+    return _join(parts, Intersection) if len(parts) > 1 else parts[0]
 
 
-def _related(kind: Any, values: list[Any]) -> Any:
+def _solution_set(kind: Any, values: list[Any]) -> Any:
     """The numbers in a relation to a bound, or equal or unequal to some."""
     if kind in (Eq, Ne):
         points = FiniteSet(*values)
@@ -243,18 +241,18 @@ def _constant(text: str) -> Any:
         return Rational(number.exact.numerator, number.exact.denominator)
     try:
         value = parse(text, True, True)
-    except Exception:  # whatever the grammar raises: this is no number
+    except Exception:  # whatever the grammar raises: this is not a number
         raise _NoSetError from None
     if not _is_real_number(value):
         raise _NoSetError
     return value
 
 
-_SPLITS = ((_COMMA, _enumerated), (_OR, _alternatives), (_AND, _conditions), (_MINUS, _difference))
+_SPLITS = ((_COMMA, _enumeration), (_OR, _alternatives), (_AND, _conditions), (_MINUS, _difference))
 
 
 def same_sets(gold: Any, value: Any) -> bool | None:
-    """Whether two sets, or inequalities in one unknown, hold the same real numbers; None when that is beyond us."""
+    """Whether two sets, or inequalities in one unknown, hold the same real numbers; None when that cannot be told."""
     return _same(_real_set(gold), _real_set(value))
 
 
@@ -267,17 +265,17 @@ def _same(left: tuple[Any, Any] | None, right: tuple[Any, Any] | None) -> bool |
     return all(_holds(left[1], point) == _holds(right[1], point) for point in _witnesses(ends))
 
 
-def _real_set(thing: Any) -> tuple[Any, Any] | None:
+def _real_set(expression: Any) -> tuple[Any, Any] | None:
     """The unknown (None for a plain set) and the set."""
-    if isinstance(thing, And):
-        parts = [_real_set(part) for part in thing.args]
+    if isinstance(expression, And):
+        parts = [_real_set(part) for part in expression.args]
         if None in parts or len({part[0] for part in parts if part}) != 1:
             return None
         return parts[0][0], Intersection(*(part[1] for part in parts if part), evaluate=False)  # type: ignore[index]
-    if isinstance(thing, Relational):
-        return _solution(thing)
-    known = isinstance(thing, Interval | FiniteSet | Union | Intersection | Complement)
-    return (None, thing) if known or thing in (S.Reals, S.EmptySet) else None
+    if isinstance(expression, Relational):
+        return _solution(expression)
+    is_set = isinstance(expression, Interval | FiniteSet | Union | Intersection | Complement)
+    return (None, expression) if is_set or expression in (S.Reals, S.EmptySet) else None
 
 
 def _solution(relation: Relational) -> tuple[Any, Any] | None:
@@ -286,7 +284,7 @@ def _solution(relation: Relational) -> tuple[Any, Any] | None:
         kind, unknown, bound = _FLIPPED[kind], bound, unknown
     if not isinstance(bound, Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
         return None
-    return (unknown, _related(kind, [bound])) if kind in _RELATIONS and unknown.func.__name__ != "Abs" else None
+    return (unknown, _solution_set(kind, [bound])) if kind in _RELATIONS and unknown.func.__name__ != "Abs" else None
 
 
 def _ends(part: Any) -> Iterator[Any]:
@@ -295,8 +293,8 @@ def _ends(part: Any) -> Iterator[Any]:
     elif isinstance(part, FiniteSet):
         yield from part.args
     else:
-        for one in part.args:
-            yield from _ends(one)
+        for subset in part.args:
+            yield from _ends(subset)
 
 
 def _is_real_number(end: Any) -> bool:
@@ -306,8 +304,8 @@ def _is_real_number(end: Any) -> bool:
 def _witnesses(ends: list[Any]) -> list[Any]:
     """The ends, one number between each two, and one beyond them on either side."""
     values = sorted(end.evalf(_DIGITS) for end in ends) or [S.Zero]
-    between = [(left + right) / 2 for left, right in pairwise(values)]
-    return [values[0] - 1, *values, *between, values[-1] + 1]
+    midpoints = [(left + right) / 2 for left, right in pairwise(values)]
+    return [values[0] - 1, *values, *midpoints, values[-1] + 1]
 
 
 def _holds(part: Any, point: Any) -> bool:
@@ -315,12 +313,12 @@ def _holds(part: Any, point: Any) -> bool:
         low, high = _side(part.start, point), _side(part.end, point)
         return (low < 0 or (low == 0 and not part.left_open)) and (high > 0 or (high == 0 and not part.right_open))
     if isinstance(part, FiniteSet):
-        return any(_side(one, point) == 0 for one in part.args)
-    inside = [_holds(one, point) for one in part.args]
+        return any(_side(subset, point) == 0 for subset in part.args)
+    memberships = [_holds(subset, point) for subset in part.args]
     if isinstance(part, Complement):
-        return inside[0] and not inside[1]
+        return memberships[0] and not memberships[1]
     if isinstance(part, Union | Intersection):
-        return any(inside) if isinstance(part, Union) else all(inside)
+        return any(memberships) if isinstance(part, Union) else all(memberships)
     return bool(part != S.EmptySet)
 
 

@@ -1,7 +1,7 @@
 r"""A second, independent checker of mathematical answers, for audits: it shares no code with the verifier.
 
 It knows less (numbers, expressions in letters, lists, tuples and words) and says so: None means that it cannot tell.
-Expressions are read by a grammar of its own and computed with mpmath at points that depend on the letters alone.
+Expressions are read by its own grammar and computed with mpmath at points that depend on the letters alone.
 """
 
 import re
@@ -40,7 +40,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 class _UnknownError(Exception):
-    """Not of this grammar, or not computable here."""
+    """The text is not of this grammar, or cannot be computed here."""
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
@@ -55,15 +55,12 @@ def second_opinion(reference: str, answer: str) -> bool | None:
 
 def _clean(text: str) -> str:
     text = re.sub(r"(?<=[0-9])(?:,\s*\\!|\{,\})\s*(?=[0-9]{3})", "", text)
-    text = _NOISE.sub("", re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text.strip()) if _is_wordy(text) else text)
-    for written, plain in _SPELLINGS.items():
-        text = text.replace(written, plain)
+    words = re.fullmatch(r"\s*\\text\s*\{([^{}]*)\}\s*", text)
+    text = _NOISE.sub("", words[1] if words else text)
+    for spelling, replacement in _SPELLINGS.items():
+        text = text.replace(spelling, replacement)
     text = re.sub(r"\\frac([0-9])([0-9])", r"\\frac{\1}{\2}", text)
     return text.removesuffix(".").removeprefix(r"\(").removesuffix(r"\)")
-
-
-def _is_wordy(text: str) -> bool:
-    return re.fullmatch(r"\s*\\text\s*\{[^{}]*\}\s*", text) is not None
 
 
 def _compare(left: str, right: str) -> bool | None:
@@ -74,8 +71,10 @@ def _compare(left: str, right: str) -> bool | None:
         return left.casefold() == right.casefold()
     if any(_DOUBTFUL.search(text) for text in (left, right)) or _is_decimal_comma(left, right):
         return None
-    names, values = zip(*(_unnamed(text) for text in (left, right)), strict=True)
-    if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values) or _differ(*names):
+    names, values = zip(*(_split_name(text) for text in (left, right)), strict=True)
+    if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values):
+        return None
+    if len({*names} - {""}) > 1:
         return None
     parts = [_split(text) for text in values]
     if any(len(part) > 1 for part in parts):
@@ -85,14 +84,10 @@ def _compare(left: str, right: str) -> bool | None:
 
 def _is_decimal_comma(left: str, right: str) -> bool:
     """True where a comma may stand for the decimal point of the other side."""
-    return any(_COMMA.fullmatch(one) and "." in other for one, other in ((left, right), (right, left)))
+    return any(_COMMA.fullmatch(comma) and "." in point for comma, point in ((left, right), (right, left)))
 
 
-def _differ(left: str, right: str) -> bool:
-    return bool(left and right and left != right)
-
-
-def _unnamed(text: str) -> tuple[str, str]:
+def _split_name(text: str) -> tuple[str, str]:
     match = _NAMED.fullmatch(text)
     return (match[1], match[2]) if match else ("", text)
 
@@ -102,8 +97,8 @@ def _fraction(text: str) -> Fraction | None:
     if quotient:
         top, bottom = quotient[2] or quotient[4], quotient[3] or quotient[5]
         return Fraction(int(quotient[1] + top), int(bottom)) if int(bottom) else None
-    plain = _NUMBER.fullmatch(text) and any(char.isdigit() for char in text)
-    return Fraction(text.replace(",", "")) if plain else None
+    is_number = _NUMBER.fullmatch(text) and any(char.isdigit() for char in text)
+    return Fraction(text.replace(",", "")) if is_number else None
 
 
 def _may_be_rounded(left: str, right: str) -> bool:
@@ -114,26 +109,26 @@ def _may_be_rounded(left: str, right: str) -> bool:
 
 def _split(text: str) -> list[str]:
     """The elements of a list, or of one pair of brackets around it."""
-    bracketed = re.fullmatch(r"[(\[](.*)[)\]]", text)
-    inner = bracketed[1] if bracketed and _at_top(bracketed[1]) else text
-    edges = [-1, *_at_top(inner), len(inner)]
-    return [inner[a + 1 : b] for a, b in pairwise(edges)]
+    match = re.fullmatch(r"[(\[](.*)[)\]]", text)
+    content = match[1] if match and _top_commas(match[1]) else text
+    edges = [-1, *_top_commas(content), len(content)]
+    return [content[a + 1 : b] for a, b in pairwise(edges)]
 
 
-def _at_top(text: str) -> list[int]:
-    depth, places = 0, []
-    for place, char in enumerate(text):
+def _top_commas(text: str) -> list[int]:
+    depth, indices = 0, []
+    for index, char in enumerate(text):
         depth += (char in "([{") - (char in ")]}")
         if depth < 0:
             return []
         if char == "," and depth == 0:
-            places.append(place)
-    return places
+            indices.append(index)
+    return indices
 
 
 def _compare_lists(values: tuple[str, ...], parts: list[list[str]]) -> bool | None:
     brackets = [text[0] + text[-1] if text[0] in "([" and text[-1] in ")]" else "" for text in values]
-    if brackets[0] != brackets[1] or any(not part for one in parts for part in one):
+    if brackets[0] != brackets[1] or any(not part for elements in parts for part in elements):
         return None
     if len(parts[0]) != len(parts[1]):
         return False if len(set(parts[0])) == len(parts[0]) > len(parts[1]) else None
@@ -145,14 +140,14 @@ def _compare_lists(values: tuple[str, ...], parts: list[list[str]]) -> bool | No
 
 def _same_set(left: list[str], right: list[str]) -> bool | None:
     table = [[True if a == b else _compare(a, b) for b in right] for a in left]
-    found = [any(row) for row in table] + [any(column) for column in zip(*table, strict=True)]
-    if all(found):
+    have_equals = [any(row) for row in table] + [any(column) for column in zip(*table, strict=True)]
+    if all(have_equals):
         return True
     return None if any(None in row for row in table) else False
 
 
 def _compare_values(left: str, right: str) -> bool | None:
-    agreed = 0
+    num_agreed = 0
     with mpmath.workdps(_DIGITS):
         for point in range(_POINTS):
             try:
@@ -165,8 +160,8 @@ def _compare_values(left: str, right: str) -> bool | None:
             error = abs(a - b) / scale if scale else mpmath.mpf(0)
             if not error <= _EQUAL:
                 return False if error > _DIFFERENT else None
-            agreed += 1
-    return True if agreed >= _LEAST else None
+            num_agreed += 1
+    return True if num_agreed >= _LEAST else None
 
 
 class _Reader:
@@ -205,20 +200,20 @@ class _Reader:
         return total
 
     def _product(self) -> Any:
-        result = self._signed()
+        result = self._signed_factor()
         while (token := self._peek()) and token not in ("+", "-", ")", "}", "|", "]"):
             if token in ("*", "/"):
                 self._take()
-                factor = self._signed()
+                factor = self._signed_factor()
                 result = result * factor if token == "*" else result / factor
             else:
                 result *= self._power()
         return result
 
-    def _signed(self) -> Any:
+    def _signed_factor(self) -> Any:
         if self._peek() == "-":
             self._take()
-            return -self._signed()
+            return -self._signed_factor()
         return self._power()
 
     def _power(self) -> Any:
@@ -259,9 +254,9 @@ class _Reader:
             return _FUNCTIONS[token](self._base())
         if token in _FUNCTIONS and re.fullmatch(r"[0-9]+|[a-z]|\\pi", self._peek()) and len(self._tokens) == 1:
             return _FUNCTIONS[token](self._base())
-        return (
-            self._letter(token) if re.fullmatch(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi)", token) else self._fail()
-        )
+        if not re.fullmatch(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi)", token):
+            raise _UnknownError
+        return self._letter(token)
 
     def _root(self) -> Any:
         degree = mpmath.mpf(2)
@@ -289,9 +284,6 @@ class _Reader:
         chance = zlib.adler32(f"{self._point}/{name}/second".encode()) * 2654435761 % 2**32
         sign = -1 if self._point == 4 and chance % 2 else 1
         return sign * (mpmath.mpf(chance) / 2**32 * 3 + mpmath.mpf(1) / 3)
-
-    def _fail(self) -> Any:
-        raise _UnknownError
 
 
 def _raise(base: Any, exponent: Any) -> Any:

@@ -48,7 +48,7 @@ _QUANTITY = re.compile(
     r"\\(?:angle|triangle|overline|vec|binom|max|min|log|sin|cos|tan|cot|operatorname|mathbb)(?![a-z])|[A-Z]{2}|\[[A-Z]"
     r"|\\text ?\{[^{}]{3,}\}|[A-Za-z](?:_(?:\w|\{[^{}]*\}))? ?\("
 )
-"""What stands in the name of a quantity and not in an equation to solve: a segment, an area, a function, words."""
+"""What occurs in the name of a quantity and not in an equation to solve: a segment, an area, a function, words."""
 _DESCRIPTION = re.compile(r"(?:\\[a-zA-Z]+|[A-Za-z0-9]|[-+*/^_{}()\[\]|:,. '])+")
 _CONSTANT_TERM = re.compile(r"(?:^|[-+]) ?[0-9.]+ ?(?=[-+]|$)")
 _HEDGE = (
@@ -59,7 +59,7 @@ _LEAD = re.compile(
 )
 """Words that lead to a value and do not take it back."""
 _ANSWER = re.compile(r"\b(?:answer|result|value|solution|total|thus|therefore|hence|so)s?\b", re.IGNORECASE)
-"""In words that name nothing."""
+"""Occurs in words that name nothing."""
 _NAMES = re.compile(rf"\(? ?{LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -83,7 +83,7 @@ class Node:
     items: tuple["Node", ...] = ()
     label: str = ""
     rounded: tuple["Node", ...] = ()
-    r"""Of an equation: what stands after `\approx`."""
+    r"""Of an equation: the links after `\approx`."""
 
 
 @lru_cache(maxsize=2048)
@@ -92,7 +92,7 @@ def read(text: str) -> Node:
     solutions = _read_solutions(text)
     if solutions is not None:
         return solutions
-    text = _ungrouped(_listed(text).strip())
+    text = _strip_groups(_insert_commas(text).strip())
     if parse_number(text) is None:
         for reader in _READERS:
             node = reader(text)
@@ -112,11 +112,8 @@ def _read_solutions(text: str) -> Node | None:
         return None
     if len(set(*labels)) < 2 or any(len(item.items) != 1 for group in groups for item in group.items):
         return None
-    return Node("list", text, tuple(_pair(group) for group in groups))
-
-
-def _pair(group: Node) -> Node:
-    return Node("tuple", group.text, tuple(item.items[0] for item in group.items), "()")
+    tuples = [Node("tuple", group.text, tuple(item.items[0] for item in group.items), "()") for group in groups]
+    return Node("list", text, tuple(tuples))
 
 
 def names(nodes: tuple[Node, ...]) -> set[str]:
@@ -137,17 +134,17 @@ def split(text: str) -> list[str]:
 
     An unspaced comma that groups digits (`1,000`) separates nothing where other commas are followed by a space.
     """
-    shown = outer(text)
-    mark = ";" if ";" in shown else ","
-    spans = [match.span() for match in re.finditer(mark, shown)]
-    if any(shown[end : end + 1] == " " for _, end in spans):
-        grouped = {place for match in _GROUPED.finditer(shown) for place in range(*match.span())}
-        spans = [span for span in spans if span[0] not in grouped]
+    outer_text = outer(text)
+    mark = ";" if ";" in outer_text else ","
+    spans = [match.span() for match in re.finditer(mark, outer_text)]
+    if any(outer_text[end : end + 1] == " " for _, end in spans):
+        group_positions = {index for match in _GROUPED.finditer(outer_text) for index in range(*match.span())}
+        spans = [span for span in spans if span[0] not in group_positions]
     return between(text, spans)
 
 
 def between(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """What stands between the places given."""
+    """The texts between the spans, and before the first and after the last."""
     edges = [(0, 0), *spans, (len(text), len(text))]
     return [text[left[1] : right[0]].strip() for left, right in pairwise(edges)]
 
@@ -157,8 +154,8 @@ def spans_of(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
     return [match.span() for match in pattern.finditer(outer(text))]
 
 
-def _listed(text: str) -> str:
-    r"""With commas for `\text{and}` and `\text{or}`, and for the bare words outside brackets."""
+def _insert_commas(text: str) -> str:
+    r"""The text with commas for `\text{and}` and `\text{or}`, and for the bare words outside brackets."""
     text = _UNIT_AND.sub(r"\1} , ", _AND.sub(" , ", text))
     return " , ".join(between(text, spans_of(_BARE_AND, text)))
 
@@ -167,10 +164,10 @@ def _read_list(text: str) -> Node | None:
     parts = [part for part in split(text) if part]
     if len(parts) < 2:
         return read(parts[0]) if parts and parts[0] != text else None
-    return Node("list", text, tuple(_flat(parts)))
+    return Node("list", text, tuple(_flatten(parts)))
 
 
-def _flat(parts: list[str]) -> Iterator[Node]:
+def _flatten(parts: list[str]) -> Iterator[Node]:
     for part in parts:
         node = read(part)
         if node.kind == "equation" and node.label and len(node.items) == 1 and _is_plain_list(node.items[0]):
@@ -188,13 +185,13 @@ def _read_lead(text: str) -> Node | None:
     r"""A value after words: `\text{The answer is } 5`, `Answer: 5`; words that name something are its label."""
     words = re.match(r"\\text ?\{([^{}]{1,80})\} ?(?=.)", text)
     if words:
-        is_lead, lead, rest = _LEAD.fullmatch(words[1].strip()), words[1], text[words.end() :]
+        is_lead, lead, tail = _LEAD.fullmatch(words[1].strip()), words[1], text[words.end() :]
     else:
         is_lead = _LEAD.match(text) if text[:1].isalpha() and text[1:2] != "_" else None
-        lead, rest = (is_lead[0], text[is_lead.end() :].strip()) if is_lead else ("", "")
-    if is_lead is None or len(lead) <= 3 or not rest:
+        lead, tail = (is_lead[0], text[is_lead.end() :].strip()) if is_lead else ("", "")
+    if is_lead is None or len(lead) <= 3 or not tail:
         return None
-    value = read(rest)
+    value = read(tail)
     return value if _ANSWER.search(lead) else Node("equation", text, (value,), lead.strip(" :").replace(" ", ""))
 
 
@@ -202,29 +199,29 @@ def _read_equation(text: str) -> Node | None:
     spans = spans_of(_EQUALS, text)
     if not spans:
         return None
-    first, *others = between(text, spans)
-    named = (
-        _NAME.fullmatch(first)
-        or _NAMES.fullmatch(first)
+    head, *links = between(text, spans)
+    is_name = (
+        _NAME.fullmatch(head)
+        or _NAMES.fullmatch(head)
         or (
-            _describes(first) and not letters_of(others[-1]) and others[-1] != "0"  # which ends an equation to solve
+            _describes(head) and not letters_of(links[-1]) and links[-1] != "0"  # which ends an equation to solve
         )
     )
     is_rounded = [text[start:end] == r"\approx" for start, end in spans]
-    rounded = [link for link, flag in zip(others, is_rounded, strict=True) if flag]
-    exact = [] if named else [first]
-    exact += [link for link, flag in zip(others, is_rounded, strict=True) if not flag]
-    values = [link for link in exact if not _NAME.fullmatch(link)] or exact or rounded
-    if not letters_of(values[-1]):  # in `AB = AC + CB = 3 + 4 = 7` the second link describes as well
-        values = [link for link in values if link is first or not _describes(link)]
-    label = first.replace(" ", "") if named else ""
-    return Node("equation", text, tuple(map(read, values)), label, tuple(map(read, rounded)))
+    rounded_links = [link for link, flag in zip(links, is_rounded, strict=True) if flag]
+    exact_links = [] if is_name else [head]
+    exact_links += [link for link, flag in zip(links, is_rounded, strict=True) if not flag]
+    values = [link for link in exact_links if not _NAME.fullmatch(link)] or exact_links or rounded_links
+    if not letters_of(values[-1]):  # in `AB = AC + CB = 3 + 4 = 7` the second link names the quantity too
+        values = [link for link in values if link is head or not _describes(link)]
+    label = head.replace(" ", "") if is_name else ""
+    return Node("equation", text, tuple(map(read, values)), label, tuple(map(read, rounded_links)))
 
 
 def _describes(text: str) -> bool:
     r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`, `\sin A`), which nobody would solve for its letters.
 
-    `x + 1` and a line's `2x + 3y` are none: a single letter can be solved for, and x, y, z are coordinates.
+    `x + 1` and a line's `2x + 3y` do not: a single letter can be solved for, and x, y, z are coordinates.
     """
     if not _DESCRIPTION.fullmatch(text) or not letters_of(text) or _CONSTANT_TERM.search(outer(text)):
         return False
@@ -244,7 +241,7 @@ def _read_rows(text: str) -> Node | None:
         return None
     rows = [row.replace("&=", "=").replace("=&", "=").strip(" ,;") for row in _ROW.split(match["body"])]
     rows = [part for row in rows for part in split(row) if part]
-    return Node("list", text, tuple(_flat(rows))) if rows and not any("&" in row for row in rows) else None
+    return Node("list", text, tuple(_flatten(rows))) if rows and not any("&" in row for row in rows) else None
 
 
 def _read_signs(text: str) -> Node | None:
@@ -252,8 +249,8 @@ def _read_signs(text: str) -> Node | None:
     if not 2 <= len(pieces) <= MAX_SIGNS + 1:
         return None
     choices = product("+-", repeat=len(pieces) - 1)
-    signed = ["".join(a + b for a, b in zip(pieces, (*choice, ""), strict=True)) for choice in choices]
-    return Node("list", text, tuple(map(read, signed)))
+    texts = ["".join(a + b for a, b in zip(pieces, (*choice, ""), strict=True)) for choice in choices]
+    return Node("list", text, tuple(map(read, texts)))
 
 
 def _read_union(text: str) -> Node | None:
@@ -264,12 +261,12 @@ def _read_union(text: str) -> Node | None:
 def _read_braces(text: str) -> Node | None:
     if not (text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:])):
         return None
-    inner = text[2:-2].strip()
-    builder = _BUILDER.fullmatch(inner)
+    content = text[2:-2].strip()
+    builder = _BUILDER.fullmatch(content)
     if builder:
         return read(builder["condition"])
-    parts = [part for part in split(inner) if part]
-    return Node("list", text, tuple(_flat(parts)), "{}") if parts else None
+    parts = [part for part in split(content) if part]
+    return Node("list", text, tuple(_flatten(parts)), "{}") if parts else None
 
 
 def _read_tuple(text: str) -> Node | None:
@@ -303,8 +300,8 @@ def _read_matrix(text: str) -> Node | None:
     return Node("matrix", text, items, f"{len(rows)}x{len(rows[0])}")
 
 
-def _ungrouped(text: str) -> str:
-    """Without brackets that only group: `{...}`, and parentheses around a single expression."""
+def _strip_groups(text: str) -> str:
+    """The text without brackets that only group: `{...}`, and parentheses around a single expression."""
     while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and wraps(text):
         if text[0] == "(" and len(split(text[1:-1])) > 1:
             break
@@ -315,10 +312,10 @@ def _ungrouped(text: str) -> str:
 def wraps(text: str) -> bool:
     """True when the first bracket closes with the last character."""
     depth = 0
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         depth += (char in _OPEN) - (char in _CLOSE)
         if depth <= 0:
-            return place == len(text) - 1
+            return index == len(text) - 1
     return False
 
 

@@ -60,7 +60,7 @@ _WARM = (
 
 
 class _FaultError(Exception):
-    """The answer can be parsed, and is none: it leaves something to compute."""
+    """The answer can be parsed but is not an answer: it leaves something to compute."""
 
 
 def judge(request: dict[str, Any]) -> dict[str, str]:
@@ -70,22 +70,24 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
     """
     reference, answer = request["reference"], request.get("answer")
     if answer is None:
-        return _readable(reference)
+        return _check_reference(reference)
     decimals = request.get("decimals", DECIMALS)
     try:
-        same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
+        is_same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
     except UnreadableReferenceError as error:
         if is_real_set(reference):
-            return _reply("wrong", f"{answer!r} is no set, as {reference!r} is")
+            return _reply("wrong", f"{answer!r} is not a set, but {reference!r} is")
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
     except UnreadableAnswerError as error:
         return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
     except _FaultError as error:
         return _reply("wrong", f"{answer!r}: {error}")
-    return _reply("correct" if same else "wrong", f"{answer!r} {'equals' if same else 'differs from'} {reference!r}")
+    return _reply(
+        "correct" if is_same else "wrong", f"{answer!r} {'equals' if is_same else 'differs from'} {reference!r}"
+    )
 
 
-def _readable(reference: str) -> dict[str, str]:
+def _check_reference(reference: str) -> dict[str, str]:
     if not is_real_set(reference):
         for leaf in leaves(read(declared(reference).core)):
             if not is_plain(leaf):
@@ -104,14 +106,14 @@ def warm_up() -> None:
 
 
 def _same_wholes(reference: str, answer: str) -> bool | None:
-    same = same_set_texts(reference, answer)
-    return same_families(reference, answer) if same is None else same
+    is_same = same_set_texts(reference, answer)
+    return same_families(reference, answer) if is_same is None else is_same
 
 
 def _same(reference: str, answer: str, decimals: int) -> bool:
-    plain = same_plainly(reference, answer, decimals)
-    if plain is not None:
-        return plain
+    is_equal = same_plainly(reference, answer, decimals)
+    if is_equal is not None:
+        return is_equal
     fault = unreadable(answer)
     if fault:
         raise UnreadableAnswerError(fault)
@@ -119,16 +121,16 @@ def _same(reference: str, answer: str, decimals: int) -> bool:
 
 
 def _values_in_one_unit(reference: str, answer: str) -> tuple[str, str]:
-    r"""Both without units; degrees against a multiple of pi become radians."""
-    (gold, unit), (value, other) = split_unit(reference), split_unit(answer)
-    if "circ" in (unit, other) and unit != other:
+    r"""Both texts without units; degrees compared with a multiple of pi become radians."""
+    (gold, unit), (value, other_unit) = split_unit(reference), split_unit(answer)
+    if "circ" in (unit, other_unit) and unit != other_unit:
         radians = value if unit else gold
         if r"\pi" in radians:
-            return _in_radians(gold, unit), _in_radians(value, other)
+            return _to_radians(gold, unit), _to_radians(value, other_unit)
     return gold, value
 
 
-def _in_radians(text: str, unit: str) -> str:
+def _to_radians(text: str, unit: str) -> str:
     return rf"\frac{{({text}) \pi}}{{180}}" if unit else text
 
 
@@ -141,7 +143,7 @@ def _same_parsed(reference: str, answer: str, decimals: int) -> bool:
 
 
 def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
-    """An error that the reference alone does not cause is the answer's; else it is raised, and is a crash."""
+    """An error that the reference alone does not cause is the answer's fault; any other is raised, and is a crash."""
     try:
         return _same_objects(gold, value, digits)
     except Exception as error:
@@ -150,49 +152,51 @@ def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
 
 
 def _same_rounded(reference: str, gold: Any, answer: str, value: Any, decimals: int) -> bool | None:
-    """A decimal against an expression without letters: only a correct rounding to so many places is equal."""
-    for text, other in ((answer, gold), (reference, value)):
+    """A decimal against an expression without letters: only a correct rounding to its places is equal."""
+    for text, expression in ((answer, gold), (reference, value)):
         number = parse_number(text)
-        if number is not None and number.places is not None and _is_constant(other) and not other.is_Rational:
-            return None if number.places < decimals else rounds(other, number.exact, number.places)
+        if number is not None and number.places is not None and _is_constant(expression) and not expression.is_Rational:
+            return None if number.places < decimals else rounds(expression, number.exact, number.places)
     return None
 
 
 def _same_objects(gold: Any, value: Any, digits: float) -> bool:
     if _is_expression(gold) and _is_expression(value) and not _has(gold, _UNEVALUATED):
-        same = agree(gold, value, digits)
-        return _verified(gold, value) if same is None else same
+        is_same = agree(gold, value, digits)
+        return _verify(gold, value) if is_same is None else is_same
     if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
         return _same_relation(gold, value, digits)
     if isinstance(gold, Eq) and _is_expression(value):
         return _is_solution(gold, value, digits)
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
-    same = same_sets(gold, value)
-    return _verified(gold, value) if same is None else same
+    is_same = same_sets(gold, value)
+    return _verify(gold, value) if is_same is None else is_same
 
 
 def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
-    """Whether left minus right differ by a constant factor: one that keeps the direction, or their numerators do."""
-    (kind, left), (other_kind, right) = _standard(gold), _standard(value)
+    """Whether `left - right` has a constant ratio: a positive one of inequalities; of equations also of numerators."""
+    (kind, left), (other_kind, right) = _standard_form(gold), _standard_form(value)
     if kind is not other_kind:
         return False
     ratio = constant_ratio(left, right, digits)
     if kind in (Eq, Ne):
-        tops = [fraction(together(one))[0] for one in (left, right)]
-        if ratio is not None or constant_ratio(tops[0], tops[1], digits) is not None:
+        numerators = [fraction(together(side))[0] for side in (left, right)]
+        if ratio is not None or constant_ratio(numerators[0], numerators[1], digits) is not None:
             return True
         return kind is Eq and _solve_each_other(gold, value, digits)
     return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
 
 
 def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
-    r"""Whether equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other one does."""
-    solved, other = _solved(gold), _solved(value)
-    if solved is None or other is None or solved[0] == other[0]:
+    r"""Whether equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does."""
+    solution, other_solution = _solved_form(gold), _solved_form(value)
+    if solution is None or other_solution is None or solution[0] == other_solution[0]:
         return False
-    pairs = ((gold, other), (value, solved))
-    sides = [(one.lhs.xreplace({name: term}), one.rhs.xreplace({name: term})) for one, (name, term) in pairs]
+    pairs = ((gold, other_solution), (value, solution))
+    sides = [
+        (equation.lhs.xreplace({name: term}), equation.rhs.xreplace({name: term})) for equation, (name, term) in pairs
+    ]
     return all(agree(left, right, digits) is True for left, right in sides)
 
 
@@ -209,7 +213,7 @@ def _is_solution(gold: Eq, value: Any, digits: float) -> bool:
     return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
 
 
-def _solved(equation: Eq) -> tuple[Any, Any] | None:
+def _solved_form(equation: Eq) -> tuple[Any, Any] | None:
     """The letter that an equation is solved for, and what it equals."""
     for name, term in ((equation.lhs, equation.rhs), (equation.rhs, equation.lhs)):
         if name.is_Symbol and _is_expression(term) and name not in term.free_symbols:
@@ -217,14 +221,14 @@ def _solved(equation: Eq) -> tuple[Any, Any] | None:
     return None
 
 
-def _standard(relation: Relational) -> tuple[Any, Any]:
+def _standard_form(relation: Relational) -> tuple[Any, Any]:
     """A relation as `=`, `!=`, `<` or `<=` of an expression and zero."""
     difference = relation.lhs - relation.rhs
-    flipped = {Gt: Lt, Ge: Le}.get(type(relation))
-    return (flipped, -difference) if flipped else (type(relation), difference)
+    opposite = {Gt: Lt, Ge: Le}.get(type(relation))
+    return (opposite, -difference) if opposite else (type(relation), difference)
 
 
-def _verified(gold: Any, value: Any) -> bool:
+def _verify(gold: Any, value: Any) -> bool:
     # errors are raised, not taken for "differs": the worker reports them and the outcome is CRASHED
     options = {"float_rounding": 6, "numeric_precision": 15, "strict": True, "timeout_seconds": None}
     return bool(verify(gold, value, raise_on_error=True, allow_set_relation_comp=True, **options))

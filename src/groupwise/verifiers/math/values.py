@@ -7,7 +7,7 @@ powers of -1) are compared at whole numbers only.
 
 `digits` bounds the decimal digits of all numbers in two expressions (`guards.size`). A difference then shows relative
 to the larger value within that many digits, and a value that is not zero lies above that many zeros: 30 digits more
-decide, and twice as many are carried so that cancellation does not matter. Beyond `_MOST_DIGITS` only fractions are
+decide, and twice as many are carried, so that cancellation does not matter. Beyond `_MOST_DIGITS` only fractions are
 told apart to the last digit, by exact arithmetic.
 
 Values are computed with mpmath from the leaves up, each part once: SymPy's own evaluation starts again at each level
@@ -65,23 +65,24 @@ class LeftDomainError(Exception):
 
 def agree(gold: Expr, value: Expr, digits: float) -> bool | None:
     """Whether two expressions are equal; None when their values do not tell."""
-    gold, value = _prepared(gold), _prepared(value)
+    gold, value = _prepare(gold), _prepare(value)
     if gold.has(nan, zoo, oo, -oo) or value.has(nan, zoo, oo, -oo):
-        return _same_infinity(gold.doit(), value.doit())
+        gold, value = gold.doit(), value.doit()
+        return bool(gold == value) and gold in (oo, -oo)
     if _is_rational(gold) and _is_rational(value):
         return bool(gold.doit() == value.doit())
-    agreed, digits = 0, _affordable(gold, value, digits)
+    num_agreed, digits = 0, _max_digits(gold, value, digits)
     for left, right in _values(gold, value, digits):
-        if not _close(left, right, digits):
+        if not _are_close(left, right, digits):
             return False
-        agreed += 1
-    return True if agreed >= _least(gold, value) else None
+        num_agreed += 1
+    return True if num_agreed >= _min_points(gold, value) else None
 
 
 def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
     """The factor by which two expressions differ everywhere; None when they differ by no constant factor."""
-    gold, value = _prepared(gold), _prepared(value)
-    ratio, agreed, digits = None, 0, _affordable(gold, value, digits)
+    gold, value = _prepare(gold), _prepare(value)
+    ratio, num_agreed, digits = None, 0, _max_digits(gold, value, digits)
     for left, right in _values(gold, value, digits):
         if left == 0 or right == 0:
             if left != right:
@@ -89,46 +90,42 @@ def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
             continue
         with mpmath.workdps(_precision(digits)):
             ratio = left / right if ratio is None else ratio
-            if not _close(left, ratio * right, digits):
+            if not _are_close(left, ratio * right, digits):
                 return None
-        agreed += 1
-    return ratio if agreed >= _least(gold, value) else None
+        num_agreed += 1
+    return ratio if num_agreed >= _min_points(gold, value) else None
 
 
 def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
-    """Whether a decimal with so many places is what an exact number rounds or is cut to."""
+    """Whether a decimal with this many places is an exact number, rounded or cut."""
     with mpmath.workdps(places + _SURE):
-        value = evaluate(_prepared(exact), {})
+        value = evaluate(_prepare(exact), {})
         if not isinstance(value, mpmath.mpf):
             return False
-        rounded = mpmath.mpf(decimal.numerator) / decimal.denominator
-        error = abs(value - rounded) * mpmath.mpf(10) ** places
-        return bool(error <= 0.5 or (error < 1 and abs(rounded) < abs(value)))
+        approximation = mpmath.mpf(decimal.numerator) / decimal.denominator
+        error = abs(value - approximation) * mpmath.mpf(10) ** places
+        return bool(error <= 0.5 or (error < 1 and abs(approximation) < abs(value)))
 
 
 def _is_rational(number: Expr) -> bool:
     """True for what exact arithmetic computes: whole powers, factorials and the like of fractions."""
     if number.is_Rational:
         return True
-    whole_power = not number.is_Pow or number.exp.is_Integer or number.exp.doit().is_Integer
-    return bool(whole_power and number.func in _ARITHMETIC and all(map(_is_rational, number.args)))
+    has_whole_power = not number.is_Pow or number.exp.is_Integer or number.exp.doit().is_Integer
+    return bool(has_whole_power and number.func in _ARITHMETIC and all(map(_is_rational, number.args)))
 
 
-def _same_infinity(gold: Expr, value: Expr) -> bool:
-    return bool(gold == value) and gold in (oo, -oo)
-
-
-def _prepared(expression: Expr) -> Expr:
+def _prepare(expression: Expr) -> Expr:
     """Decimals as the fractions they are, `i` as the imaginary unit, applied unknown functions as letters."""
-    exact = {number: Rational(str(number)) for number in expression.atoms(Float)}
+    rationals = {number: Rational(str(number)) for number in expression.atoms(Float)}
     letters = {symbol: I for symbol in expression.free_symbols if symbol.name == "i"}
-    expression = expression.xreplace(exact | letters)
+    expression = expression.xreplace(rationals | letters)
     return expression.xreplace({call: Symbol(str(call.doit()), real=True) for call in expression.atoms(AppliedUndef)})
 
 
 def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
     """Both values at up to `_ENOUGH` points where both have one."""
-    found = 0
+    num_points = 0
     for point in _points(gold, value):
         with mpmath.workdps(_precision(digits)):
             try:
@@ -136,12 +133,12 @@ def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
             except (LeftDomainError, ZeroDivisionError, ValueError, OverflowError):
                 continue
         yield pair
-        found += 1
-        if found == _ENOUGH:
+        num_points += 1
+        if num_points == _ENOUGH:
             return
 
 
-def _affordable(gold: Expr, value: Expr, digits: float) -> int:
+def _max_digits(gold: Expr, value: Expr, digits: float) -> int:
     has_gamma = gold.has(factorial, binomial, gamma) or value.has(factorial, binomial, gamma)
     return min(int(digits), _MOST_GAMMA_DIGITS if has_gamma else _MOST_DIGITS)
 
@@ -150,14 +147,14 @@ def _precision(digits: int) -> int:
     return _SURE + _SPARE + 2 * digits
 
 
-def _close(left: Any, right: Any, digits: int) -> bool:
+def _are_close(left: Any, right: Any, digits: int) -> bool:
     with mpmath.workdps(_precision(digits)):
         # what is smaller than 10^-digits counts as zero; fractions, which may be as small, are compared exactly
         scale = max(abs(left), abs(right), mpmath.mpf(10) ** -digits)
         return bool(abs(left - right) <= scale * mpmath.mpf(10) ** -(_SURE + digits))
 
 
-def _least(gold: Expr, value: Expr) -> int:
+def _min_points(gold: Expr, value: Expr) -> int:
     return _LEAST if gold.free_symbols | value.free_symbols else 1
 
 
@@ -165,15 +162,15 @@ def _points(gold: Expr, value: Expr) -> list[Point]:
     symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
     if not symbols:
         return [{}]
-    whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
-    whole = whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
-    return [{symbol: _coordinate(symbol.name, index, whole) for symbol in symbols} for index in range(_POINTS)]
+    is_whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
+    is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
+    return [{symbol: _coordinate(symbol.name, index, is_whole) for symbol in symbols} for index in range(_POINTS)]
 
 
-def _coordinate(name: str, index: int, whole: bool) -> Fraction:
+def _coordinate(name: str, index: int, is_whole: bool) -> Fraction:
     """A fixed value of a letter: whole, positive or negative by the point's index, different for each letter."""
     chance = zlib.crc32(f"{name}:{index}".encode())
-    if whole or index % 4 == 3:
+    if is_whole or index % 4 == 3:
         return Fraction(1 + chance % (9 + index))
     sign = -1 if index % 4 == 2 or (index % 4 == 1 and chance & 1 << 20) else 1
     return sign * (Fraction(1, 7) + Fraction(chance % 99991, 33331))
@@ -192,7 +189,8 @@ def evaluate(expression: Expr, point: Point) -> Any:
         ZeroDivisionError, ValueError, OverflowError: as mpmath raises them.
     """
     if expression.is_Symbol:
-        return _fraction(point[expression])
+        value = point[expression]
+        return mpmath.mpf(value.numerator) / value.denominator
     if expression.is_Rational:
         return mpmath.mpf(int(expression.p)) / int(expression.q)
     name = expression.func.__name__
@@ -204,10 +202,6 @@ def evaluate(expression: Expr, point: Point) -> Any:
     if name not in _FUNCTIONS or not parts:
         raise LeftDomainError
     return _FUNCTIONS[name](*parts)
-
-
-def _fraction(value: Fraction) -> Any:
-    return mpmath.mpf(value.numerator) / value.denominator
 
 
 def _power(power: Expr, base: Any, exponent: Any, at_point: bool) -> Any:
@@ -227,13 +221,13 @@ def _logarithm(value: Any, base: Any = None) -> Any:
     return mpmath.log(value) if base is None else mpmath.log(value) / mpmath.log(base)
 
 
-def _real(function: Callable[..., Any]) -> Callable[..., Any]:
-    def of_reals(*values: Any) -> Any:
+def _on_reals(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
         if any(isinstance(value, mpmath.mpc) and value.imag != 0 for value in values):
             raise LeftDomainError
         return function(*(value.real for value in values))
 
-    return of_reals
+    return call
 
 
 _CONSTANTS = {
@@ -243,10 +237,10 @@ _CONSTANTS = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Add": lambda *parts: mpmath.fsum(parts), "Mul": lambda *parts: mpmath.fprod(parts), "UnevaluatedExpr": lambda x: x,
     "Abs": abs, "exp": mpmath.exp, "log": _logarithm, "factorial": mpmath.factorial, "gamma": mpmath.gamma,
-    "binomial": mpmath.binomial, "floor": _real(mpmath.floor), "ceiling": _real(mpmath.ceil),
-    "Mod": _real(lambda value, modulus: value - modulus * mpmath.floor(value / modulus)),
-    "Max": _real(max), "Min": _real(min), "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "cot": mpmath.cot,
-    "sec": mpmath.sec, "csc": mpmath.csc, "asin": mpmath.asin, "acos": mpmath.acos, "atan": mpmath.atan,
-    "acot": mpmath.acot, "asec": mpmath.asec, "acsc": mpmath.acsc, "sinh": mpmath.sinh, "cosh": mpmath.cosh,
-    "tanh": mpmath.tanh, "asinh": mpmath.asinh, "acosh": mpmath.acosh, "atanh": mpmath.atanh,
+    "binomial": mpmath.binomial, "floor": _on_reals(mpmath.floor), "ceiling": _on_reals(mpmath.ceil),
+    "Mod": _on_reals(lambda value, modulus: value - modulus * mpmath.floor(value / modulus)),
+    "Max": _on_reals(max), "Min": _on_reals(min), "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan,
+    "cot": mpmath.cot, "sec": mpmath.sec, "csc": mpmath.csc, "asin": mpmath.asin, "acos": mpmath.acos,
+    "atan": mpmath.atan, "acot": mpmath.acot, "asec": mpmath.asec, "acsc": mpmath.acsc, "sinh": mpmath.sinh,
+    "cosh": mpmath.cosh, "tanh": mpmath.tanh, "asinh": mpmath.asinh, "acosh": mpmath.acosh, "atanh": mpmath.atanh,
 }  # fmt: skip

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """How far an answer was judged in this process."""
 
     path: str
-    """What decided, in words; with no finding, what has to."""
+    """What decided, in words; without a finding, what still has to."""
     pair: Pair
     finding: Finding | None
 
@@ -47,12 +47,12 @@ class ComparingConfig(ExtractingConfig):
 
     decimals: int = Field(default=DECIMALS, ge=1)
     r"""Places from which on a decimal equals a number that has no finite decimal form, if it is that number correctly
-    rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` is no answer to `\pi`. Other numbers must be exact at any
+    rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` does not answer `\pi`. Other numbers must be exact at any
     setting: `0.1250001` never equals 1/8. A large value demands exact answers throughout."""
 
 
 class ComparingVerifier(Verifier):
-    """Compares answers with reference answers, plainly where that decides. Subclasses compare the rest."""
+    """Compares answers with reference answers, plainly where that is enough. Subclasses compare the rest."""
 
     Config = ComparingConfig
     mathematical = True
@@ -62,24 +62,31 @@ class ComparingVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
-        read = [extract(one.text, self.config.extraction) for one in requests]
+        answers = [extract(request.text, self.config.extraction) for request in requests]
         decimals = self.config.decimals
-        steps = [decide(one.problem, extracted, decimals) for one, extracted in zip(requests, read, strict=True)]
-        slow = self.compare(list({step.pair for step in steps if step.finding is None}))
+        steps = [
+            decide(request.problem, extraction, decimals) for request, extraction in zip(requests, answers, strict=True)
+        ]
+        slow_findings = self.compare(list({step.pair for step in steps if step.finding is None}))
         return [
-            verdict(step.finding or slow[step.pair], self.config, tags_right=extracted.tags_right)
-            for step, extracted in zip(steps, read, strict=True)
+            verdict(step.finding or slow_findings[step.pair], self.config, tags_right=extraction.tags_right)
+            for step, extraction in zip(steps, answers, strict=True)
         ]
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What was read, its normal form, what decided, and the finding."""
-        extracted = extract(text, self.config.extraction)
-        step = decide(problem, extracted, self.config.decimals)
+        extraction = extract(text, self.config.extraction)
+        step = decide(problem, extraction, self.config.decimals)
         finding = step.finding or self.compare([step.pair])[step.pair]
-        read = f"read ({self.config.extraction}): {extracted.answer!r}" if extracted.answer is not None else ""
-        normalised = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
-        told = [read, normalised if read else "", f"decided by: {step.path}", f"{finding.outcome}: {finding.evidence}"]
-        return [line for line in told if line]
+        reading = f"read ({self.config.extraction}): {extraction.answer!r}" if extraction.answer is not None else ""
+        pair_line = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
+        lines = [
+            reading,
+            pair_line if reading else "",
+            f"decided by: {step.path}",
+            f"{finding.outcome}: {finding.evidence}",
+        ]
+        return [line for line in lines if line]
 
     @abstractmethod
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
@@ -103,40 +110,40 @@ class MathVerifier(ComparingVerifier):
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
         """What the fast path could not decide, in the workers."""
-        known = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
-        unknown = sorted(set(pairs) - known.keys())
-        requests = [{**pair._asdict(), "decimals": self.config.decimals} for pair in unknown]
+        findings = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
+        open_pairs = sorted(set(pairs) - findings.keys())
+        requests = [{**pair._asdict(), "decimals": self.config.decimals} for pair in open_pairs]
         replies = self._pool.map(requests, self.config.timeout_s)
-        fresh = {pair: _finding(pair.answer, reply) for pair, reply in zip(unknown, replies, strict=True)}
-        self._remember(fresh)
-        return known | fresh
+        new_findings = {pair: _finding(pair.answer, reply) for pair, reply in zip(open_pairs, replies, strict=True)}
+        self._remember(new_findings)
+        return findings | new_findings
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Warn of reference answers that cannot be read: faults of the data, known before training starts."""
+        """Warn about reference answers that cannot be read: faults of the data, found before training starts."""
         faults = self.unreadable(problems)
         if faults:
-            shown = "; ".join(f"{problem.id}: {problem.reference[:80]!r} ({reason})" for problem, reason in faults[:3])
+            cases = "; ".join(f"{problem.id}: {problem.reference[:80]!r} ({reason})" for problem, reason in faults[:3])
             warnings.warn(
                 f"{len(faults)} of {len(problems)} reference answers cannot be read, so that answers to them fail or "
-                f"must repeat them literally; `groupwise verify math --data FILE` lists them all: {shown}",
+                f"must repeat them literally; `groupwise verify math --data FILE` lists them all: {cases}",
                 stacklevel=2,
             )
 
     def unreadable(self, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
-        """The problems whose reference answers cannot be read, and why; empty ones are not among them."""
-        read = [(problem, _reference(problem.reference, problem.language)) for problem in problems]
-        asked = sorted({text for _, text in read if text and not is_plain(text)})
-        replies = self._pool.map([{"reference": text} for text in asked], self.config.timeout_s)
+        """The problems whose reference answers cannot be read, and why; empty ones are left out."""
+        references = [(problem, _reference(problem.reference, problem.language)) for problem in problems]
+        texts = sorted({text for _, text in references if text and not is_plain(text)})
+        replies = self._pool.map([{"reference": text} for text in texts], self.config.timeout_s)
         reasons = {
             text: reply.evidence if reply.status != "ok" else reply.value["evidence"]
-            for text, reply in zip(asked, replies, strict=True)
+            for text, reply in zip(texts, replies, strict=True)
             if reply.status != "ok" or reply.value["outcome"] != Outcome.CORRECT
         }
-        return [(problem, reasons[text]) for problem, text in read if text in reasons]
+        return [(problem, reasons[text]) for problem, text in references if text in reasons]
 
-    def _remember(self, fresh: dict[Pair, Finding]) -> None:
+    def _remember(self, findings: dict[Pair, Finding]) -> None:
         # a timeout may be the machine's fault, so failures are tried again
-        self._cache.update({pair: finding for pair, finding in fresh.items() if finding.outcome.judged})
+        self._cache.update({pair: finding for pair, finding in findings.items() if finding.outcome.judged})
         while len(self._cache) > MAX_CACHED:
             self._cache.popitem(last=False)
 
@@ -152,7 +159,7 @@ class MathVerifier(ComparingVerifier):
 class NumberVerifier(ComparingVerifier):
     """Compares plain numbers (integers, decimals, fractions, with units) exactly; everything else is wrong.
 
-    For tasks whose question is a calculation: there `62 × 82` equals the reference answer and is no answer.
+    For tasks whose question is a calculation: there `62 × 82` equals the reference answer but is not an answer.
     """
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
@@ -163,24 +170,24 @@ class NumberVerifier(ComparingVerifier):
         }
 
 
-def decide(problem: Problem, extracted: Extracted, decimals: int = DECIMALS) -> Step:
+def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) -> Step:
     """The finding, or the pair of normalised texts that a worker must compare."""
     reference = _reference(problem.reference, problem.language)
-    if extracted.answer is None:
-        return Step("extraction", Pair(reference, ""), Finding(Outcome.UNPARSABLE, extracted.reason))
-    reason = refusal(extracted.answer)
+    if extraction.answer is None:
+        return Step("extraction", Pair(reference, ""), Finding(Outcome.UNPARSABLE, extraction.reason))
+    reason = refusal(extraction.answer)
     if reason:
         return Step("guards on the text", Pair(reference, ""), Finding(Outcome.UNPARSABLE, reason))
-    pair = Pair(reference, normalise(extracted.answer, problem.language))
+    pair = Pair(reference, normalise(extraction.answer, problem.language))
     if not pair.reference:
         crash = Finding(Outcome.CRASHED, "the reference answer is empty, so nothing can be judged")
         return Step("the reference", pair, crash)
     if not pair.answer:
         return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty"))
-    same = equivalent(pair.reference, pair.answer, partial(same_plainly, decimals=decimals), decimals=decimals)
-    if same is not None:
-        return Step("plain comparison", pair, _judged(same, pair))
-    return _guarded(pair)
+    is_same = equivalent(pair.reference, pair.answer, partial(same_plainly, decimals=decimals), decimals=decimals)
+    if is_same is not None:
+        return Step("plain comparison", pair, _judge(is_same, pair))
+    return _guard(pair)
 
 
 @lru_cache(maxsize=65536)
@@ -188,8 +195,8 @@ def _reference(reference: str, language: str) -> str:
     return read_reference(reference, language)
 
 
-def _guarded(pair: Pair) -> Step:
-    """What must not reach a parser, or would be read wrongly by one."""
+def _guard(pair: Pair) -> Step:
+    """Keep from the parser what must not reach it or would be read wrongly by it."""
     reason = too_long(*pair) or unreadable(pair.answer)
     if reason:
         return Step("guards before parsing", pair, Finding(Outcome.UNPARSABLE, reason))
@@ -208,11 +215,11 @@ def _wrong(pair: Pair, reason: str) -> Step:
     return Step("guards before parsing", pair, finding)
 
 
-def _judged(same: bool, pair: Pair) -> Finding:
+def _judge(is_same: bool, pair: Pair) -> Finding:
     number = parse_number(split_unit(pair.answer)[0])
     canonical = number.canonical() if number else compact(pair.answer)
-    evidence = f"{pair.answer[:200]!r} {'equals' if same else 'differs from'} {pair.reference[:200]!r}"
-    return Finding(Outcome.CORRECT if same else Outcome.WRONG, evidence, canonical)
+    evidence = f"{pair.answer[:200]!r} {'equals' if is_same else 'differs from'} {pair.reference[:200]!r}"
+    return Finding(Outcome.CORRECT if is_same else Outcome.WRONG, evidence, canonical)
 
 
 def _finding(answer: str, reply: Reply) -> Finding:

@@ -14,11 +14,11 @@ from groupwise.verifiers.proofs.expressions import UnreadableError
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 MAX_LENGTH = 20_000
-"""Characters of a proof that are read at most."""
+"""Most characters of a proof that are read."""
 SEARCHED = "/usr/local/bin:/usr/bin"
-"""Where the programs of proof assistants must stand for the sandbox to run them."""
+"""Where the programs of proof assistants must be for the sandbox to run them."""
 PATIENCE = 8
-"""By the clock a check may take this many times its limit, for the machine may be busy; then the verifier timed out."""
+"""A check may take this many times its limit by the clock, because the machine may be busy; then it is a timeout."""
 
 
 class ProofConfig(Section):
@@ -26,7 +26,7 @@ class ProofConfig(Section):
 
     timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that checking one proof may take (of a Lean server: its own limit); a slower proof is
-    wrong. Eight times as long by the clock and the outcome is `timeout`, for then the machine is to blame."""
+    wrong. After eight times as long by the clock the outcome is `timeout`, because then the machine is to blame."""
     memory_mb: int = Field(default=4096, ge=256)
     """Memory in MiB that checking one proof may take in the sandbox. Mathlib needs about 4096."""
 
@@ -43,7 +43,7 @@ class LeanConfig(ProofConfig):
 
 
 class ProofVerifier(Verifier):
-    """Reads the proof where the answer stands; a code fence around it is taken off. Subclasses judge proofs."""
+    """Reads the proof where the answer is, without a code fence around it. Subclasses judge proofs."""
 
     Config = ExtractingConfig
     one_right = True  # of an attack; a right proof is any that holds
@@ -55,22 +55,22 @@ class ProofVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
-        extracted = [extract(request.text, self.config.extraction) for request in requests]
-        proofs = [_read(request.text, answer) for request, answer in zip(requests, extracted, strict=True)]
-        readable = [
+        answers = [extract(request.text, self.config.extraction) for request in requests]
+        proofs = [_read(request.text, answer) for request, answer in zip(requests, answers, strict=True)]
+        jobs = [
             (request.problem, proof)
             for request, proof in zip(requests, proofs, strict=True)
             if not isinstance(proof, Finding)
         ]
-        findings = iter(self.find_many(readable))
+        findings = iter(self.find_many(jobs))
         return [
             verdict(proof if isinstance(proof, Finding) else next(findings), self.config, tags_right=answer.tags_right)
-            for proof, answer in zip(proofs, extracted, strict=True)
+            for proof, answer in zip(proofs, answers, strict=True)
         ]
 
 
 class KernelVerifier(ProofVerifier):
-    """Judges in this process with a kernel of our own: exact, and in time that the proof's size bounds."""
+    """Judges in this process with our own kernel: exact, and in time that the proof's size bounds."""
 
     @abstractmethod
     def find(self, problem: Problem, proof: str) -> Finding:
@@ -96,17 +96,17 @@ class KernelVerifier(ProofVerifier):
             return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:300])
 
 
-def _read(text: str, extracted: Extracted) -> str | Finding:
-    if extracted.answer is None:
-        return Finding(Outcome.UNPARSABLE, extracted.reason)
-    proof = unfenced(as_written(text, extracted.answer))
+def _read(text: str, extraction: Extracted) -> str | Finding:
+    if extraction.answer is None:
+        return Finding(Outcome.UNPARSABLE, extraction.reason)
+    proof = unfenced(as_written(text, extraction.answer))
     if len(proof) > MAX_LENGTH:
         return Finding(Outcome.UNPARSABLE, f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read")
     return proof
 
 
 def as_written(text: str, answer: str) -> str:
-    """The answer with the indentation of its first line, which matters in Lean and was taken off with other space."""
+    """The answer with the indentation of its first line, which matters in Lean and was stripped with other space."""
     start = text.rindex(answer)
     margin = text[text.rfind("\n", 0, start) + 1 : start]
     return margin + answer if margin.isspace() else answer
@@ -117,5 +117,5 @@ def unfenced(answer: str) -> str:
     text = answer.strip()
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
         return answer
-    language, _, inside = text[3:-3].partition("\n")
-    return inside if language.strip().isalnum() or not language.strip() else text[3:-3]
+    language, _, content = text[3:-3].partition("\n")
+    return content if language.strip().isalnum() or not language.strip() else text[3:-3]

@@ -4,8 +4,8 @@ The statement never comes from the answer, and a proof must pass three fences:
 
 1. the script holds tactics only (`tactics_only`);
 2. between our own `Theorem` and `Qed` it compiles, in a sandbox that ends with the run; only the compiled file leaves;
-3. in a fresh sandbox, a file of ours states the theorem again before it loads that compiled file, gives what was
-   proved that very type, and `Print Assumptions` says that it rests on nothing.
+3. in a fresh sandbox, a file of ours states the theorem again before it loads that compiled file, gives the proof
+   exactly that type, and `Print Assumptions` says that it rests on nothing.
 """
 
 import base64
@@ -82,41 +82,41 @@ class CoqVerifier(ProofVerifier):
         """One finding per problem and proof; equal ones are checked once.
 
         Raises:
-            SandboxError: no sandbox can be had here.
+            SandboxError: no sandbox is available here.
         """
         jobs = [_job(problem, script) for problem, script in proofs]
-        distinct = list(dict.fromkeys(job for job in jobs if isinstance(job, _Job)))
-        findings = dict(zip(distinct, self._judge(distinct), strict=True))
+        distinct_jobs = list(dict.fromkeys(job for job in jobs if isinstance(job, _Job)))
+        findings = dict(zip(distinct_jobs, self._judge(distinct_jobs), strict=True))
         return [job if isinstance(job, Finding) else findings[job] for job in jobs]
 
     def _judge(self, jobs: Sequence[_Job]) -> list[Finding]:
         build = f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo"
         answers = [self._program(build, {"Answer.v": _ANSWER.format(**job._asdict())}) for job in jobs]
-        compiled = self._run(answers)
+        results = self._run(answers)
         checks = [
             self._program(f"{_COQC} Check.v", _check(job, result))
-            for job, result in zip(jobs, compiled, strict=True)
+            for job, result in zip(jobs, results, strict=True)
             if _succeeded(result)
         ]
-        checked = iter(self._run(checks))
+        check_results = iter(self._run(checks))
         return [
-            _checked(job, next(checked)) if _succeeded(result) else self._refused(job, result)
-            for job, result in zip(jobs, compiled, strict=True)
+            _judge_check(job, next(check_results)) if _succeeded(result) else self._judge_failure(job, result)
+            for job, result in zip(jobs, results, strict=True)
         ]
 
-    def _refused(self, job: _Job, compiled: RunResult) -> Finding:
+    def _judge_failure(self, job: _Job, result: RunResult) -> Finding:
         """A script that did not compile: wrong, unless the statement does not compile either."""
-        if compiled.status is Status.FAILED:
-            return _crashed(f"the sandbox failed: {compiled.evidence}")
-        if compiled.status is Status.TIMEOUT:
-            return Finding(Outcome.TIMEOUT, compiled.evidence, job.script.strip())
+        if result.status is Status.FAILED:
+            return _crash(f"the sandbox failed: {result.evidence}")
+        if result.status is Status.TIMEOUT:
+            return Finding(Outcome.TIMEOUT, result.evidence, job.script.strip())
         fault = self._statement_fault(job)
         if fault:
-            return _crashed(f"the problem's statement does not compile: {fault}")
-        return Finding(Outcome.WRONG, _complaint(compiled), job.script.strip())
+            return _crash(f"the problem's statement does not compile: {fault}")
+        return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
 
     def _statement_fault(self, job: _Job) -> str:
-        """Why the statement itself does not compile; empty if it does, which is found out once."""
+        """Why the statement itself does not compile; empty if it does, which is checked once."""
         key = job.header, job.statement
         if key not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
@@ -152,31 +152,31 @@ class CoqVerifier(ProofVerifier):
 def _job(problem: Problem, script: str) -> _Job | Finding:
     statement, header = problem.data.get("statement"), problem.data.get("header", "")
     if not isinstance(statement, str) or not isinstance(header, str):
-        return _crashed(f"problem {problem.id} has no usable statement: {statement!r:.100}")
+        return _crash(f"problem {problem.id} has no usable statement: {statement!r:.100}")
     try:
         return _Job(header, statement, tactics_only(script))
     except RuleError as error:
         return Finding(Outcome.WRONG, str(error), script.strip())
 
 
-def _check(job: _Job, compiled: RunResult) -> dict[str, str | bytes]:
+def _check(job: _Job, result: RunResult) -> dict[str, str | bytes]:
     try:
-        answer = base64.b64decode(compiled.stdout, validate=True)
+        answer = base64.b64decode(result.stdout, validate=True)
     except binascii.Error:
         answer = b""  # no compiled file: the check says so
     return {"Check.v": _CHECK.format(header=job.header, statement=job.statement), "Answer.vo": answer}
 
 
-def _checked(job: _Job, result: RunResult) -> Finding:
-    """The judgement of the file that we wrote ourselves; where it does not run to its end, the verifier failed."""
+def _judge_check(job: _Job, result: RunResult) -> Finding:
+    """The finding from the file that we wrote ourselves; if it does not run to its end, the verifier failed."""
     if result.status is Status.TIMEOUT:
         return Finding(Outcome.TIMEOUT, f"the check of the compiled proof: {result.evidence}", job.script.strip())
     if result.status is not Status.EXITED:
-        return _crashed(f"the check of the compiled proof: {_complaint(result)}")
+        return _crash(f"the check of the compiled proof: {_complaint(result)}")
     assumptions = result.stdout.strip()
     if result.exit_code == 0 and assumptions == CLOSED:
         return Finding(Outcome.CORRECT, "Coq accepts the proof, which rests on no axiom", job.script.strip())
-    fault = f"it rests on {_shown(assumptions)}" if result.exit_code == 0 else _complaint(result)
+    fault = f"it rests on {_one_line(assumptions)}" if result.exit_code == 0 else _complaint(result)
     return Finding(Outcome.WRONG, fault, job.script.strip())
 
 
@@ -187,14 +187,14 @@ def _succeeded(result: RunResult) -> bool:
 def _complaint(result: RunResult) -> str:
     """What Coq, or else the sandbox, says."""
     _, _, error = result.stderr.partition(b"Error:")
-    return f"Coq: {_shown(error)}" if error else result.evidence or f"coqc ended with {result.exit_code}"
+    return f"Coq: {_one_line(error)}" if error else result.evidence or f"coqc ended with {result.exit_code}"
 
 
-def _shown(text: bytes) -> str:
+def _one_line(text: bytes) -> str:
     return " ".join(text.decode(errors="replace").split())[:300]
 
 
-def _crashed(evidence: str) -> Finding:
+def _crash(evidence: str) -> Finding:
     return Finding(Outcome.CRASHED, evidence)
 
 
@@ -203,7 +203,7 @@ def tactics_only(script: str) -> str:
 
     Every command of Coq (Axiom, Admitted, Redirect, Load, Set, ...) begins with a capital letter or an attribute `#[`;
     no tactic does. So no sentence may, and there is no list of commands to keep complete. What is returned is what is
-    compiled: comments are taken out first, so there is no second reading of them, and texts in quotes are looked at
+    compiled: comments are taken out first, so there is no second reading of them, and texts in quotes are treated
     like everything else.
 
     Raises:
@@ -211,9 +211,9 @@ def tactics_only(script: str) -> str:
     """
     text = _END.sub("", _PROOF.sub("", without_comments(script), count=1))
     for sentence in _SENTENCE_END.split(text):
-        start = sentence[_BULLETS.match(sentence).end() :]  # type: ignore[union-attr]  # it matches even nothing
-        if start[:1] == "#" or start[:1].isupper():
-            raise RuleError(f"{start.split()[0][:40]!r} is a command; a proof holds tactics only")
+        content = sentence[_BULLETS.match(sentence).end() :]  # type: ignore[union-attr]  # it also matches nothing
+        if content[:1] == "#" or content[:1].isupper():
+            raise RuleError(f"{content.split()[0][:40]!r} is a command; a proof holds tactics only")
     return text
 
 
@@ -223,14 +223,14 @@ def without_comments(text: str) -> str:
     Raises:
         RuleError: a comment is not closed, or closed without having been opened.
     """
-    kept, depth, position = [], 0, 0
+    pieces, depth, position = [], 0, 0
     for mark in _COMMENT.finditer(text):
         if depth == 0:
-            kept.append(text[position : mark.start()])
+            pieces.append(text[position : mark.start()])
         depth += 1 if mark[0] == "(*" else -1
         if depth < 0:
-            raise RuleError("'*)' stands where no comment is open")
+            raise RuleError("'*)' closes no comment")
         position = mark.end()
     if depth:
         raise RuleError("a comment is not closed")
-    return " ".join([*kept, text[position:]])
+    return " ".join([*pieces, text[position:]])

@@ -22,7 +22,7 @@ MAX_STEPS = 200
 
 
 class Step(NamedTuple):
-    """A term of a chain and the equation that makes it of the term before; the first term has none."""
+    """A term of a chain, and the equation that makes it from the term before; the first term has none."""
 
     line: int
     """Line, counted from 1 with the blank ones."""
@@ -54,7 +54,7 @@ def _equation(text: str) -> Axiom:
 
 
 def read(proof: str) -> Iterator[Step]:
-    """The steps of a chain; the first equals sign may stand on the first line; blank lines are skipped.
+    """The steps of a chain; the first equals sign may be on the first line; blank lines are skipped.
 
     Raises:
         UnreadableError: names the line, counted from 1 with the blank ones.
@@ -63,22 +63,22 @@ def read(proof: str) -> Iterator[Step]:
     if len(texts) > MAX_STEPS:
         raise UnreadableError(f"the proof has {len(texts)} lines, at most {MAX_STEPS} are read")
     for line, text in enumerate(texts, start=1):
-        start, equals, rest = text.strip().partition("=")
+        start, equals, reason = text.strip().partition("=")
         try:
             if line == 1:
                 yield Step(line, TERMS.parse(start), "")
             elif start:
                 raise UnreadableError(f"{text.strip()[:40]!r} is not of the form `= term by name`")
             if equals:
-                yield _read_step(line, rest)
+                yield _read_step(line, reason)
         except UnreadableError as error:
             raise UnreadableError(f"line {line}: {error}") from None
 
 
 def _read_step(line: int, text: str) -> Step:
-    term, by, name = " ".join(text.split()).rpartition(" by ")
-    if not by or " " in name:
-        raise UnreadableError(f"after '=' stands {text.strip()[:40]!r}, not `term by name`")
+    term, separator, name = " ".join(text.split()).rpartition(" by ")
+    if not separator or " " in name:
+        raise UnreadableError(f"after '=' comes {text.strip()[:40]!r}, not `term by name`")
     return Step(line, TERMS.parse(term), name)
 
 
@@ -89,19 +89,21 @@ def prove(steps: Sequence[Step], equations: Mapping[str, Axiom]) -> Equality:
         RuleError: names the line that does not follow.
     """
     equality = reflexivity(steps[0].term)
-    for line, term, by in steps[1:]:
-        if by not in equations:
-            raise RuleError(f"line {line}: there is no equation {by[:20]!r}; given are {', '.join(equations)}")
+    for line, term, name in steps[1:]:
+        if name not in equations:
+            raise RuleError(
+                f"line {line}: there is no equation {name[:20]!r}; the equations are {', '.join(equations)}"
+            )
         try:
-            equality = rewrite(equality, equations[by], term)
+            equality = rewrite(equality, equations[name], term)
         except RuleError as error:
-            raise RuleError(f"line {line}: {by}: {error}") from None
+            raise RuleError(f"line {line}: {name}: {error}") from None
     return equality
 
 
-def _fault(proved: Equality, goal: Axiom) -> str:
-    if proved.left != goal.left:
-        return f"the chain begins with {TERMS.write(proved.left)}, not with {TERMS.write(goal.left)}"
-    if proved.right != goal.right:
-        return f"the chain ends with {TERMS.write(proved.right)}, not with {TERMS.write(goal.right)}"
+def _fault(equality: Equality, goal: Axiom) -> str:
+    if equality.left != goal.left:
+        return f"the chain begins with {TERMS.write(equality.left)}, not with {TERMS.write(goal.left)}"
+    if equality.right != goal.right:
+        return f"the chain ends with {TERMS.write(equality.right)}, not with {TERMS.write(goal.right)}"
     return ""

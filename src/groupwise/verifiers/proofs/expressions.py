@@ -30,7 +30,7 @@ class Grammar:
     """A language of expressions."""
 
     leaf: re.Pattern[str]
-    """What stands for itself, as a whole token."""
+    """A leaf, as a whole token."""
     infix: Mapping[str, tuple[int, int]]
     """Binding power to the left and to the right; a higher one binds tighter."""
     prefix: Mapping[str, int]
@@ -50,16 +50,16 @@ class Grammar:
         """Read a normalised text.
 
         Raises:
-            UnreadableError: says which symbol stands where something else was expected.
+            UnreadableError: names the symbol that is where something else was expected.
         """
         parser = _Parser(self, _TOKEN.findall(text))
         expression = parser.expression(0)
         if parser.peek():
-            raise UnreadableError(f"{parser.peek()!r} stands where an operator or the end was expected")
+            raise UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
         return expression
 
     def write(self, expression: Expression) -> str:
-        """The expression's text; what has an infix operator stands in parentheses within others."""
+        """The expression's text; what has an infix operator is put in parentheses within others."""
         head, parts = expression
         if head in self.infix:
             return f" {head} ".join(map(self._enclose, parts))
@@ -78,16 +78,16 @@ class _Parser:
     def __init__(self, grammar: Grammar, tokens: list[str]) -> None:
         if len(tokens) > MAX_SYMBOLS:
             raise UnreadableError(f"an expression has {len(tokens)} symbols, at most {MAX_SYMBOLS} are read")
-        self._grammar, self._tokens, self._next = grammar, tokens, 0
+        self._grammar, self._tokens, self._position = grammar, tokens, 0
 
     def peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
-    def _take(self, wanted: str = "") -> str:
+    def _take(self, symbol: str = "") -> str:
         token = self.peek()
-        if wanted and token != wanted:
-            raise UnreadableError(f"{token or 'the end'!r} stands where {wanted!r} was expected")
-        self._next += 1
+        if symbol and token != symbol:
+            raise UnreadableError(f"{token or 'the end'!r} where {symbol!r} was expected")
+        self._position += 1
         return token
 
     def expression(self, power: int) -> Expression:
@@ -102,18 +102,18 @@ class _Parser:
         if token in self._grammar.prefix:
             return Expression(token, (self.expression(self._grammar.prefix[token]),))
         if token == "(":
-            return self._closed()
+            return self._read_group()
         if token in self._grammar.functions:
             self._take("(")
-            return Expression(token, (self._closed(),))
+            return Expression(token, (self._read_group(),))
         if not self._grammar.leaf.fullmatch(token):
-            raise UnreadableError(f"{token or 'the end'!r} stands where an operand was expected")
+            raise UnreadableError(f"{token or 'the end'!r} where an operand was expected")
         return Expression(token)
 
-    def _closed(self) -> Expression:
-        inner = self.expression(0)
+    def _read_group(self) -> Expression:
+        expression = self.expression(0)
         self._take(")")
-        return inner
+        return expression
 
 
 FORMULAS = Grammar(
@@ -141,5 +141,5 @@ TERMS = Grammar(
 
 @lru_cache(maxsize=4096)
 def parse_stated(grammar: Grammar, text: str) -> Expression:
-    """Read an expression of a problem; problems come again and again, so what was read is kept."""
+    """Read an expression of a problem; problems recur, so what was read is cached."""
     return grammar.parse(grammar.normalise(text))

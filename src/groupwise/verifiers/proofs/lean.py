@@ -51,12 +51,12 @@ class LeanVerifierConfig(ExtractingConfig):
 
     proof: LeanConfig = LeanConfig()
     """Who checks proofs, and what checking one may take."""
-    sandbox: Annotated[SandboxConfig, ReadIf(lambda own: not own.proof.lean_url, "an empty proof.lean_url")] = (
+    sandbox: Annotated[SandboxConfig, ReadIf(lambda config: not config.proof.lean_url, "an empty proof.lean_url")] = (
         SandboxConfig()
     )
     """Where the program `lean` runs."""
-    num_workers: Annotated[int, ReadIf(lambda own: own.proof.lean_url, "proof.lean_url")] = Field(default=1, ge=1)
-    """Proofs that a server is asked to check at one time."""
+    num_workers: Annotated[int, ReadIf(lambda config: config.proof.lean_url, "proof.lean_url")] = Field(default=1, ge=1)
+    """Proofs that a server is asked to check at the same time."""
 
 
 class LeanVerifier(ProofVerifier):
@@ -64,7 +64,7 @@ class LeanVerifier(ProofVerifier):
 
     Raises:
         ConfigError: there is neither an address of a server nor the program `lean`.
-        VerifierError: the backend fails, or misjudges two theorems of which we know the truth.
+        VerifierError: the backend fails, or misjudges one of two theorems whose truth we know.
     """
 
     Config = LeanVerifierConfig
@@ -79,7 +79,7 @@ class LeanVerifier(ProofVerifier):
             else LeanProgram(self.config.proof, self.config.sandbox)
         )
         for truth, source in _CONTROLS.items():
-            (reply,) = self._backend.compile_many([_with_report(source, "groupwise_control")])
+            (reply,) = self._backend.compile_many([_append_report(source, "groupwise_control")])
             finding = _find(reply, "groupwise_control")
             if finding.outcome is not truth:
                 self.close()
@@ -88,9 +88,9 @@ class LeanVerifier(ProofVerifier):
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
         """One finding per problem and proof; equal files are compiled once."""
         files = [_file(problem, proof) for problem, proof in proofs]
-        distinct = list(dict.fromkeys(file for file in files if not isinstance(file, Finding)))
-        replies = self._backend.compile_many([_with_report(*file) for file in distinct])
-        findings = {file: _find(reply, file[1]) for file, reply in zip(distinct, replies, strict=True)}
+        distinct_files = list(dict.fromkeys(file for file in files if not isinstance(file, Finding)))
+        replies = self._backend.compile_many([_append_report(*file) for file in distinct_files])
+        findings = {file: _find(reply, file[1]) for file, reply in zip(distinct_files, replies, strict=True)}
         return [
             file if isinstance(file, Finding) else replace(findings[file], answer=proof.strip())
             for file, (_, proof) in zip(files, proofs, strict=True)
@@ -104,16 +104,16 @@ class LeanVerifier(ProofVerifier):
 def _file(problem: Problem, proof: str) -> tuple[str, str] | Finding:
     """The file to compile and the theorem's name, or the finding that needs no Lean."""
     statement, header = problem.data.get("statement"), problem.data.get("header", "")
-    named = _NAME.search(statement) if isinstance(statement, str) else None
-    if named is None or not isinstance(statement, str) or not isinstance(header, str):
+    match = _NAME.search(statement) if isinstance(statement, str) else None
+    if match is None or not isinstance(statement, str) or not isinstance(header, str):
         return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable statement: {statement!r:.100}")
     try:
-        return complete(header, statement, proof), named[1]
+        return complete(header, statement, proof), match[1]
     except RuleError as error:
         return Finding(Outcome.WRONG, str(error), proof.strip())
 
 
-def _with_report(source: str, name: str) -> str:
+def _append_report(source: str, name: str) -> str:
     return f"{source}\n\n#print axioms {name}\n"
 
 
@@ -127,16 +127,16 @@ def _find(reply: Reply, name: str) -> Finding:
 
 
 def _find_axioms(messages: Sequence[Message], name: str) -> Finding:
-    """Every report on the theorem must be clean, for a tactic may print a forged one beside the real one."""
+    """Every report on the theorem must be clean, because a tactic may print a forged one beside the real one."""
     reports = [message.text for message in messages if message.text.startswith(f"'{name}' ")]
     if not reports:
         return Finding(Outcome.CRASHED, f"Lean reports neither an error nor the axioms of {name}")
     for report in reports:
-        listed = report.partition(" depends on axioms: [")[2].rstrip("] \n").replace(",", " ").split()
-        if not listed and "does not depend on any axioms" not in report:
+        axioms = report.partition(" depends on axioms: [")[2].rstrip("] \n").replace(",", " ").split()
+        if not axioms and "does not depend on any axioms" not in report:
             return Finding(Outcome.CRASHED, f"Lean's report on axioms is unreadable: {report[:200]!r}")
-        if set(listed) - AXIOMS:
-            return Finding(Outcome.WRONG, f"it rests on {', '.join(sorted(set(listed) - AXIOMS))[:300]}")
+        if set(axioms) - AXIOMS:
+            return Finding(Outcome.WRONG, f"it rests on {', '.join(sorted(set(axioms) - AXIOMS))[:300]}")
     return Finding(Outcome.CORRECT, "Lean accepts the proof, which rests on no axioms but those of Mathlib")
 
 
@@ -144,24 +144,24 @@ def complete(header: str, statement: str, proof: str) -> str:
     """The file to compile: header, statement and the proof, which may repeat them word for word.
 
     What is returned is what is compiled: comments are taken out first, so there is no second reading of them, and
-    texts in quotes are looked at like everything else.
+    texts in quotes are treated like everything else.
 
     Raises:
         RuleError: names what the proof may not hold.
     """
-    pinned = statement.rstrip()
-    pinned = f"{pinned} by" if pinned.endswith(":=") else pinned
-    tactics = _without_statement(header, pinned, without_comments(proof))
+    theorem = statement.rstrip()
+    theorem = f"{theorem} by" if theorem.endswith(":=") else theorem
+    tactics = _strip_statement(header, theorem, without_comments(proof))
     for word in (*_WORD.findall(tactics), *_MARKS.findall(tactics)):
-        if word in FORBIDDEN or not word.isidentifier():  # what is no identifier is one of the marks
+        if word in FORBIDDEN or not word.isidentifier():  # what is not an identifier is one of the marks
             raise RuleError(f"{word!r} is not allowed in a proof: give the problem's statement as it is, then tactics")
-    return f"{header.rstrip()}\n\n{pinned}\n{tactics.rstrip()}\n"
+    return f"{header.rstrip()}\n\n{theorem}\n{tactics.rstrip()}\n"
 
 
-def _without_statement(header: str, statement: str, proof: str) -> str:
+def _strip_statement(header: str, statement: str, proof: str) -> str:
     """The proof alone, where the answer repeats the statement, or header and statement, up to white space."""
-    for repeated in (f"{header} {statement}", statement, "by"):
-        pattern = r"\s+".join(map(re.escape, repeated.split()))
+    for prefix in (f"{header} {statement}", statement, "by"):
+        pattern = r"\s+".join(map(re.escape, prefix.split()))
         match = re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", proof)
         if match:
             return proof[match.end() :]
@@ -169,15 +169,15 @@ def _without_statement(header: str, statement: str, proof: str) -> str:
 
 
 def without_comments(text: str) -> str:
-    """The text with its comments taken out and its lines kept.
+    """The text without its comments, its lines kept.
 
     Raises:
         RuleError: a comment is not closed.
     """
-    kept, depth, position = [], 0, 0
+    pieces, depth, position = [], 0, 0
     while (mark := (_INSIDE if depth else _OUTSIDE).search(text, position)) is not None:
         if depth == 0:
-            kept.append(text[position : mark.start()])
+            pieces.append(text[position : mark.start()])
         position = mark.end()
         if mark[0] == "--":
             end = text.find("\n", position)
@@ -186,4 +186,4 @@ def without_comments(text: str) -> str:
             depth += 1 if mark[0] == "/-" else -1
     if depth:
         raise RuleError("a comment is not closed")
-    return "".join([*kept, text[position:]])
+    return "".join([*pieces, text[position:]])

@@ -1,4 +1,4 @@
-"""Where Lean compiles files: the program `lean` in the sandbox, or a server asked as the Kimina Lean server is.
+"""Where Lean compiles files: the program `lean` in the sandbox, or a server like the Kimina Lean server.
 
 A server: `POST {url}/verify` with `{"codes": [{"custom_id": "...", "proof": "<file>"}], "timeout": 30}` is answered by
 `{"results": [{"custom_id": "...", "error": null, "response": {"messages": [{"severity": "info", "data": "..."}]}}]}`.
@@ -33,7 +33,7 @@ class Message(NamedTuple):
 
 
 Reply = tuple[Message, ...] | Finding
-"""All that Lean said about a file, or the finding that stands without it."""
+"""All that Lean said about a file, or the finding that needs none of it."""
 
 
 class LeanBackend(Protocol):
@@ -59,7 +59,7 @@ def read_message(fields: Mapping[str, Any]) -> Message:
 
 
 class LeanProgram:
-    """Compiles each file in a run of its own; the sandbox opens when first needed.
+    """Compiles each file in a separate run; the sandbox opens when first needed.
 
     Raises:
         ConfigError: `lean` is not installed where the sandbox could run it.
@@ -77,7 +77,7 @@ class LeanProgram:
         """One reply per file, in the same order.
 
         Raises:
-            SandboxError: no sandbox can be had here.
+            SandboxError: no sandbox is available here.
         """
         self._sandbox = self._sandbox or open_sandbox(self._confinement)
         return list(map(_read_run, self._sandbox.run_many([self._program(source) for source in sources])))
@@ -114,7 +114,7 @@ def _read_run(result: RunResult) -> Reply:
 
 
 class LeanServer:
-    """Sends every file in a request of its own, at most `num_workers` at a time."""
+    """Sends every file in a separate request, at most `num_workers` at a time."""
 
     def __init__(self, config: LeanConfig, num_workers: int) -> None:
         self._config, self._num_workers = config, num_workers
@@ -136,9 +136,9 @@ class LeanServer:
         except TimeoutError:
             return Finding(Outcome.TIMEOUT, f"the Lean server did not answer within {PATIENCE * seconds:g} s")
         except (OSError, HTTPException, ValueError, OversizedError) as error:
-            return _failed(f"{type(error).__name__}: {error}")
+            return _failure(f"{type(error).__name__}: {error}")
         if response.status != 200:
-            return _failed(f"HTTP status {response.status}: {response.body[:100]!r}")
+            return _failure(f"HTTP status {response.status}: {response.body[:100]!r}")
         return _read_response(response.body, name)
 
 
@@ -146,13 +146,13 @@ def _read_response(body: bytes, name: str) -> Reply:
     try:
         (result,) = json.loads(body)["results"]
         if result["custom_id"] != name:
-            return _failed(f"it answered {result['custom_id']!r:.60}, which is not what was asked")
+            return _failure(f"it answered {result['custom_id']!r:.60}, which is not what was asked")
         if error := result.get("error"):
-            return Finding(Outcome.WRONG, f"Lean: {error:.200}") if "timed out" in error else _failed(f"{error:.200}")
+            return Finding(Outcome.WRONG, f"Lean: {error:.200}") if "timed out" in error else _failure(f"{error:.200}")
         return tuple(map(read_message, result["response"].get("messages") or ()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return _failed(f"no answer of the protocol ({type(error).__name__}): {body[:100]!r}")
+        return _failure(f"no answer of the protocol ({type(error).__name__}): {body[:100]!r}")
 
 
-def _failed(evidence: str) -> Finding:
+def _failure(evidence: str) -> Finding:
     return Finding(Outcome.CRASHED, f"the Lean server failed: {evidence}")

@@ -18,7 +18,7 @@ Hypotheses = frozenset[Expression]
 
 
 class RuleError(Exception):
-    """A rule does not give what was stated; says what it needs."""
+    """A rule does not give the stated formula; says what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     """From the stated formula and the cited theorems the hypotheses, or None where the rule does not give it."""
 
 
-def infer(name: str, stated: Expression, cited: Sequence[Theorem]) -> Theorem:
+def infer(name: str, formula: Expression, theorems: Sequence[Theorem]) -> Theorem:
     """The theorem that a rule makes.
 
     Raises:
@@ -53,97 +53,100 @@ def infer(name: str, stated: Expression, cited: Sequence[Theorem]) -> Theorem:
     if name not in RULES:
         raise RuleError(f"there is no rule {name[:20]!r}; the rules are {', '.join(RULES)}")
     rule = RULES[name]
-    if len(cited) != rule.num_cited:
-        raise RuleError(f"{name} cites {rule.num_cited} lines, not {len(cited)} ({rule.schema})")
-    hypotheses = rule.apply(stated, *cited)
+    if len(theorems) != rule.num_cited:
+        raise RuleError(f"{name} cites {rule.num_cited} lines, not {len(theorems)} ({rule.schema})")
+    hypotheses = rule.apply(formula, *theorems)
     if hypotheses is None:
         raise RuleError(f"{name} does not give this ({rule.schema})")
-    return Theorem(hypotheses, stated, _SEAL)
+    return Theorem(hypotheses, formula, _SEAL)
 
 
-def _not(formula: Expression) -> Expression:
+def _negation(formula: Expression) -> Expression:
     return Expression("~", (formula,))
 
 
-def _is(stated: Expression, head: str, *parts: Expression) -> bool:
-    return stated == Expression(head, parts)
+def _is(formula: Expression, head: str, *parts: Expression) -> bool:
+    return formula == Expression(head, parts)
 
 
 def _is_assumption(theorem: Theorem) -> bool:
     return theorem.hypotheses == {theorem.conclusion}
 
 
-def _assume(stated: Expression) -> Hypotheses | None:
-    return frozenset({stated})
+def _assume(formula: Expression) -> Hypotheses | None:
+    return frozenset({formula})
 
 
-def _copy(stated: Expression, one: Theorem) -> Hypotheses | None:
-    return one.hypotheses if stated == one.conclusion else None
+def _copy(formula: Expression, theorem: Theorem) -> Hypotheses | None:
+    return theorem.hypotheses if formula == theorem.conclusion else None
 
 
-def _and_intro(stated: Expression, left: Theorem, right: Theorem) -> Hypotheses | None:
-    fits = _is(stated, "&", left.conclusion, right.conclusion)
+def _and_intro(formula: Expression, left: Theorem, right: Theorem) -> Hypotheses | None:
+    fits = _is(formula, "&", left.conclusion, right.conclusion)
     return left.hypotheses | right.hypotheses if fits else None
 
 
-def _and_elim(stated: Expression, both: Theorem) -> Hypotheses | None:
-    return both.hypotheses if both.conclusion.head == "&" and stated in both.conclusion.parts else None
+def _and_elim(formula: Expression, theorem: Theorem) -> Hypotheses | None:
+    return theorem.hypotheses if theorem.conclusion.head == "&" and formula in theorem.conclusion.parts else None
 
 
-def _or_intro(stated: Expression, one: Theorem) -> Hypotheses | None:
-    return one.hypotheses if stated.head == "|" and one.conclusion in stated.parts else None
+def _or_intro(formula: Expression, theorem: Theorem) -> Hypotheses | None:
+    return theorem.hypotheses if formula.head == "|" and theorem.conclusion in formula.parts else None
 
 
 def _or_elim(
-    stated: Expression, either: Theorem, left: Theorem, by_left: Theorem, right: Theorem, by_right: Theorem
+    formula: Expression, disjunction: Theorem, left: Theorem, by_left: Theorem, right: Theorem, by_right: Theorem
 ) -> Hypotheses | None:
-    cases = _is(either.conclusion, "|", left.conclusion, right.conclusion)
-    reached = stated == by_left.conclusion == by_right.conclusion
-    if not (cases and reached and _is_assumption(left) and _is_assumption(right)):
+    covers_cases = _is(disjunction.conclusion, "|", left.conclusion, right.conclusion)
+    reaches_goal = formula == by_left.conclusion == by_right.conclusion
+    if not (covers_cases and reaches_goal and _is_assumption(left) and _is_assumption(right)):
         return None
     in_left, in_right = by_left.hypotheses - left.hypotheses, by_right.hypotheses - right.hypotheses
-    return either.hypotheses | in_left | in_right
+    return disjunction.hypotheses | in_left | in_right
 
 
-def _implies_intro(stated: Expression, assumed: Theorem, reached: Theorem) -> Hypotheses | None:
-    fits = _is_assumption(assumed) and _is(stated, "->", assumed.conclusion, reached.conclusion)
-    return reached.hypotheses - assumed.hypotheses if fits else None
+def _implies_intro(formula: Expression, assumption: Theorem, theorem: Theorem) -> Hypotheses | None:
+    fits = _is_assumption(assumption) and _is(formula, "->", assumption.conclusion, theorem.conclusion)
+    return theorem.hypotheses - assumption.hypotheses if fits else None
 
 
-def _implies_elim(stated: Expression, conditional: Theorem, condition: Theorem) -> Hypotheses | None:
-    fits = _is(conditional.conclusion, "->", condition.conclusion, stated)
+def _implies_elim(formula: Expression, conditional: Theorem, condition: Theorem) -> Hypotheses | None:
+    fits = _is(conditional.conclusion, "->", condition.conclusion, formula)
     return conditional.hypotheses | condition.hypotheses if fits else None
 
 
-def _not_intro(stated: Expression, assumed: Theorem, absurd: Theorem) -> Hypotheses | None:
-    fits = _is_assumption(assumed) and absurd.conclusion == FALSE and stated == _not(assumed.conclusion)
-    return absurd.hypotheses - assumed.hypotheses if fits else None
+def _not_intro(formula: Expression, assumption: Theorem, contradiction: Theorem) -> Hypotheses | None:
+    fits = (
+        _is_assumption(assumption) and contradiction.conclusion == FALSE and formula == _negation(assumption.conclusion)
+    )
+    return contradiction.hypotheses - assumption.hypotheses if fits else None
 
 
-def _not_elim(stated: Expression, one: Theorem, negation: Theorem) -> Hypotheses | None:
-    fits = stated == FALSE and negation.conclusion == _not(one.conclusion)
-    return one.hypotheses | negation.hypotheses if fits else None
+def _not_elim(formula: Expression, theorem: Theorem, negation: Theorem) -> Hypotheses | None:
+    fits = formula == FALSE and negation.conclusion == _negation(theorem.conclusion)
+    return theorem.hypotheses | negation.hypotheses if fits else None
 
 
-def _double_negation(stated: Expression, double: Theorem) -> Hypotheses | None:
-    return double.hypotheses if double.conclusion == _not(_not(stated)) else None
+def _double_negation(formula: Expression, theorem: Theorem) -> Hypotheses | None:
+    return theorem.hypotheses if theorem.conclusion == _negation(_negation(formula)) else None
 
 
-def _false_elim(stated: Expression, absurd: Theorem) -> Hypotheses | None:
-    return absurd.hypotheses if absurd.conclusion == FALSE else None
+def _false_elim(formula: Expression, contradiction: Theorem) -> Hypotheses | None:
+    return contradiction.hypotheses if contradiction.conclusion == FALSE else None
 
 
-def _iff_intro(stated: Expression, there: Theorem, back: Theorem) -> Hypotheses | None:
-    if there.conclusion.head != "->":
+def _iff_intro(formula: Expression, forward: Theorem, backward: Theorem) -> Hypotheses | None:
+    if forward.conclusion.head != "->":
         return None
-    left, right = there.conclusion.parts
-    fits = _is(back.conclusion, "->", right, left) and _is(stated, "<->", left, right)
-    return there.hypotheses | back.hypotheses if fits else None
+    left, right = forward.conclusion.parts
+    fits = _is(backward.conclusion, "->", right, left) and _is(formula, "<->", left, right)
+    return forward.hypotheses | backward.hypotheses if fits else None
 
 
-def _iff_elim(stated: Expression, both: Theorem) -> Hypotheses | None:
-    fits = both.conclusion.head == "<->" and stated.head == "->"
-    return both.hypotheses if fits and stated.parts in (both.conclusion.parts, both.conclusion.parts[::-1]) else None
+def _iff_elim(formula: Expression, theorem: Theorem) -> Hypotheses | None:
+    sides = theorem.conclusion.parts
+    fits = theorem.conclusion.head == "<->" and formula.head == "->" and formula.parts in (sides, sides[::-1])
+    return theorem.hypotheses if fits else None
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

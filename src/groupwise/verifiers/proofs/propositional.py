@@ -42,7 +42,7 @@ class PropositionalVerifier(KernelVerifier):
 
     def find(self, problem: Problem, proof: str) -> Finding:
         """What is found out about a proof; see `KernelVerifier.find`."""
-        premises, goal = _stated(problem)
+        premises, goal = _read_problem(problem)
         lines = list(read(proof))
         if not lines:
             raise UnreadableError("the proof has no line")
@@ -53,7 +53,7 @@ class PropositionalVerifier(KernelVerifier):
         )
 
 
-def _stated(problem: Problem) -> tuple[frozenset[Expression], Expression]:
+def _read_problem(problem: Problem) -> tuple[frozenset[Expression], Expression]:
     try:
         premises = frozenset(parse_stated(FORMULAS, text) for text in problem.data["premises"])
         return premises, parse_stated(FORMULAS, problem.data["goal"])
@@ -70,26 +70,26 @@ def read(proof: str) -> Iterator[Line]:
     texts = FORMULAS.normalise(proof).split("\n")
     if len(texts) > MAX_LINES:
         raise UnreadableError(f"the proof has {len(texts)} lines, at most {MAX_LINES} are read")
-    last = 0
+    last_number = 0
     for position, text in enumerate(texts, start=1):
         if text.strip():
             line = _read_line(position, " ".join(text.split()))
-            if line.number <= last:
-                raise UnreadableError(f"line {position}: the number {line.number} must be above {last}")
-            last = line.number
+            if line.number <= last_number:
+                raise UnreadableError(f"line {position}: the number {line.number} must be above {last_number}")
+            last_number = line.number
             yield line
 
 
 def _read_line(position: int, text: str) -> Line:
     number = _NUMBER.match(text)
-    formula, by, reason = text[number.end() if number else 0 :].rpartition(" by ")
-    if not (number and by and reason.strip()):
+    formula, separator, reason = text[number.end() if number else 0 :].rpartition(" by ")
+    if not (number and separator and reason.strip()):
         raise UnreadableError(f"line {position}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
-    rule, *cited = reason.replace(",", " ").split()
-    if not all(_CITED.fullmatch(each) for each in cited):
-        raise UnreadableError(f"line {position}: after the rule stands {' '.join(cited)[:40]!r}, not line numbers")
+    rule, *citations = reason.replace(",", " ").split()
+    if not all(_CITED.fullmatch(citation) for citation in citations):
+        raise UnreadableError(f"line {position}: after the rule comes {' '.join(citations)[:40]!r}, not line numbers")
     try:
-        return Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, cited)))
+        return Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, citations)))
     except UnreadableError as error:
         raise UnreadableError(f"line {position}: {error}") from None
 
@@ -100,28 +100,28 @@ def prove(lines: Sequence[Line], premises: frozenset[Expression]) -> Theorem:
     Raises:
         RuleError: names the line that does not follow.
     """
-    proved: dict[int, Theorem] = {}
+    theorems: dict[int, Theorem] = {}
     for line in lines:
         try:
-            proved[line.number] = _step(line, proved, premises)
+            theorems[line.number] = _infer(line, theorems, premises)
         except RuleError as error:
             raise RuleError(f"line {line.number}: {error}") from None
-    return proved[lines[-1].number]
+    return theorems[lines[-1].number]
 
 
-def _step(line: Line, proved: Mapping[int, Theorem], premises: frozenset[Expression]) -> Theorem:
-    unknown = [number for number in line.cited if number not in proved]
-    if unknown:
-        raise RuleError(f"there is no line {unknown[0]} above it")
+def _infer(line: Line, theorems: Mapping[int, Theorem], premises: frozenset[Expression]) -> Theorem:
+    missing_numbers = [number for number in line.cited if number not in theorems]
+    if missing_numbers:
+        raise RuleError(f"there is no line {missing_numbers[0]} above it")
     if line.rule != "premise":
-        return infer(line.rule, line.formula, [proved[number] for number in line.cited])
+        return infer(line.rule, line.formula, [theorems[number] for number in line.cited])
     if line.formula not in premises:
-        raise RuleError(f"{FORMULAS.write(line.formula)} is no premise of this problem")
-    return infer("assume", line.formula, [proved[number] for number in line.cited])
+        raise RuleError(f"{FORMULAS.write(line.formula)} is not a premise of this problem")
+    return infer("assume", line.formula, [theorems[number] for number in line.cited])
 
 
 def _fault(theorem: Theorem, premises: frozenset[Expression], goal: Expression) -> str:
     if theorem.conclusion != goal:
         return f"the last line is {FORMULAS.write(theorem.conclusion)}, not the goal {FORMULAS.write(goal)}"
-    still_open = sorted(map(FORMULAS.write, theorem.hypotheses - premises))
-    return f"the last line still depends on the assumption {still_open[0]}" if still_open else ""
+    assumptions = sorted(map(FORMULAS.write, theorem.hypotheses - premises))
+    return f"the last line still depends on the assumption {assumptions[0]}" if assumptions else ""

@@ -21,7 +21,7 @@ class Axiom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """`left` = `right` in every structure in which the axioms hold that were used."""
+    """`left` = `right` in every structure in which the axioms used hold."""
 
     left: Expression
     right: Expression
@@ -37,30 +37,30 @@ def reflexivity(term: Expression) -> Equality:
     return Equality(term, term, _SEAL)
 
 
-def rewrite(known: Equality, axiom: Axiom, term: Expression) -> Equality:
-    """`known.left = term`, where `term` is `known.right` with one part replaced by an instance of the axiom.
+def rewrite(equality: Equality, axiom: Axiom, term: Expression) -> Equality:
+    """`equality.left = term`, where `term` is `equality.right` with one part replaced by an instance of the axiom.
 
     Raises:
-        RuleError: no part of `known.right` becomes `term` by this axiom, read in either direction.
+        RuleError: no part of `equality.right` becomes `term` by this axiom, read in either direction.
     """
-    if term == known.right:
+    if term == equality.right:
         raise RuleError("the step changes nothing")
-    for before, after in _differences(known.right, term):
-        if _instance(axiom, before, after) or _instance(axiom, after, before):
-            return Equality(known.left, term, _SEAL)
-    raise RuleError("no single use of this equation, in either direction, makes this term of the one before")
+    for source, target in _differences(equality.right, term):
+        if _instance(axiom, source, target) or _instance(axiom, target, source):
+            return Equality(equality.left, term, _SEAL)
+    raise RuleError("no single use of this equation, in either direction, makes this term from the one before")
 
 
-def _differences(before: Expression, after: Expression) -> Iterator[tuple[Expression, Expression]]:
-    """Parts at the same place outside of which two different terms agree, from the whole terms inwards."""
+def _differences(source: Expression, target: Expression) -> Iterator[tuple[Expression, Expression]]:
+    """Pairs of parts outside of which two different terms agree, from the whole terms inwards."""
     while True:
-        yield before, after
-        if before.head != after.head or len(before.parts) != len(after.parts):
+        yield source, target
+        if source.head != target.head or len(source.parts) != len(target.parts):
             return
-        unequal = [pair for pair in zip(before.parts, after.parts, strict=True) if pair[0] != pair[1]]
-        if len(unequal) != 1:
+        differences = [pair for pair in zip(source.parts, target.parts, strict=True) if pair[0] != pair[1]]
+        if len(differences) != 1:
             return
-        before, after = unequal[0]
+        source, target = differences[0]
 
 
 def _instance(axiom: Axiom, left: Expression, right: Expression) -> bool:

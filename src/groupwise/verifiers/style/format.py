@@ -22,32 +22,32 @@ class FormatPart(StylePart):
 def is_tagged(text: str, prefill: str) -> bool:
     """Whether a completion (prefill included) keeps the form.
 
-    The tags stand once and in order; each pair holds a letter or a digit; nothing but the prompt's prefill stands
-    before `<think>`, nothing outside `<answer>` where there is one.
+    Each tag occurs once, in order; each pair holds a letter or a digit; nothing but the prompt's prefill comes before
+    `<think>`, and nothing is outside `<answer>` where there is one.
     """
     tags = _TAG.findall(text)
     if tags not in (THINKING, ANSWERING):
         return False
-    before, thought, *rest = _TAG.split(text)
-    *between, answer, after = rest if tags == ANSWERING else [*rest, ""]
-    is_bare = not (before[len(prefill) :] + "".join(between) + after).strip()
+    prefix, thought, *rest = _TAG.split(text)
+    *gaps, answer, suffix = rest if tags == ANSWERING else [*rest, ""]
+    is_bare = not (prefix[len(prefill) :] + "".join(gaps) + suffix).strip()
     return is_bare and _has_content(thought) and _has_content(answer)
 
 
 def broken_tag(text: str) -> tuple[int, int] | None:
-    """Where the first tag stands that is never closed, was never opened or interrupts another; None where all is well.
+    """Span of the first tag that is never closed, was never opened or interrupts another; None if there is no such tag.
 
     >>> broken_tag("<think>2+2=4")
     (0, 7)
     """
-    opened: re.Match[str] | None = None
+    open_tag: re.Match[str] | None = None
     for tag in _TAG.finditer(text):
         closes = tag[0].startswith("</")
-        is_right = (opened is not None and opened[0][1:] == tag[0][2:]) if closes else opened is None
+        is_right = (open_tag is not None and open_tag[0][1:] == tag[0][2:]) if closes else open_tag is None
         if not is_right:
             return tag.span()
-        opened = None if closes else tag
-    return opened.span() if opened else None
+        open_tag = None if closes else tag
+    return open_tag.span() if open_tag else None
 
 
 def _has_content(text: str) -> bool:

@@ -19,7 +19,7 @@ from groupwise.verifiers.style.words import script, words
 SCRIPTS = {
     "ar": "ARABIC", "el": "GREEK", "he": "HEBREW", "hi": "DEVANAGARI", "ko": "HANGUL", "ru": "CYRILLIC", "th": "THAI",
 }  # fmt: skip
-"""Languages that their script tells, where only the languages of this file are in question."""
+"""Languages that their script gives away, among the languages of this file."""
 LATIN = ("cs", "de", "en", "es", "fr", "id", "it", "nl", "pl", "pt", "sv", "tr", "vi")
 """Languages that the detector tells apart."""
 MIN_WORDS = 4
@@ -46,23 +46,23 @@ _NAME = re.compile("[A-Za-z\u0370-\u03ff]")
 class LanguagePart(StylePart):
     """Share (0 to 1) of the words that are in the problem's language (DeepSeek-R1, arXiv:2501.12948, section 2.3.2).
 
-    Mathematics, code, tags and single Latin letters are in no language, and what holds nothing else earns 0.
+    Mathematics, code, tags and single Latin letters are in no language, and a text of nothing else earns 0.
     """
 
     def measure(self, request: Request, verdict: Verdict) -> float:
         """The share among the completion's words, prefill left out.
 
         Raises:
-            ConfigError: a language that nothing here tells.
+            ConfigError: the language cannot be told here.
         """
         sentences = _sentences(request.text[len(request.prefill) :])
         total = sum(map(len, sentences))
-        matched = _words_in(request.problem.language, sentences)
-        return matched / total if total >= MIN_WORDS else 0.0
+        num_matching = _words_in(request.problem.language, sentences)
+        return num_matching / total if total >= MIN_WORDS else 0.0
 
 
 def scripts_of(language: str) -> tuple[str, ...] | None:
-    """The scripts that a language is written in; None for a language that nothing here tells."""
+    """The scripts that a language is written in; None for a language that cannot be told here."""
     if language in LATIN:
         return ("LATIN",)
     if language in ("zh", "ja"):
@@ -78,9 +78,9 @@ def written_words(text: str, scripts: Sequence[str]) -> tuple[list[str], list[st
     >>> written_words("So 3θ=12, and 所以 θ is 4.", ["LATIN"])
     (['So', 'and', 'is'], ['所', '以'])
     """
-    written = [word for sentence in _sentences(text) for word in sentence if script(word[0]) not in _NO_SCRIPT]
-    written = [word for word in written if len(word) > 1 or script(word) != "GREEK"]
-    return [w for w in written if script(w[0]) in scripts], [w for w in written if script(w[0]) not in scripts]
+    all_words = [word for sentence in _sentences(text) for word in sentence if script(word[0]) not in _NO_SCRIPT]
+    all_words = [word for word in all_words if len(word) > 1 or script(word) != "GREEK"]
+    return [w for w in all_words if script(w[0]) in scripts], [w for w in all_words if script(w[0]) not in scripts]
 
 
 def prose(text: str) -> str:
@@ -102,8 +102,8 @@ def _words_in(language: str, sentences: Sequence[Sequence[str]]) -> int:
     if language in ("zh", "ja"):
         return _han_words(language, scripts)
     if language not in LATIN:
-        known = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
-        raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {known}")
+        languages = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
+        raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {languages}")
     return sum(
         len(passage) for passage in _passages(sentences) if _detector().classify(" ".join(passage))[0] == language
     )
@@ -117,16 +117,16 @@ def _han_words(language: str, scripts: Sequence[str]) -> int:
 
 
 def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Latin words of successive sentences, MIN_WORDS or more at a time; fewer in all are in no language."""
+    """Latin words of successive sentences, MIN_WORDS or more at a time; fewer in total are in no language."""
     passages: list[list[str]] = []
-    waiting: list[str] = []
+    passage: list[str] = []
     for sentence in sentences:
-        waiting += [word for word in sentence if script(word[0]) == "LATIN"]
-        if len(waiting) >= MIN_WORDS:
-            passages.append(waiting)
-            waiting = []
+        passage += [word for word in sentence if script(word[0]) == "LATIN"]
+        if len(passage) >= MIN_WORDS:
+            passages.append(passage)
+            passage = []
     if passages:
-        passages[-1] += waiting
+        passages[-1] += passage
     return passages
 
 

@@ -77,8 +77,8 @@ class CosineLengthPart(LengthPart):
             return self.truncated
         is_correct = verdict.outcome is Outcome.CORRECT
         short, long = (self.correct_short, self.correct_long) if is_correct else (self.wrong_short, self.wrong_long)
-        done = min(1.0, request.num_tokens / _limit(request))
-        return long + (short - long) * (1 + math.cos(math.pi * done)) / 2
+        share = min(1.0, request.num_tokens / _limit(request))
+        return long + (short - long) * (1 + math.cos(math.pi * share)) / 2
 
 
 def _limit(request: Request) -> int:

@@ -50,7 +50,7 @@ PHRASES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def search(pattern: str, text: str) -> re.Match[str] | None:
-    """The first place where a phrase stands."""
+    """The first place where a phrase occurs."""
     return re.search(pattern, text, re.IGNORECASE)
 
 
@@ -58,9 +58,9 @@ def _is_phrase(pattern: str) -> str:
     try:
         match = search(pattern, "")
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
     if match:
-        raise ValueError(f"{pattern!r} matches the empty text, so it would stand in every completion")
+        raise ValueError(f"{pattern!r} matches the empty text, so it would be found in every completion")
     return pattern
 
 
@@ -88,9 +88,13 @@ class BehaviourConfig(Section):
 
     def phrases(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """Every phrase that is looked for, by behaviour and language."""
-        own: dict[str, Phrases] = {name: getattr(self.patterns, name) for name in PHRASES}
-        return {name: self._joined(PHRASES[name], own[name]) for name in PHRASES}
+        additions: dict[str, Phrases] = {name: getattr(self.patterns, name) for name in PHRASES}
+        return {name: self._join(PHRASES[name], additions[name]) for name in PHRASES}
 
-    def _joined(self, embedded: Mapping[str, tuple[str, ...]], own: Phrases) -> dict[str, tuple[str, ...]]:
-        kept = {language: phrases for language, phrases in embedded.items() if self.extend or language not in own}
-        return {language: (*kept.get(language, ()), *own.get(language, ())) for language in {**embedded, **own}}
+    def _join(self, table: Mapping[str, tuple[str, ...]], additions: Phrases) -> dict[str, tuple[str, ...]]:
+        defaults = {
+            language: phrases for language, phrases in table.items() if self.extend or language not in additions
+        }
+        return {
+            language: (*defaults.get(language, ()), *additions.get(language, ())) for language in {**table, **additions}
+        }

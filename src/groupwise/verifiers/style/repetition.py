@@ -1,4 +1,4 @@
-"""Text that says the same again."""
+"""Text that repeats itself."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from groupwise.verifiers.style.words import units
 MAX_PERIOD = 400
 """Longest block, in units, whose repetition is seen as a loop."""
 LOOP_TIMES = 4
-"""How often a block must stand at the end of the text to be a loop."""
+"""How often a block must occur at the end of the text to be a loop."""
 MIN_LOOP = 24
 """Units that a loop must cover at least, so that `1000000` or a row of dashes is none."""
 
@@ -39,16 +39,16 @@ class RepetitionPart(StylePart):
 
 
 def loop_period(text: Sequence[str]) -> int | None:
-    """Length of the shortest block that stands LOOP_TIMES or more in a row at the end; None without a loop.
+    """Length of the shortest block that occurs LOOP_TIMES or more times in a row at the end; None without a loop.
 
     >>> loop_period(["so"] + 12 * ["wait", ","])
     2
     """
     for period in range(1, min(MAX_PERIOD, len(text) // LOOP_TIMES) + 1):
-        covered = max(MIN_LOOP, LOOP_TIMES * period)
-        if len(text) < covered or text[-1] != text[-1 - period]:
+        length = max(MIN_LOOP, LOOP_TIMES * period)
+        if len(text) < length or text[-1] != text[-1 - period]:
             continue
-        tail = text[-covered:]
+        tail = text[-length:]
         if tail[period:] == tail[:-period]:
             return period
     return None

@@ -57,7 +57,7 @@ def _attempt(function: Callable[[Any], Any], request: Any) -> dict[str, Any]:
 
 
 def _allow_cpu(seconds: float) -> None:
-    """A second bound should the parent, which keeps the deadline, be gone."""
+    """A second bound, in case the parent, which keeps the deadline, is gone."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     limit = math.ceil(usage.ru_utime + usage.ru_stime + seconds + _SPARE_CPU_S)
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
@@ -136,8 +136,8 @@ class _Server:
 
 
 def _lead(pid: int) -> None:
-    """Give a worker a group of processes of its own; server and worker both do it, as neither knows who runs first."""
-    with contextlib.suppress(PermissionError, ProcessLookupError):  # it has ended, or is being told twice
+    """Give a worker its own group of processes; server and worker both do it, as neither knows which runs first."""
+    with contextlib.suppress(PermissionError, ProcessLookupError):  # it has ended, or has been told already
         os.setpgid(pid, 0)
 
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 from groupwise.verifiers.workers._worker import ANSWER, END, FORK, HEADER, ORDER, encode
 
 START_S = 120.0
-"""Seconds the server may take to import its libraries, which is no part of a request's deadline."""
+"""Seconds the server may take to import its libraries, which is not part of a request's deadline."""
 _ANSWER_S = 20.0
 
 
@@ -42,12 +42,12 @@ class ForkServer:
 
     def __init__(self, target: str, memory_bytes: int, inherit: bool = False) -> None:
         self._lock = threading.Lock()
-        self._control, theirs = socket.socketpair()
+        self._control, child_end = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
-        with theirs:
+        with child_end:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "groupwise.verifiers.workers._worker", target, str(memory_bytes)],
-                stdin=theirs.fileno(),
+                stdin=child_end.fileno(),
                 stdout=self._output,
                 stderr=self._output,
                 env={**(os.environ if inherit else {}), **_environment()},
@@ -66,20 +66,20 @@ class ForkServer:
 
     def fork(self) -> "Worker":
         """A new worker."""
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
-        with theirs:
+        with child_end:
             try:
-                pid = self._order(FORK, 0, [theirs.fileno(), output.fileno()])
+                pid = self._order(FORK, 0, [child_end.fileno(), output.fileno()])
                 if pid <= 0:  # a signal to it would go to a whole group of processes
                     raise DiedError(f"the fork server says that its worker is process {pid}")
             except BaseException:
-                _close(ours, output)
+                _close(parent_end, output)
                 raise
-        return Worker(self, pid, ours, output)
+        return Worker(self, pid, parent_end, output)
 
     def end(self, pid: int) -> int:
-        """Kill a worker and wait for it; its exit code, also where it had ended before."""
+        """Kill a worker and wait for it; its exit code, even if it had ended before."""
         return self._order(END, pid, [])
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class ForkServer:
                 return int(ANSWER.unpack(read(self._control, ANSWER.size, time.monotonic() + _ANSWER_S))[0])
             except OSError:
                 raise DiedError("the fork server has ended") from None
-            except BaseException:  # an answer that nobody waited for would be taken for that of the next order
+            except BaseException:  # an answer that nobody waited for would be taken for the answer to the next order
                 self._control.close()
                 raise
 
@@ -119,7 +119,7 @@ class Worker:
             size = HEADER.unpack(read(self._channel, HEADER.size, deadline))[0]
             return json.loads(read(self._channel, size, deadline))
         except (ExpiredError, TimeoutError):
-            with contextlib.suppress(ProcessLookupError):  # at once, and also where the server has died
+            with contextlib.suppress(ProcessLookupError):  # at once, and even if the server has died
                 os.kill(self._pid, signal.SIGKILL)
             raise ExpiredError from None
         except (DiedError, OSError):
@@ -157,10 +157,10 @@ def _receive(channel: socket.socket, size: int) -> bytes:
 def _epitaph(code: int, output: IO[bytes]) -> str:
     output.seek(max(0, output.seek(0, os.SEEK_END) - 300))
     words = " ".join(output.read().decode(errors="replace").split())
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     if code == -signal.SIGKILL:  # nobody can tell
-        how += " (from outside, or because it closed its pipe)"
-    return f"the worker ended with {how}{': ...' + words if words else ''}"
+        ending += " (from outside, or because it closed its pipe)"
+    return f"the worker ended with {ending}{': ...' + words if words else ''}"
 
 
 def _environment() -> dict[str, str]:
@@ -169,9 +169,9 @@ def _environment() -> dict[str, str]:
     return {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
 
 
-def _close(*things: socket.socket | IO[bytes]) -> None:
-    for thing in things:
-        thing.close()
+def _close(*resources: socket.socket | IO[bytes]) -> None:
+    for resource in resources:
+        resource.close()
 
 
 def _stop(process: "subprocess.Popen[bytes]", control: socket.socket, output: IO[bytes], owner: int) -> None:

@@ -31,7 +31,7 @@ class WorkerPool:
     """Up to `num_workers` processes that run one function of a JSON value each; safe to use from many threads.
 
     `target` names the function as `package.module:function`; it is imported in the fork server only. `prepare` is the
-    first request of every worker, which is no part of a deadline. With `inherit` workers see the environment's
+    first request of every worker, which is not part of a deadline. With `inherit` workers see the environment's
     variables.
     """
 
@@ -56,7 +56,7 @@ class WorkerPool:
         """Have a worker ready before the first request; a failure is left to that request to report."""
         worker = self._take()
         try:
-            worker = worker or self._ready()
+            worker = worker or self._new_worker()
         except (ExpiredError, DiedError, OSError):
             worker = None
         finally:
@@ -77,7 +77,7 @@ class WorkerPool:
         """
         worker = self._take()
         try:
-            worker = worker or self._ready()
+            worker = worker or self._new_worker()
             message = worker.ask(request, timeout_s)
         except (ExpiredError, DiedError, OSError, ValueError) as error:
             worker = _discard(worker)
@@ -103,8 +103,8 @@ class WorkerPool:
                 self._server.close()
                 self._server = None
 
-    def _ready(self) -> Worker:
-        """A new worker that has done what every worker does first."""
+    def _new_worker(self) -> Worker:
+        """A new worker that has answered the first request of every worker."""
         worker = self._fork()
         if self._prepare is None:
             return worker
@@ -130,7 +130,7 @@ class WorkerPool:
         return worker
 
     def _fork(self) -> Worker:
-        """A worker of the server, which is started when there is none and replaced when it has died."""
+        """A worker of the server, which is started if it is not running and replaced if it has died."""
         with self._lock:
             if self._server is not None:
                 try:

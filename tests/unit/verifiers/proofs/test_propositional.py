@@ -61,7 +61,7 @@ def test_right_proofs(premises: list[str], goal: str, lines: tuple[str, ...]) ->
     [
         (("1. P by assume",), "the last line is P, not the goal Q"),
         (("1. Q by assume",), "depends on the assumption Q"),
-        (("1. Q by premise",), "line 1: Q is no premise"),
+        (("1. Q by premise",), "line 1: Q is not a premise"),
         (("1. Q by sorry",), "there is no rule 'sorry'"),
         (("1. P -> Q by premise", "2. Q by ->E 1 1"), "line 2: ->E does not give this (A -> B, A; gives B)"),
         (("1. P -> Q by premise", "2. Q by ->E 1"), "->E cites 2 lines, not 1"),
@@ -85,8 +85,8 @@ def test_wrong_proofs(lines: tuple[str, ...], evidence: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "evidence"),
     [
-        (("1. P -> by premise",), "line 1: 'the end' stands where an operand"),
-        (("1. P by assume", "", "2. P Q by copy 1"), "line 3: 'Q' stands where an operator"),
+        (("1. P -> by premise",), "line 1: 'the end' where an operand"),
+        (("1. P by assume", "", "2. P Q by copy 1"), "line 3: 'Q' where an operator"),
         (("P by assume",), "line 1: 'P by assume' is not of the form"),
         (("1. P",), "not of the form"),
         (("1. P by",), "not of the form"),
