@@ -88,9 +88,9 @@ def audit(
         groupwise audit sandbox --probes probes.jsonl
     """
     if subject == "sandbox":
-        from groupwise.cli.audit_sandbox import SandboxRequest, run_sandbox_audit
+        from groupwise.cli.audit import run_sandbox_audit
 
-        passed = run_sandbox_audit(SandboxRequest(tuple(probes or []), tuple(overrides or []), report, json), console)
+        passed = run_sandbox_audit(probes or [], overrides or [], report, json, console)
     else:
         from groupwise.cli.audit import run_audit
 

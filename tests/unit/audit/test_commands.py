@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner, Result
 
-from groupwise.cli import audit_sandbox
+from groupwise.audit import sandbox
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, GroupwiseError
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
@@ -83,7 +83,7 @@ def test_verify_reads_as_it_is_told() -> None:
         (["verify", "countdown", "x", "--file", "y"], ConfigError, "not both"),
         (["verify", "countdown", "--file", "none.txt"], DataError, "none.txt cannot be read"),
         (["verify", "math", "x", "--set", "verifier.timeout=1"], ConfigError, "did you mean 'timeout_s'"),
-        (["audit", "countdown", "--tier", "core"], ConfigError, "--cases"),
+        (["audit", "countdown", "--tier", "core"], ConfigError, "name a file of cases"),
         (["audit", "countdown", "--task", "arithmetics"], ConfigError, "there is no task 'arithmetics'"),
         (["audit", "maths", "--reference", "3"], ConfigError, "there is no verifier 'maths'"),
         (["audit", "countdown", "--cases", "none.jsonl"], DataError, "none.jsonl cannot be read"),
@@ -166,7 +166,7 @@ class Held(Sandbox):
 def test_audit_of_the_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
 ) -> None:
-    monkeypatch.setattr(audit_sandbox, "open_sandbox", lambda config: Held())
+    monkeypatch.setattr(sandbox, "open_sandbox", lambda config: Held())
     probes, report = tmp_path / "probes.jsonl", tmp_path / "audit.html"
     row = {"id": "p-1", "name": "<i>write</i>", "code": code, "stdin": "", "expected": "refused"}
     probes.write_text(json.dumps(row) + "\n")
