@@ -203,7 +203,8 @@ def open_run(
         check_directory(newest)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}; delete {newest} to resume from the checkpoint before it, or start over (--restart, `restart=True`)"
+            f"{error}; delete {newest} to resume from the checkpoint before it, or start over with --restart "
+            "(`restart=True`)"
         ) from None
     return run, newest
 
@@ -222,7 +223,8 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable
         return
     raise CheckpointError(
         f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
-        "Run the old recipe to resume, choose another run.directory, or start over (--restart, `restart=True`)"
+        "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
+        "(`restart=True`)"
     )
 
 
