@@ -1,9 +1,7 @@
 """`groupwise pipeline`: what will run and why, every stage with its own display, the table of stages at the end."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -11,15 +9,13 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from groupwise.cli.seeds import run_at_once
 from groupwise.cli.train import train_with_display
-from groupwise.errors import ConfigError
 from groupwise.models.loading import quiet_transformers
 from groupwise.pages.pipeline import write_pipeline_report
-from groupwise.pages.seeds import as_dict, as_markdown, minutes, seeds_table
+from groupwise.pages.seeds import write_seeds_report
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.runs.atomic import write_file
+from groupwise.pipeline.seeds import check_jobs, run_seeds
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
 
@@ -45,47 +41,31 @@ class PipelineRequest:
 
 def run(request: PipelineRequest, console: Console) -> None:
     """Run a pipeline with one seed or several, or say what would run."""
-    if request.jobs > request.seeds:
-        raise ConfigError(
-            f"--jobs {request.jobs} with --seeds {request.seeds}: at most as many jobs as seeds are allowed"
-        )
+    check_jobs(request.seeds, request.jobs)
     quiet_transformers()
     recipe, stages = load_pipeline(request.file, request.overrides)
     if request.seeds == 1:
         _run_one(recipe, stages, request, console)
         return
-    folder = Path(recipe.pipeline.directory)
-    directories = [folder / f"seed-{seed}" for seed in range(request.seeds)]
-    overrides = [
-        (*request.overrides, f"pipeline.seed={seed}", f"pipeline.directory={json.dumps(str(directory))}")
-        for seed, directory in enumerate(directories)
-    ]
-    finished = _at_once if request.jobs > 1 and not request.dry_run else _in_turn
-    if finished(overrides, request, console) and not request.dry_run:
-        _show_seeds(folder, directories, console)
 
+    def run_seed(seed: int, own: PipelineRecipe, stages: Sequence[AnyStage]) -> bool:
+        console.print(f"seed {seed}: {own.pipeline.directory}", style="bold")
+        return _run_one(own, stages, request, console)
 
-def _in_turn(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console: Console) -> bool:
-    """Run one seed after the other; returns whether all came to their end."""
-    for seed, overrides in enumerate(seeds):
-        recipe, stages = load_pipeline(request.file, overrides)
-        console.print(f"seed {seed}: {recipe.pipeline.directory}", style="bold")
-        if not _run_one(recipe, stages, request, console):
-            return False
-    return True
+    def on_line(name: str, line: str) -> None:
+        console.print(f"{name} │ {line}", highlight=False, markup=False, soft_wrap=True)
 
-
-def _at_once(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console: Console) -> bool:
-    """Run `request.jobs` seeds at a time, in a process each; returns whether all came to their end."""
-    which = [(option, value) for option, value in (("--only", request.only), ("--from", request.start)) if value]
-    commands = {
-        f"seed {seed}": ["pipeline", str(request.file), *chain(*which), *chain(*(("--set", one) for one in overrides))]
-        for seed, overrides in enumerate(seeds)
-    }
-    finished = run_at_once(commands, request.jobs, console)
-    if not finished:
+    jobs = 1 if request.dry_run else request.jobs
+    finished = run_seeds(
+        request.file, request.overrides, seeds=request.seeds, jobs=jobs,
+        only=request.only, start=request.start, run_seed=run_seed, on_line=on_line,
+    )  # fmt: skip
+    if not finished and jobs > 1:
         _say_stopped(request, console)
-    return finished
+    if finished and not request.dry_run:
+        page = write_seeds_report(Path(recipe.pipeline.directory), request.seeds)
+        console.print(Markdown(page.read_text(encoding="utf-8")))
+        console.print(f"Written to {page}", soft_wrap=True)
 
 
 def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
@@ -104,16 +84,6 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
 def _say_stopped(request: PipelineRequest, console: Console) -> None:
     again = "the same command without --from" if request.start else "the same command"
     console.print(f"Stopped; {again} resumes there.")
-
-
-def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> None:
-    """Write and print the tables over seeds."""
-    table = seeds_table(directories)
-    text = as_markdown(table, len(directories), minutes(directories))
-    write_file(folder / "seeds.md", text.encode())
-    write_file(folder / "seeds.json", json.dumps(as_dict(table), indent=1).encode())
-    console.print(Markdown(text))
-    console.print(f"Written to {folder / 'seeds.md'}", soft_wrap=True)
 
 
 def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:

@@ -4,6 +4,7 @@ Means with intervals over seeds, and what each stage changed in the model it sta
 every interval are the seeds; problems are the same for all of them.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.errors import ConfigError
 from groupwise.pages.pipeline.data import PipelineData, Stage, load_pipeline
+from groupwise.runs.atomic import write_file
+from groupwise.runs.directory import seed_directory
 
 SHOWN = (
     "pass_at_1", "pass_at_8", "majority_8", "format", "language", "mixed", "loops", "checks", "backtracks", "length",
@@ -29,6 +32,27 @@ class Cell(NamedTuple):
 
 Table = Mapping[str, Mapping[str, Mapping[str, Cell]]]
 """Task -> stage -> metric -> cell."""
+
+
+def write_seeds_report(directory: str | Path, seeds: int) -> Path:
+    """Write `seeds.md` and `seeds.json` into the directory of a pipeline that ran with seeds 0, 1, ...
+
+    Args:
+        directory: what `pipeline.directory` of the recipe says.
+        seeds: how many seeds it ran with.
+
+    Returns:
+        The path of `seeds.md`.
+
+    Raises:
+        ConfigError: a seed has not run, or the runs are not of the same stages.
+        DataError: a file of a run cannot be read.
+    """
+    runs = [seed_directory(directory, seed) for seed in range(seeds)]
+    table, page = seeds_table(runs), Path(directory) / "seeds.md"
+    write_file(page, as_markdown(table, seeds, minutes(runs)).encode())
+    write_file(page.with_suffix(".json"), json.dumps(as_dict(table), indent=1).encode())
+    return page
 
 
 def seeds_table(directories: Sequence[Path]) -> Table:

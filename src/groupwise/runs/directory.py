@@ -62,6 +62,11 @@ PROVENANCE = "provenance.json"
 """File in an exported model that says how it was made."""
 
 
+def seed_directory(directory: str | Path, seed: int) -> Path:
+    """Where a pipeline that runs with several seeds keeps what one of them makes."""
+    return Path(directory) / f"seed-{seed}"
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """Paths and files of one run."""
