@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from groupwise.models.policy import Policy as Policy
     from groupwise.models.policy import load_policy as load_policy
     from groupwise.pages.audit import write_audit_report
+    from groupwise.pages.export import export as export
     from groupwise.pages.pipeline import write_pipeline_report
     from groupwise.pages.run import write_report
     from groupwise.pages.seeds import write_seeds_report
@@ -110,6 +111,7 @@ _PLACES = {
     "report": "groupwise.pages.run:write_report",
     "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
     "seeds_report": "groupwise.pages.seeds:write_seeds_report",
+    "export": "groupwise.pages.export:export",
     "replay": "groupwise.trainers.replay:replay",
     "Replay": "groupwise.trainers.replay:Replay",
     # a loop of your own: what `grpo_step` is made of

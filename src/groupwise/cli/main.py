@@ -265,10 +265,9 @@ def export(
     Example:
         groupwise export runs/arithmetic models/reasoner
     """
-    from groupwise.cli.export import export as export_run
-    from groupwise.runs.directory import find_run
+    from groupwise.pages.export import export as export_run
 
-    export_run(find_run(run), directory)
+    export_run(run, directory)
     console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")
 
 

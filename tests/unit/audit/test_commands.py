@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner, Result
 
+import groupwise as gw
 from groupwise.audit import sandbox
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, GroupwiseError
@@ -94,6 +95,15 @@ def test_mistakes_are_named(arguments: list[str], error: type[GroupwiseError], m
         run(*arguments)
 
 
+def test_python_gets_what_the_command_prints(tmp_path: Path) -> None:
+    problem = gw.Problem("asked", "", "", data={"numbers": [3, 5, 2], "target": 16})
+    explained = gw.verify("countdown", r"\boxed{3+5+2}", problem)
+    assert json.loads(run("verify", "countdown", *COUNTDOWN, "--json", r"\boxed{3+5+2}").stdout) == explained.as_dict()
+    (tmp_path / "problems.jsonl").write_text('{"question": "q", "answer": "90^"}\n')
+    references = gw.check_references("math", tmp_path / "problems.jsonl", {"task.answer_field": "answer"})
+    assert [problem.id for problem in references.problems] == list(references.faults)
+
+
 def test_audit_of_cases_passes_only_when_every_decided_case_is_right(tmp_path: Path) -> None:
     right = cases(tmp_path / "right.jsonl", (r"\boxed{(3+5)*2}", True), (r"\boxed{3}", False), (r"\boxed{16}", None))
     result = run("audit", "countdown", "--cases", right)
@@ -174,6 +184,7 @@ def test_audit_of_the_sandbox(
     assert (result.exit_code, words in result.stdout) == (status, True), result.stdout
     assert "&lt;i&gt;write" in report.read_text()
     found = json.loads(run("audit", "sandbox", "--probes", str(probes), "--json").stdout)
+    assert found == gw.audit_sandbox([probes]).as_dict()
     assert (found["passed"], found["probes"][0]["contained"]) == (status == 0, status == 0)
 
 
