@@ -81,14 +81,14 @@ def _print(
 ) -> None:
     """Print what an audit found: one explanation per miss, in their order; of misses alike at most `most_alike`."""
     console.print(_table(title, summary))
-    shown: Counter[tuple[str, str]] = Counter()
+    totals: Counter[tuple[str, str]] = Counter()
     for result, lines in zip(summary.misses, explanations, strict=True):
-        alike = (str(result.miss), result.case.group)
-        shown[alike] += 1
-        if shown[alike] <= most_alike:
+        kind = (str(result.miss), result.case.group)
+        totals[kind] += 1
+        if totals[kind] <= most_alike:
             console.print(_miss(result, lines), soft_wrap=True, highlight=False)
-    if left := sum(max(0, count - most_alike) for count in shown.values()):
-        console.print(f"and {left} more like these: --json and --report have them", highlight=False)
+    if num_hidden := sum(max(0, count - most_alike) for count in totals.values()):
+        console.print(f"and {num_hidden} more like these: --json and --report have them", highlight=False)
     if summary.undecided:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes(summary.undecided).items())
         console.print(f"undecided  {len(summary.undecided)} cases, which never decide: {counts}", highlight=False)
@@ -126,8 +126,8 @@ def _cells(name: str, counts: Tally) -> list[Text | str]:
 
 
 def _rate(count: int, rate: Estimate) -> Text | str:
-    shown = f"{count}   {share(rate).replace(' %', '')}"
-    return "–" if math.isnan(rate.value) else Text(shown, style="red" if count else "")
+    text = f"{count}   {share(rate).replace(' %', '')}"
+    return "–" if math.isnan(rate.value) else Text(text, style="red" if count else "")
 
 
 def _miss(result: Result, lines: Sequence[str]) -> Text:

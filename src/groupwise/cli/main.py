@@ -238,9 +238,9 @@ def keys(
         write.write_text(reference.page(), encoding="utf-8")
         console.print(f"written to {write}")
         return
-    found = reference.reference()
-    some = reference.chosen(found, section, kind) if section else found.headings
-    console.print(Markdown(reference.markdown(found, some)))
+    document = reference.reference()
+    headings = reference.choose(document, section, kind) if section else document.headings
+    console.print(Markdown(reference.markdown(document, headings)))
 
 
 @app.command()
@@ -294,8 +294,8 @@ def new_model(
     quiet_transformers()
     refuse_to_replace(directory)
     shape = {"architecture": architecture, "hidden_size": hidden_size, "num_hidden_layers": layers}
-    more = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
-    policy = new_policy(parse(NewModel, {**shape, **more}, source="new-model"), byte_tokenizer())
+    settings = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
+    policy = new_policy(parse(NewModel, {**shape, **settings}, source="new-model"), byte_tokenizer())
     save_checkpoint(directory, policy)
     kind = f"{architecture} with {policy.num_parameters:,} random parameters"
     console.print(f"{directory}: {kind} and a byte tokenizer")

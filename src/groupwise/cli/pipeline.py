@@ -20,7 +20,7 @@ from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
 
 STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
-SAYS = {
+VERBS = {
     Action.RUN: "runs", Action.RESUME: "resumes", Action.MEASURE: "is measured", Action.SKIP: "skipped",
     Action.LEAVE: "left alone",
 }  # fmt: skip
@@ -48,9 +48,9 @@ def run(request: PipelineRequest, console: Console) -> None:
         _run_one(recipe, stages, request, console)
         return
 
-    def run_seed(seed: int, own: PipelineRecipe, stages: Sequence[AnyStage]) -> bool:
-        console.print(f"seed {seed}: {own.pipeline.directory}", style="bold")
-        return _run_one(own, stages, request, console)
+    def run_seed(seed: int, seed_recipe: PipelineRecipe, stages: Sequence[AnyStage]) -> bool:
+        console.print(f"seed {seed}: {seed_recipe.pipeline.directory}", style="bold")
+        return _run_one(seed_recipe, stages, request, console)
 
     def on_line(name: str, line: str) -> None:
         console.print(f"{name} │ {line}", highlight=False, markup=False, soft_wrap=True)
@@ -82,8 +82,8 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
 
 
 def _say_stopped(request: PipelineRequest, console: Console) -> None:
-    again = "the same command without --from" if request.start else "the same command"
-    console.print(f"Stopped; {again} resumes there.")
+    command = "the same command without --from" if request.start else "the same command"
+    console.print(f"Stopped; {command} resumes there.")
 
 
 def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
@@ -95,15 +95,15 @@ def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRe
         )  # fmt: skip
 
 
-def _plan_table(planned: Sequence[Planned]) -> Table:
+def _plan_table(entries: Sequence[Planned]) -> Table:
     table = Table(title="what would run, and why", title_justify="left")
     for name in ("stage", "does", "makes", "from", "", "because"):
         table.add_column(name, overflow="fold")
-    for one in planned:
-        stage = one.stage
+    for entry in entries:
+        stage = entry.stage
         table.add_row(
-            stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(one.inputs) or "-",
-            SAYS[one.action], one.why, style=STYLES[one.action],
+            stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(entry.inputs) or "-",
+            VERBS[entry.action], entry.why, style=STYLES[entry.action],
         )  # fmt: skip
     return table
 
@@ -114,14 +114,14 @@ class _Display:
 
     console: Console
     bars: Progress
-    _open: dict[str, TaskID] = field(default_factory=dict)
+    _tasks: dict[str, TaskID] = field(default_factory=dict)
 
-    def stage(self, planned: Planned, number: int, total: int) -> None:
+    def stage(self, entry: Planned, number: int, total: int) -> None:
         """The heading of a stage."""
-        stage, says = planned.stage, SAYS[planned.action]
-        what = stage.algorithm or stage.kind.replace("_", " ")
-        line = f"[{number}/{total}] {stage.name} ({what}) {says}: {planned.why}"
-        self.console.print(line, style=STYLES[planned.action], highlight=False, markup=False, soft_wrap=True)
+        stage, verb = entry.stage, VERBS[entry.action]
+        kind = stage.algorithm or stage.kind.replace("_", " ")
+        line = f"[{number}/{total}] {stage.name} ({kind}) {verb}: {entry.why}"
+        self.console.print(line, style=STYLES[entry.action], highlight=False, markup=False, soft_wrap=True)
 
     def train(self, recipe: Recipe) -> Run:
         """Run a trainer's recipe."""
@@ -131,27 +131,27 @@ class _Display:
         finally:
             self.bars.remove_task(bar)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int) -> None:
         """How far a piece of work is."""
-        if what not in self._open:
-            self._open[what] = self.bars.add_task(what, total=total)
-        self.bars.update(self._open[what], completed=done)
+        if label not in self._tasks:
+            self._tasks[label] = self.bars.add_task(label, total=total)
+        self.bars.update(self._tasks[label], completed=done)
         if done == total:
-            self.bars.remove_task(self._open.pop(what))
+            self.bars.remove_task(self._tasks.pop(label))
 
-    def finished(self, name: str, place: StageDirectory) -> None:
+    def finished(self, name: str, stage_dir: StageDirectory) -> None:
         """What a stage made, in a line or two."""
-        facts, cost = place.facts or {}, place.cost
+        facts, cost = stage_dir.facts or {}, stage_dir.cost
         seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
-        for task, found in (facts.get("evaluation") or {}).items():
-            shown = [f"{key} {found[key][0]:.3f}" for key in SHOWN if key in found]
-            self.console.print(f"      {task}: {'  '.join(shown)}", style="green", highlight=False, soft_wrap=True)
+        for task, metrics in (facts.get("evaluation") or {}).items():
+            texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics]
+            self.console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
         if facts.get("statistics", {}).get("rows") is not None:
             self.console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
         self.console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
 
 
-SHOWN = ("pass_at_1", "format", "language", "mixed", "checks", "length", "helpful", "harmless")
+METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "helpful", "harmless")
 """Metrics of the line that follows a stage; the report has all."""
 
 

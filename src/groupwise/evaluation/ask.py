@@ -74,19 +74,19 @@ def sample(
     if task is None and path == "base":
         task = "arithmetic"
     context = context_of(path, task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
-    known = find_question(context.task, question)
-    if known is None and not context.task.answers_any_question:
+    own_problem = find_question(context.task, question)
+    if own_problem is None and not context.task.answers_any_question:
         raise ConfigError(
             f"the verifier of task {context.task.name} needs more than a reference answer: ask one of its questions, "
             f"for example {context.task.problems('test')[0].question!r}"
         )
-    problem = known or Problem(id="asked", question=question, reference=reference or "0")
+    problem = own_problem or Problem(id="asked", question=question, reference=reference or "0")
     with make_verifier(context.verifier) as verifier:
         verifier.check([problem], context.task.template)
         actors = Actors.of(load_policy(path), context.task.template, verifier)
         draws = Draws(seed, Purpose.SAMPLE)
         scored = sample_and_score(actors, [problem], samples, context.sampling, draws)[0]
-    return Answers(scored, judged=known is not None or reference is not None)
+    return Answers(scored, judged=own_problem is not None or reference is not None)
 
 
 def find_question(task: Task, question: str) -> Problem | None:

@@ -38,7 +38,7 @@ class _Context(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _judged(cls, values: Any, info: ValidationInfo) -> Any:
+    def _add_verifier(cls, values: Any, info: ValidationInfo) -> Any:
         return with_verifier(values, (info.context or {}).get(FOLDER))
 
 
@@ -61,13 +61,13 @@ class Context:
         Raises:
             ConfigError: there are none.
         """
-        whole = None if split or self.is_trained else self.task.undivided()
-        if whole:
-            return "all rows", whole[:most]
-        chosen: Split = split or "test"
-        if not (found := self.task.problems(chosen)[: most or PROBLEMS]):
-            raise ConfigError(f"task {self.task.name} has no {chosen} problems")
-        return chosen, found
+        rows = None if split or self.is_trained else self.task.undivided()
+        if rows:
+            return "all rows", rows[:most]
+        name: Split = split or "test"
+        if not (problems := self.task.problems(name)[: most or PROBLEMS]):
+            raise ConfigError(f"task {self.task.name} has no {name} problems")
+        return name, problems
 
 
 def refuse_run(path: str) -> None:
@@ -76,8 +76,8 @@ def refuse_run(path: str) -> None:
     Raises:
         ConfigError: the path is a run directory; names its checkpoints.
     """
-    if found := sorted((Path(path) / "checkpoints").glob("*/config.json")):
-        names = ", ".join(str(config.parent) for config in found)
+    if configs := sorted((Path(path) / "checkpoints").glob("*/config.json")):
+        names = ", ".join(str(config.parent) for config in configs)
         raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
 
 
@@ -90,9 +90,9 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
     refuse_run(checkpoint)
     run = _recipe_of(Path(checkpoint))
     if task is None and "task" not in run:
-        known = ", ".join(TASKS.table)
+        names = ", ".join(TASKS.table)
         raise ConfigError(
-            f"{checkpoint} lies in no run, and has no {PROVENANCE}, that says its task: name a task ({known})"
+            f"{checkpoint} lies in no run, and has no {PROVENANCE}, that says its task: name a task ({names})"
         )
     same_task = task is None or run.get("task", {}).get("kind") == task
     is_trained = same_task and "task" in run

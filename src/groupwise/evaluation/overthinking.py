@@ -51,8 +51,8 @@ def tokens_after_first(row: Row) -> float | None:
 
 def _numbers(text: str, reference: Number) -> Iterator[tuple[int, int]]:
     for match in _NUMBER.finditer(text):
-        found = parse_number(match[0].replace("−", "-"))
-        if found is not None and equal(reference, found):
+        number = parse_number(match[0].replace("−", "-"))
+        if number is not None and equal(reference, number):
             yield match.span()
 
 

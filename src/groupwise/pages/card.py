@@ -53,7 +53,7 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
         version=__version__, is_reward_model=newest["algorithm"] == "reward_model",
         data=_distinct(data for entry in record for data in _data(entry["recipe"])),
         hub_data=_distinct(name for entry in record for name in _strings(entry["recipe"], ("hub",))),
-        measured=list(_measured(run, newest, step)), held_out=_held_out(run), prompt=_prompt(newest),
+        measured=list(_evaluations(run, newest, step)), held_out=_held_out(run), prompt=_prompt(newest),
         toml=run.config.read_text().strip(), json=json.dumps,
     )  # fmt: skip
 
@@ -94,22 +94,22 @@ def _licence(path: Path) -> str:
     return f"{first}, {others[0]}" if others and others[0].startswith("Version") else first
 
 
-def _measured(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Iterator[Measured]:
+def _evaluations(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Iterator[Measured]:
     """The test split before and after training, and the dev split for this very checkpoint."""
     best = int(run.best.resolve().name.removeprefix("step-")) if run.best.exists() else None
-    which = {
+    subjects = {
         "dev": "this model",
         "test-before": "before training",
         "test-after": "this model" if best == step else f"its best checkpoint by dev, after {best} steps",
     }
     for line in run.metrics.lines():
         kind = line.get("kind", "step")
-        if kind in which and (kind != "dev" or line["step"] == step):
+        if kind in subjects and (kind != "dev" or line["step"] == step):
             split = kind.partition("-")[0]
             names = ("num_problems", "num_samples") if split == "dev" else ("test_problems", "test_samples")
             problems, samples = (recipe["evaluation"][name] for name in names)
             size = f"at most {problems} × {samples}"
-            yield Measured(which[kind], split, size, Estimate(*line["pass_at_1"]), line["length"])
+            yield Measured(subjects[kind], split, size, Estimate(*line["pass_at_1"]), line["length"])
 
 
 def _held_out(run: RunDirectory) -> Mapping[str, Any] | None:

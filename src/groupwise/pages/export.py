@@ -52,7 +52,7 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     start = Path(recipe["model"]["path"])
     parent = start.parent.parent
     has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()
-    before = provenance(find_run(parent)) if has_parent else []
+    ancestors = provenance(find_run(parent)) if has_parent else []
     lines = list(run.metrics.lines())
     entry = {
         "recipe": recipe,
@@ -62,7 +62,7 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
         "seconds": round(sum(line.get(part, 0.0) for line in lines for part in PARTS), 1),
         "loss_curve": _curve(lines),
     }
-    return [*before, entry]
+    return [*ancestors, entry]
 
 
 def _curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:

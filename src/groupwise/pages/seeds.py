@@ -15,7 +15,7 @@ from groupwise.pages.pipeline.data import PipelineData, Stage, load_pipeline
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import seed_directory
 
-SHOWN = (
+METRICS = (
     "pass_at_1", "pass_at_8", "majority_8", "format", "language", "mixed", "loops", "checks", "backtracks", "length",
     "after_first", "helpful", "harmless",
 )  # fmt: skip
@@ -63,7 +63,7 @@ def seeds_table(directories: Sequence[Path]) -> Table:
     """
     runs = [load_pipeline(directory) for directory in directories]
     names = [[stage.name for stage in run.policies] for run in runs]
-    if not runs or any(one != names[0] for one in names):
+    if not runs or any(stages != names[0] for stages in names):
         raise ConfigError(f"these are not runs of one pipeline: their stages are {names}")
     tasks = dict.fromkeys(task for stage in runs[0].policies for task in stage.evaluation)
     return {task: {name: _cells(runs, task, name) for name in names[0]} for task in tasks}
@@ -72,16 +72,16 @@ def seeds_table(directories: Sequence[Path]) -> Table:
 def _cells(runs: Sequence[PipelineData], task: str, name: str) -> dict[str, Cell]:
     stages = [_of(run, name) for run in runs]
     parents = [run.parent(stage) for run, stage in zip(runs, stages, strict=True)]
-    found = {}
-    for metric in SHOWN:
+    cells = {}
+    for metric in METRICS:
         values = _values(stages, task, metric)
         if values is None:
             continue
-        before = _values([one for one in parents if one is not None], task, metric)
-        changed = before is not None and len(before) == len(values)
-        change = mean_over_seeds([a - b for a, b in zip(values, before or (), strict=True)]) if changed else None
-        found[metric] = Cell(mean_over_seeds(values), change)
-    return found
+        before = _values([parent for parent in parents if parent is not None], task, metric)
+        is_paired = before is not None and len(before) == len(values)
+        change = mean_over_seeds([a - b for a, b in zip(values, before or (), strict=True)]) if is_paired else None
+        cells[metric] = Cell(mean_over_seeds(values), change)
+    return cells
 
 
 def _of(run: PipelineData, name: str) -> Stage:
@@ -90,8 +90,9 @@ def _of(run: PipelineData, name: str) -> Stage:
 
 def _values(stages: Sequence[Stage], task: str, metric: str) -> list[float] | None:
     """The metric in every run; None where one has not measured it, or there is none."""
-    found = [stage.evaluation.get(task, {}).get(metric) for stage in stages]
-    return [one.value for one in found if one is not None] if found and all(found) else None
+    estimates = [stage.evaluation.get(task, {}).get(metric) for stage in stages]
+    values = [estimate.value for estimate in estimates if estimate is not None]
+    return values if values and len(values) == len(stages) else None
 
 
 def minutes(directories: Sequence[Path]) -> list[float]:
@@ -105,7 +106,7 @@ def minutes(directories: Sequence[Path]) -> list[float]:
 COSTS = ("seconds", "evaluation_seconds")
 
 
-def as_markdown(table: Table, num_seeds: int, took: Sequence[float]) -> str:
+def as_markdown(table: Table, num_seeds: int, durations: Sequence[float]) -> str:
     """The tables of all tasks."""
     lines = [
         f"# {num_seeds} seeds",
@@ -113,13 +114,13 @@ def as_markdown(table: Table, num_seeds: int, took: Sequence[float]) -> str:
         "Means over seeds with Student's 95 % interval; in brackets after an arrow, what the stage changed in the "
         "model it started from, paired by seed, where that interval excludes zero.",
         "",
-        f"Minutes: {', '.join(f'{one:.1f}' for one in took)}.",
+        f"Minutes: {', '.join(f'{duration:.1f}' for duration in durations)}.",
     ]
     for task, stages in table.items():
-        metrics = [one for one in SHOWN if any(one in cells for cells in stages.values())]
+        metrics = [metric for metric in METRICS if any(metric in cells for cells in stages.values())]
         lines += ["", f"## {task}", "", f"| stage | {' | '.join(metrics)} |", f"|---|{'---|' * len(metrics)}"]
         for name, cells in stages.items():
-            lines.append(f"| {name} | {' | '.join(_show(cells.get(one), _digits(one)) for one in metrics)} |")
+            lines.append(f"| {name} | {' | '.join(_show(cells.get(metric), _digits(metric)) for metric in metrics)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -131,11 +132,11 @@ def _show(cell: Cell | None, number: Callable[[float], str]) -> str:
     if cell is None:
         return "-"
     mean, change = cell
-    shown = f"{number(mean.value)} [{number(mean.low)}, {number(mean.high)}]"
+    text = f"{number(mean.value)} [{number(mean.low)}, {number(mean.high)}]"
     if change is None or change.low <= 0 <= change.high:
-        return shown
+        return text
     sign = "+" if change.value > 0 else ""
-    return f"{shown} → ({sign}{number(change.value)})"
+    return f"{text} → ({sign}{number(change.value)})"
 
 
 def as_dict(table: Table) -> dict[str, Any]:
