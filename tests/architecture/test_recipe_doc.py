@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.keys import Reference, markdown, own_fields, page, reference
+from groupwise.cli.keys import Reference, choose, markdown, own_fields, page, reference
 from groupwise.errors import ConfigError
 from groupwise.trainers.rl import RlRecipe
 

@@ -99,7 +99,9 @@ class Reference:
             self.below.setdefault(parent, []).append(heading)
             for name, info in own_fields(section, heading.base):
                 if choice := choice_of(info):
-                    inner = (f"{place}.{name}" if place else name) + (".NAME" if _is_table(info) else "")
+                    inner = (f"{place}.{name}" if place else name) + (
+                        ".NAME" if typing.get_origin(info.annotation) is dict else ""
+                    )
                     self.choices.setdefault(inner, choice)
                     queue += [(heading, inner, mark, option) for mark, option in choice.all]
 
@@ -176,10 +178,6 @@ def _common(options: Sequence[tuple[str, type[BaseModel]]]) -> type[BaseModel] |
     shared = (ancestor for ancestor in first.__mro__ if all(issubclass(model, ancestor) for model in others))
     base = next(shared, None)
     return base if base and issubclass(base, Section) and base.model_fields else None
-
-
-def _is_table(info: FieldInfo) -> bool:
-    return typing.get_origin(info.annotation) is dict
 
 
 def allowed(annotation: Any, marks: Sequence[Any] = ()) -> str:

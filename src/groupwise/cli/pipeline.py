@@ -73,7 +73,10 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
     if request.dry_run:
         console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
         return True
-    finished = _run(recipe, stages, request, console)
+    with _progress(console) as progress:
+        show = _Display(console, progress)
+        display = Display(show.train, show.stage, show.progress, show.finished)
+        finished = run_pipeline(recipe, stages, display, request.only, request.start)
     page = write_pipeline_report(Path(recipe.pipeline.directory))
     if not finished:
         _say_stopped(request, console)
@@ -84,15 +87,6 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
 def _say_stopped(request: PipelineRequest, console: Console) -> None:
     command = "the same command without --from" if request.start else "the same command"
     console.print(f"Stopped; {command} resumes there.")
-
-
-def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
-    with _progress(console) as progress:
-        display = _Display(console, progress)
-        return run_pipeline(
-            recipe, stages, Display(display.train, display.stage, display.progress, display.finished),
-            request.only, request.start,
-        )  # fmt: skip
 
 
 def _plan_table(entries: Sequence[Planned]) -> Table:

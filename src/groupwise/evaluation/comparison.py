@@ -10,7 +10,7 @@ from pydantic import Field
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.config import Section
 from groupwise.errors import DataError
-from groupwise.evaluation.run_data import RunData, load_run
+from groupwise.evaluation.run_data import load_run
 
 
 class Variant(Section):
@@ -93,12 +93,8 @@ def read_run(path: Path) -> VariantRun:
         tokens=sum(int(step["sampled_tokens"]) for step in run.steps),
         seconds=sum(float(step[part]) for step in run.steps for part in ("generate_s", "verify_s", "train_s")),
         processor_seconds=sum(float(step["processor_s"]) for step in run.steps),
-        peak_memory_mb=_peak(run),
+        peak_memory_mb=max(float(step["peak_memory_mb"]) for step in run.steps),
     )
-
-
-def _peak(run: RunData) -> float:
-    return max(float(step["peak_memory_mb"]) for step in run.steps)
 
 
 def rows(runs: Mapping[str, Sequence[VariantRun]]) -> list[Compared]:

@@ -47,13 +47,15 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
     newest, base = record[-1]["recipe"], record[0]["recipe"]
     start = "random weights" if base.get("new_model") else base.get("model", {}).get("path", "")
     on_hub = HUB_NAME.fullmatch(start) and not Path(start).exists()
+    held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
     template = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     return template.from_string((resources.files(__package__) / "templates" / "card.md.jinja").read_text()).render(
         name=name, record=record, step=step, recipe=newest, start=start, base_model=start if on_hub else None,
         version=__version__, is_reward_model=newest["algorithm"] == "reward_model",
         data=_distinct(data for entry in record for data in _data(entry["recipe"])),
         hub_data=_distinct(name for entry in record for name in _strings(entry["recipe"], ("hub",))),
-        measured=list(_evaluations(run, newest, step)), held_out=_held_out(run), prompt=_prompt(newest),
+        measured=list(_evaluations(run, newest, step)), held_out=held_out[-1] if held_out else None,
+        prompt=newest.get("task", {}).get("template", {}).get("prompt"),
         toml=run.config.read_text().strip(), json=json.dumps,
     )  # fmt: skip
 
@@ -110,13 +112,3 @@ def _evaluations(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Ite
             problems, samples = (recipe["evaluation"][name] for name in names)
             size = f"at most {problems} × {samples}"
             yield Measured(subjects[kind], split, size, Estimate(*line["pass_at_1"]), line["length"])
-
-
-def _held_out(run: RunDirectory) -> Mapping[str, Any] | None:
-    lines = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
-    return lines[-1] if lines else None
-
-
-def _prompt(recipe: Mapping[str, Any]) -> str | None:
-    prompt: str | None = recipe.get("task", {}).get("template", {}).get("prompt")
-    return prompt

@@ -5,7 +5,7 @@ every interval are the seeds; problems are the same for all of them.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def seeds_table(directories: Sequence[Path]) -> Table:
 
 
 def _cells(runs: Sequence[PipelineData], task: str, name: str) -> dict[str, Cell]:
-    stages = [_of(run, name) for run in runs]
+    stages = [next(stage for stage in run.policies if stage.name == name) for run in runs]
     parents = [run.parent(stage) for run, stage in zip(runs, stages, strict=True)]
     cells = {}
     for metric in METRICS:
@@ -82,10 +82,6 @@ def _cells(runs: Sequence[PipelineData], task: str, name: str) -> dict[str, Cell
         change = mean_over_seeds([a - b for a, b in zip(values, before or (), strict=True)]) if is_paired else None
         cells[metric] = Cell(mean_over_seeds(values), change)
     return cells
-
-
-def _of(run: PipelineData, name: str) -> Stage:
-    return next(stage for stage in run.policies if stage.name == name)
 
 
 def _values(stages: Sequence[Stage], task: str, metric: str) -> list[float] | None:
@@ -120,23 +116,19 @@ def as_markdown(table: Table, num_seeds: int, durations: Sequence[float]) -> str
         metrics = [metric for metric in METRICS if any(metric in cells for cells in stages.values())]
         lines += ["", f"## {task}", "", f"| stage | {' | '.join(metrics)} |", f"|---|{'---|' * len(metrics)}"]
         for name, cells in stages.items():
-            lines.append(f"| {name} | {' | '.join(_show(cells.get(metric), _digits(metric)) for metric in metrics)} |")
+            lines.append(f"| {name} | {' | '.join(_show(cells.get(metric), metric) for metric in metrics)} |")
     return "\n".join(lines) + "\n"
 
 
-def _digits(metric: str) -> Callable[[float], str]:
-    return (lambda value: f"{value:.1f}") if metric in ("length", "after_first") else (lambda value: f"{value:.3f}")
-
-
-def _show(cell: Cell | None, number: Callable[[float], str]) -> str:
+def _show(cell: Cell | None, metric: str) -> str:
     if cell is None:
         return "-"
     mean, change = cell
-    text = f"{number(mean.value)} [{number(mean.low)}, {number(mean.high)}]"
+    digits = 1 if metric in ("length", "after_first") else 3
+    text = f"{mean.value:.{digits}f} [{mean.low:.{digits}f}, {mean.high:.{digits}f}]"
     if change is None or change.low <= 0 <= change.high:
         return text
-    sign = "+" if change.value > 0 else ""
-    return f"{text} → ({sign}{number(change.value)})"
+    return f"{text} → ({change.value:+.{digits}f})"
 
 
 def as_dict(table: Table) -> dict[str, Any]:

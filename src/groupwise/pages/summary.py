@@ -28,7 +28,8 @@ def text_summary(run: RunData) -> Text:
     text.append(f"{pair_line(run, pair)}\n\n")
     if pair:
         _append_table(text, changes(pair, run_patterns(run)))
-    for name, value in _facts(run):
+    verdicts, best = (METRICS["verdict_errors"].name, errors_line(run)), ("best checkpoint", best_line(run))
+    for name, value in (verdicts, *costs(run).items(), best):
         text.append(f"{name:<17}", style="bold").append(f"{value}\n")
     samples = examples(pair, 1) if pair else []
     text.append("sample from it\n", style="bold")
@@ -54,14 +55,6 @@ def _append_table(text: Text, rows: dict[str, Change]) -> None:
         name = f"{metric.name}, {metric.unit}"
         text.append(f"{name:<19}{before:<20}{after:<20}{difference}\n", style="bold" if key == "pass_at_1" else "")
     text.append("\n")
-
-
-def _facts(run: RunData) -> list[tuple[str, str]]:
-    return [
-        (METRICS["verdict_errors"].name, errors_line(run)),
-        *costs(run).items(),
-        ("best checkpoint", best_line(run)),
-    ]
 
 
 def _append_example(text: Text, example: Example) -> None:

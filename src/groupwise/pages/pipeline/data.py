@@ -109,7 +109,9 @@ def load_pipeline(directory: Path) -> PipelineData:
             entries.insert(0, {"name": BASE, "kind": "start", "makes": "model", "inputs": [], "output": base})
         stages = tuple(_stage(directory, entry, lineage.get("base", BASE)) for entry in entries)
         _check_order(path, stages)
-        return PipelineData(str(lineage["name"]), stages, _recipe(directory / "pipeline.toml"))
+        recipe = directory / "pipeline.toml"
+        text = recipe.read_text(encoding="utf-8", errors="replace") if recipe.exists() else ""
+        return PipelineData(str(lineage["name"]), stages, text)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not the lineage of a pipeline: {error!r}") from None
 
@@ -199,7 +201,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise DataError(f"{path} holds no JSON object")
     return table
-
-
-def _recipe(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -7,7 +7,7 @@ from groupwise.pages.examples import Answer
 from groupwise.pages.pipeline.data import PipelineData
 from groupwise.pages.pipeline.lineage import boxes
 from groupwise.pages.pipeline.page import Asked, same_problems
-from groupwise.pages.pipeline.table import Line, Table
+from groupwise.pages.pipeline.table import Table
 from groupwise.pages.pipeline.tables import (
     UNMEASURED,
     behaviour_table,
@@ -66,17 +66,12 @@ def _spell_out(text: str) -> str:
 def _section(table: Table) -> str:
     rows = [_row([table.first, *(f"{column.group}: {column.name}".removeprefix(": ") for column in table.columns)])]
     rows.append("|---" * (len(table.columns) + 1) + "|")
-    rows += [_row([_name(line), *_cells(line, len(table.columns))]) for line in table.lines]
+    for line in table.lines:
+        name = f"{line.group}: {line.name}" if line.group else line.name
+        cells = [str(cell) for cell in line.cells] or [line.note, *[""] * (len(table.columns) - 1)]
+        rows.append(_row([name, *cells]))
     body = "\n".join(rows) if table.lines else table.empty
     return f"## {table.title}\n\n{inline(table.note)}\n\n{body}\n"
-
-
-def _name(line: Line) -> str:
-    return f"{line.group}: {line.name}" if line.group else line.name
-
-
-def _cells(line: Line, count: int) -> list[str]:
-    return [str(cell) for cell in line.cells] or [line.note, *[""] * (count - 1)]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -132,7 +132,9 @@ def cost_table(data: PipelineData) -> Table:
     """Tokens and wall-clock time of every stage; the one table that differs between two runs of the same recipe."""
     columns = tuple(map(Column, ("tokens sampled", "tokens trained", "minutes", "minutes of evaluation")))
     lines = tuple(_cost_line(stage) for stage in data.stages)
-    total = Line("all stages", "", tuple(map(Cell, _totals(data))))
+    tokens = (f"{sum(stage.tokens.get(kind, 0) for stage in data.stages):,}" for kind in ("sampled", "trained"))
+    minutes = (in_minutes(seconds(data, part)) for part in ("seconds", "evaluation_seconds"))
+    total = Line("all stages", "", tuple(map(Cell, (*tokens, *minutes))))
     return Table("Cost", "Wall-clock minutes; those of the evaluation come on top.", "stage", columns, (*lines, total))
 
 
@@ -142,11 +144,6 @@ def _cost_line(stage: Stage) -> Line:
     tokens = (f"{stage.tokens[kind]:,}" if kind in stage.tokens else NOTHING for kind in ("sampled", "trained"))
     minutes = (in_minutes(stage.seconds.get(part)) for part in ("seconds", "evaluation_seconds"))
     return Line(stage.name, "", tuple(map(Cell, (*tokens, *minutes))))
-
-
-def _totals(data: PipelineData) -> tuple[str, ...]:
-    tokens = (f"{sum(stage.tokens.get(kind, 0) for stage in data.stages):,}" for kind in ("sampled", "trained"))
-    return (*tokens, *(in_minutes(seconds(data, part)) for part in ("seconds", "evaluation_seconds")))
 
 
 def seconds(data: PipelineData, part: str) -> float:

@@ -75,16 +75,15 @@ def curves(stage: Stage) -> list[Curve]:
     if stage.run is None or not stage.run.steps:
         return []
     if "reward" in stage.run.steps[0]:
-        return [_of_run(stage, name) for name in RL_PANELS]
+        return [
+            Curve(
+                PANELS[name].title, PANELS[name].subtitle, *(panel_svg(stage.run, name, dark) for dark in (False, True))
+            )
+            for name in RL_PANELS
+        ]
     if held_out(stage):
         return [_curve("Preferences", "share of pairs whose better completion scores higher", draw_accuracy, stage)]
     return [_curve("Loss", "mean per trained token in nats; thin: each step, thick: moving mean", draw_loss, stage)]
-
-
-def _of_run(stage: Stage, name: str) -> Curve:
-    assert stage.run
-    panel = PANELS[name]
-    return Curve(panel.title, panel.subtitle, panel_svg(stage.run, name), panel_svg(stage.run, name, dark=True))
 
 
 def draw_loss(figure: Figure, stage: Stage, theme: Theme) -> None:
