@@ -23,6 +23,7 @@ def run_comparison(file: Path, overrides: Sequence[str], console: Console, as_js
         return
     console.print(Markdown(table.as_markdown()))
     console.print(
-        f"{table.rows[0].num_seeds} seeds each; 95 % intervals over seeds (Student). 'better' and 'worse' are said "
-        f"only where the difference paired by seed excludes zero. Written to {table.directory / 'comparison.md'}"
+        f"{table.rows[0].num_seeds} seeds each; 95 % intervals over seeds (Student). A variant is better or worse only "
+        "where the interval of its difference, paired by seed, excludes zero. "
+        f"Written to {table.directory / 'comparison.md'}"
     )

@@ -6,7 +6,7 @@ from groupwise.errors import ConfigError
 from groupwise.runs.atomic import translated_disk_errors, write_file
 
 PROJECT = Path(__file__).parent / "project"
-"""The files; those of `WITH_NAMES` have places for the directory's path and name."""
+"""The files; those of `WITH_NAMES` have placeholders for the directory's path and name."""
 WITH_NAMES = ("recipe.toml", "README.md")
 
 

@@ -1,4 +1,4 @@
-"""`groupwise keys`: every key of a recipe, from the docstrings of its fields; so is docs/recipe.md."""
+"""`groupwise keys`: every key of a recipe, from the docstrings of its fields; docs/recipe.md is the same text."""
 
 import re
 import types
@@ -26,7 +26,7 @@ INTRO = """# Every key of a recipe
 Written by `groupwise keys --write docs/recipe.md` from the docstrings of the fields; `groupwise keys loss` prints one
 section of it, `groupwise keys data --kind jsonl` one kind of a section.
 
-A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, which stand relative to it.
+A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, whose paths are relative to it.
 `--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
 without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
 """
@@ -70,7 +70,7 @@ class Heading:
 
 @dataclass(slots=True)
 class Reference:
-    """All sections, each class once, where it may stand nearest to the top."""
+    """All sections; each class once, in its place nearest to the top."""
 
     places: dict[Any, Heading] = field(default_factory=dict)
     """Where each class is documented."""
@@ -92,7 +92,7 @@ class Reference:
     def add(self, path: str, root: str, model: type[BaseModel]) -> None:
         """Document a class and what it holds; `root` chooses it, or the recipe it is in."""
         queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(None, path, root, model)]
-        for parent, place, mark, section in queue:  # it grows
+        for parent, place, mark, section in queue:  # which grows
             if section in self.places:
                 continue
             heading = self._claim(place, mark, section, root)

@@ -12,7 +12,7 @@ from groupwise.runs.directory import RunDirectory
 
 
 def list_runs(folder: Path, console: Console) -> None:
-    """Print what lies in a folder of runs."""
+    """Print the runs in a folder."""
     runs = sorted(
         config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
     )

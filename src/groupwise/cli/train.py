@@ -70,7 +70,7 @@ def say_neighbours(neighbours: Neighbours, console: Console) -> None:
 
 
 def show_reports(recipe: Recipe, console: Console, progress: Progress, bar: TaskID) -> OnReport:
-    """What shows a line for every report, and moves the bar."""
+    """A callback that prints a line for every report and moves the bar."""
     steps: list[int] = []
     line = trainer_of(recipe).line
 

@@ -4,7 +4,7 @@ Every completion has exactly one *course*: it answers at once, works it out, or 
 checks itself, turns back, loops, ...) is a *move* on the way: a completion may make several or none, whatever its
 course, so the three courses add up to 1 and the moves do not.
 
-These are signs in the text, not thoughts: a working in words without equations counts as answering at once, and a
+These are signs in the text, not thoughts: work shown in words without equations counts as answering at once, and a
 "wait" that checks nothing counts as checking.
 """
 
@@ -157,11 +157,11 @@ def _span(match: re.Match[str] | None, text: str) -> Span:
 def _broken_tag(row: Row) -> Span | None:
     prefill = row.prefill
     span = broken_tag(prefill + row.text)
-    # of a tag that the prompt opened nothing is in the completion
+    # a tag that the prompt opened lies before the completion
     return None if span is None else (max(0, span[0] - len(prefill)), max(0, span[1] - len(prefill)))
 
 
 _SIGNS: Mapping[Behaviour, Callable[[Row], Span | None]] = MappingProxyType(
     {Behaviour.LOOPS: _loop, Behaviour.MIXES_LANGUAGES: _mixture, Behaviour.OPEN_TAGS: _broken_tag}
 )
-"""Moves that are told by something else than phrases."""
+"""Moves recognised by something other than phrases."""

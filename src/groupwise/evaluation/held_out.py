@@ -1,8 +1,8 @@
 """Reward hacking: what training pays for is judged once more, by a verifier that training never uses.
 
 A policy learns what its verifier pays for, also the verifier's mistakes. A second verifier with other mistakes, on a
-sample of the completions that were paid, shows when the two part: where it rejects more than a few, training has found
-something that is paid and is not right.
+sample of the completions that were paid, shows when the two disagree: where it rejects more than a few, training has
+found something that is paid for but is not right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class HeldOutCheck(NamedTuple):
 def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None = None) -> Any:
     """A second verifier's table or name, completed by the table of the one that trains.
 
-    It reads answers where training reads them, but never takes just any last number: then the box counts.
+    It reads answers where training reads them; where training takes the last number, it reads the box.
     """
     shared = {key: value for key, value in trained.items() if key not in VerifierConfig.model_fields}
     if shared.get("extraction") == "last_number":
@@ -125,13 +125,16 @@ def look_again(
 
 
 def is_asked(problem: Problem, name: str) -> bool:
-    """Whether the second verifier has a say: not where opinion decides, another than mathematics, or itself."""
+    """Whether the second verifier is asked about a problem.
+
+    Not where opinion decides, and not where the problem's own verifier is the second one or is not mathematical.
+    """
     kind = problem.verifier
     return not problem.open_ended and (not kind or (kind != name and VERIFIERS.find(kind).mathematical))
 
 
 def _sample(scored: Sequence[ScoredGroup], name: str, size: int, seed: int) -> list[Group]:
-    """Groups of nothing but the chosen completions."""
+    """The groups, cut down to the completions that were drawn."""
     candidates = [
         (place, sample)
         for place, group in enumerate(scored)

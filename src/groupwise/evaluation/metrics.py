@@ -210,7 +210,7 @@ def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> E
 def mean_of(key: str, shares: Iterable[float]) -> Estimate:
     """Mean over problems of a metric's value of each: a Wilson interval for shares, else a normal one."""
     values = list(shares)
-    # a mean is the paired difference to nothing
+    # a mean is the paired difference from zero
     return mean_share(values) if metric(key).unit == "%" else paired_difference([0.0] * len(values), values)
 
 

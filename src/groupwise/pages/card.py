@@ -22,7 +22,7 @@ class Data(NamedTuple):
 
     name: str
     licence: str
-    """As the data's own LICENSE file begins; empty where there is none beside it."""
+    """How the data's own LICENSE file begins; empty where there is none beside it."""
 
 
 class Measured(NamedTuple):
@@ -65,7 +65,7 @@ def _distinct(values: Iterator[Any]) -> list[Any]:
 
 
 def _strings(value: Any, keys: Sequence[str]) -> Iterator[str]:
-    """What stands under these keys, however deep."""
+    """The texts under these keys, at any depth."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         if key in keys and isinstance(inner, str):
             yield inner

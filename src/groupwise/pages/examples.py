@@ -1,4 +1,4 @@
-"""Problems answered before and after, chosen by what changed: they show how it changed, not how often."""
+"""Problems answered before and after, chosen by what changed: they show how the answers changed, not how often."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Answer:
     evidence: str
     num_tokens: int
     share: float | None
-    """Of its samples that are correct; None where no answer is the right one."""
+    """Share of its samples that are correct; None where no answer is the right one."""
     num_samples: int
 
     @property

@@ -37,7 +37,7 @@ def _svg_uri(svg: bytes) -> str:
 
 
 def parted(text: str) -> tuple[str, str]:
-    """A shown number and its interval.
+    """The two parts of a text: a number and its interval.
 
     >>> parted("12.3 % [9.8, 15.4]"), parted("not measured")
     (('12.3 %', '[9.8, 15.4]'), ('not measured', ''))

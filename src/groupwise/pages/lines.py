@@ -18,7 +18,7 @@ LINE_HEIGHT = 0.175
 
 
 class Theme(NamedTuple):
-    """Colours after Okabe and Ito, deepened or lightened until they can be read as text on their ground."""
+    """Colours after Okabe and Ito, deepened or lightened until they can be read as text on their background."""
 
     paper: str
     ink: str
@@ -57,7 +57,7 @@ def heading(figure: Figure | SubFigure, theme: Theme, title: str, subtitle: str)
 
 
 def panel_axes(figure: Figure | SubFigure, rows: int = 1) -> list[Axes]:
-    """Axes at the same place in every panel, with room at the right for the lines' names (margins in inches)."""
+    """Axes at the same place in every panel, with room on the right for the lines' names (margins in inches)."""
     width, height = figure.bbox.width / figure.dpi, figure.bbox.height / figure.dpi
     grid = figure.add_gridspec(
         rows, 1, left=0.5 / width, right=1 - 1.25 / width, top=1 - 0.1 / height, bottom=0.48 / height, hspace=0.22
@@ -76,7 +76,7 @@ def draw_lines(
         return
     values = np.concatenate([_draw_line(axes, line) for line in curves])
     bottom, top = min(0.0, float(np.nanmin(values))), float(np.nanmax(values))
-    # a reward can be negative or more than 1; then the numbers are no shares any more
+    # a reward can be negative or more than 1; then the numbers are not shares
     is_share = unit == "share" and bottom == 0 and top <= 1
     axes.set_ylim(1.1 * bottom, min(1.06, max(0.1, 1.1 * top)) if is_share else max(1.1 * top, 0.1))
     axes.set_xlim(0, max(1, last_step))
@@ -131,7 +131,7 @@ def _isolated(values: Floats) -> NDArray[np.bool_]:
 
 
 def _draw_line(axes: Axes, line: Line) -> Floats:
-    """Draw one line; returns everything that must be in sight."""
+    """Draw one line; returns every value that must be visible."""
     values = _values(line)
     if line.band:
         axes.fill_between(line.steps, *line.band, color=line.colour, alpha=0.16, linewidth=0)
@@ -145,7 +145,7 @@ def _draw_line(axes: Axes, line: Line) -> Floats:
 
 
 def _name_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Write each line's name right of its last value, moved apart where names would overlap."""
+    """Write each line's name to the right of its last value, moved apart where names would overlap."""
     bottom, top = axes.get_ylim()
     ends = [(_stroke(line)[np.isfinite(_values(line))][-1] - bottom) / (top - bottom) for line in lines]
     rows = max(line.label.count("\n") + 1 for line in lines)

@@ -1,7 +1,7 @@
 """A run as four pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
 
-`PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colours are told apart by
-colour-blind readers, and every line carries its name at its end, so no legend is needed. No display is needed and no
+`PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colour-blind readers can
+tell the colours apart, and every line carries its name at its end, so no legend is needed. No display is needed and no
 global state is used.
 """
 
@@ -130,7 +130,7 @@ def save_png(run: RunData, path: Path) -> None:
 
 
 def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
-    """One panel of `PANELS`, without its title, as an SVG with a transparent ground for a light or a dark page."""
+    """One panel of `PANELS`, without its title, as an SVG with a transparent background for a light or a dark page."""
     with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         PANELS[name].draw(figure, run, DARK if dark else LIGHT)
@@ -149,7 +149,7 @@ def _last_step(run: RunData) -> int:
 
 def style() -> Any:
     """The look of every figure, as a context."""
-    # text as paths: the same picture on every machine; the salt makes the file repeat byte for byte
+    # text as paths: the same picture on every machine; with the salt a repeat writes the same bytes
     return matplotlib.rc_context(
         {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "groupwise"}
     )

@@ -93,7 +93,7 @@ class Figure:
 
     @property
     def alt(self) -> str:
-        """What stands where it cannot be seen."""
+        """A text for those who cannot see it."""
         return f"{', '.join(metric.name for metric in self.metrics)} over steps"
 
 

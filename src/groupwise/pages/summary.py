@@ -40,7 +40,7 @@ def text_summary(run: RunData) -> Text:
 
 
 def sample_command(run: RunData, question: str) -> str:
-    """The command that asks the best checkpoint a question (the reader's own where that of the task is long)."""
+    """The command that asks the best checkpoint a question (or a placeholder, where the task's question is long)."""
     text = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
     best = run.best_checkpoint
     return shlex.join(["groupwise", "sample", str(best), text]) if best else "not possible yet"

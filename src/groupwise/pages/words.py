@@ -10,7 +10,7 @@ PHASES = ("generate", "verify", "train")
 
 
 class Tile(NamedTuple):
-    """One number of a page's head with its name and a word about it; None where there is nothing more to say."""
+    """One number at the head of a page, with its name and a detail; None where there is nothing more to say."""
 
     name: str
     value: str

@@ -46,7 +46,7 @@ class Stage:
     tokens: Mapping[str, int]
     """`sampled` and `trained`; empty before the stage is finished."""
     seconds: Mapping[str, float]
-    """`seconds` and `evaluation_seconds`; empty where nobody took the time."""
+    """`seconds` and `evaluation_seconds`; empty where it was not timed."""
     statistics: Mapping[str, Any]
     """Of a data stage: rows, sources, what was kept, what was dropped and why."""
     evaluation: Evaluation
@@ -117,7 +117,7 @@ def load_pipeline(directory: Path) -> PipelineData:
 
 
 def _check_order(path: Path, stages: tuple[Stage, ...]) -> None:
-    """Everything is made of what was there before; so the lineage has no circles."""
+    """Everything is made of what came before it, so the lineage has no cycles."""
     names = [stage.name for stage in stages]
     for position, stage in enumerate(stages):
         late = sorted(set(stage.inputs) & set(names[position:]))

@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 SWEEPS = 10
 STRAIGHT = 3
-"""How much more a piece of a long arrow pulls for each of its ends that is no box, so that the arrow runs straight."""
+"""How much more a piece of a long arrow pulls for each end that is not a box, so that the arrow runs straight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def layout(inputs: Inputs) -> Layout:
 
 
 def layers_of(inputs: Inputs) -> dict[str, int]:
-    """The layer of each box: right of all its inputs, and as near to its users as to its inputs.
+    """The layer of each box: to the right of all its inputs, and as near to its users as to its inputs.
 
     >>> layers_of({"base": (), "pairs": (), "a": ("base",), "b": ("a", "pairs")})
     {'base': 0, 'pairs': 1, 'a': 1, 'b': 2}
@@ -121,7 +121,7 @@ class Box(NamedTuple):
 
 
 def boxes(data: PipelineData) -> dict[str, tuple[Box, tuple[str, ...]]]:
-    """Every box with its inputs, in order; what came from outside stands first."""
+    """Every box with its inputs, in order; what came from outside comes first."""
     names = {stage.name for stage in data.stages}
     outside = {name: (_outside(name), ()) for stage in data.stages for name in stage.inputs if name not in names}
     return {**outside, **{stage.name: (_box(stage), stage.inputs) for stage in data.stages}}

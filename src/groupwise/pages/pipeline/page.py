@@ -78,12 +78,12 @@ class Asked:
     kind: str
     question: str
     reference: str
-    """Empty of general prompts: no answer is the right one."""
+    """Empty for general prompts, where no answer is the right one."""
     answers: Mapping[str, Answer]
 
 
 def same_problems(data: PipelineData) -> list[Asked]:
-    """Three problems that all evaluated models were asked, of different kinds if there are, and a general prompt."""
+    """Three problems that all evaluated models were asked, of different kinds where possible, and a general prompt."""
     stages = {stage.name: by_id(stage.completions) for stage in data.policies if stage.completions}
     if not stages:
         return []
@@ -135,7 +135,7 @@ def _asked_problem(kind: str, rows: Mapping[str, list[Row]]) -> Asked:
 
 
 def _answer(rows: Sequence[Row], kind: str) -> Answer:
-    """The first completion; to a general prompt none is correct, only answered."""
+    """The first completion; one to a general prompt is never correct, only answered."""
     first, is_open = rows[0], kind == GENERAL
     shares = {} if is_open else by_problem(rows, MEASURES["pass_at_1"])
     return Answer(

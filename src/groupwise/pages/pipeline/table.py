@@ -1,4 +1,4 @@
-"""A table of a report as plain data, which the page, the Markdown file and the command line write each in its way."""
+"""A table of a report as plain data, which the page, the Markdown file and the command line each write in their own way."""
 
 import math
 import re
@@ -106,7 +106,7 @@ def mark(estimate: Estimate, parent: Estimate | None) -> str:
 
 
 def text_cell(text: str) -> Cell:
-    """A cell of a text that may end in an interval."""
+    """A cell made of a text that may end in an interval."""
     match = re.fullmatch(r"(.*) (\[[-+.\d, ]+\])(.*)", text, re.DOTALL)
     return Cell(match[1] + match[3], match[2]) if match else Cell(text)
 

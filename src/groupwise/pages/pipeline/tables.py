@@ -18,10 +18,10 @@ BEHAVIOUR = (
 """Metrics of the behaviour table; each task shows those that were measured on it."""
 
 OPEN_BEHAVIOUR = ("unfinished", "loops", "mixed", "open_tags", "truncated", "length")
-"""The same of general prompts: there is nothing to work out and no correct answer."""
+"""The same for general prompts: there is nothing to work out and no correct answer."""
 
 TILES, OPEN_TILES = ("pass_at_1", "format", "language", "helpful"), ("helpful", "harmless")
-"""Metrics of the headlines, and those of general prompts."""
+"""Metrics of the headlines, and those for general prompts."""
 
 UNMEASURED = "No model has been evaluated yet."
 MARKS = "↑ ↓: differs from the model it was trained from, and the two 95 % intervals do not overlap."
@@ -179,7 +179,7 @@ class Bar(NamedTuple):
     """One number of a data stage's statistics."""
 
     group: str
-    """`sources`, `kept`, `dropped`, ...; empty for a number that stands for itself."""
+    """`sources`, `kept`, `dropped`, ...; empty for a number without a group."""
     name: str
     value: str
     share: float | None
@@ -187,7 +187,7 @@ class Bar(NamedTuple):
 
 
 def bars(stage: Stage) -> list[Bar]:
-    """Everything that a data stage counted; numbers that stand for themselves first."""
+    """Everything that a data stage counted; numbers without a group first."""
     entries = sorted(_entries(stage.statistics), key=lambda entry: bool(entry[0]))
     largest = max((value for *_, value in entries if _is_count(value)), default=0)
     return [
@@ -235,7 +235,7 @@ def data_stages(data: PipelineData) -> list[Stage]:
 def tiles(data: PipelineData) -> list[Tile]:
     """From the base model to the last one that was evaluated, and the time it took.
 
-    What the last stage alone is rewarded for is set beside the model that it started from.
+    What the last stage alone is rewarded for is compared with the model that it started from.
     """
     pairs = [(task, key) for task in tasks(data) for key in (OPEN_TILES if task in data.open_ended else TILES)]
     changes = [_change(data, task, key) for task, key in pairs if _measured_stages(data, task, key)]

@@ -72,13 +72,12 @@ class Curve(NamedTuple):
 
 def curves(stage: Stage) -> list[Curve]:
     """Reward, held-out pass@1 and length of reinforcement learning; accuracy on held-out pairs; or the loss."""
-    if stage.run is None or not stage.run.steps:
+    run = stage.run
+    if run is None or not run.steps:
         return []
-    if "reward" in stage.run.steps[0]:
+    if "reward" in run.steps[0]:
         return [
-            Curve(
-                PANELS[name].title, PANELS[name].subtitle, *(panel_svg(stage.run, name, dark) for dark in (False, True))
-            )
+            Curve(PANELS[name].title, PANELS[name].subtitle, panel_svg(run, name), panel_svg(run, name, dark=True))
             for name in RL_PANELS
         ]
     if held_out(stage):
