@@ -1,4 +1,4 @@
-"""A table of a report as plain data, which the page, the Markdown file and the command line each write in their own way."""
+"""A table of a report as plain data, which the page, the Markdown file and the command line each write differently."""
 
 import math
 import re
