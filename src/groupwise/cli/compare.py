@@ -14,8 +14,8 @@ from groupwise.trainers.compare import compare_variants
 def run_comparison(file: Path, overrides: Sequence[str], console: Console, as_json: bool) -> None:
     """Do what is left to do and print the table."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = as_json or not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden) as progress:
+    is_hidden = as_json or not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=is_hidden) as progress:
         bar = progress.add_task("runs", total=None)
         table = compare_variants(file, overrides, lambda done, total: progress.update(bar, completed=done, total=total))
     if as_json:

@@ -21,7 +21,7 @@ def run_evaluation(checkpoint: str, console: Console, as_json: bool, **options: 
     with console.status("sampling and verifying") if not as_json else nullcontext():
         measurement = evaluate(checkpoint, **options)
     if as_json:
-        print(json.dumps(_standard(measurement.as_dict()), indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(_nan_to_null(measurement.as_dict()), indent=1, ensure_ascii=False, allow_nan=False))
         return
     console.print(_table(measurement.as_dict()))
     for check in measurement.second.values():
@@ -32,10 +32,10 @@ def run_evaluation(checkpoint: str, console: Console, as_json: bool, **options: 
         )
 
 
-def _standard(value: Any) -> Any:
+def _nan_to_null(value: Any) -> Any:
     """The value with null for what JSON has no number for: an interval over a single problem has no ends."""
     if isinstance(value, dict):
-        return {key: _standard(item) for key, item in value.items()}
+        return {key: _nan_to_null(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

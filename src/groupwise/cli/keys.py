@@ -180,26 +180,26 @@ def _common(options: Sequence[tuple[str, type[BaseModel]]]) -> type[BaseModel] |
     return base if base and issubclass(base, Section) and base.model_fields else None
 
 
-def allowed(annotation: Any, marks: Sequence[Any] = ()) -> str:
+def allowed_values(annotation: Any, marks: Sequence[Any] = ()) -> str:
     """What a value may be, in words."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if artifact := next((mark for mark in marks if isinstance(mark, Artifact)), None):
         return {"model": "model", "reward_model": "reward model", "data": "file of data"}[artifact.makes]
     if origin is typing.Annotated:
-        return allowed(arguments[0], arguments[1:])
+        return allowed_values(arguments[0], arguments[1:])
     if origin is typing.Literal:
         return ", ".join(f"`{toml_literal(value)}`" for value in arguments)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return ", ".join(f"`{toml_literal(member.value)}`" for member in annotation)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(allowed(argument) for argument in arguments if argument is not types.NoneType)
+        return " or ".join(allowed_values(argument) for argument in arguments if argument is not types.NoneType)
     if origin in CONTAINERS:
-        inner = [allowed(argument) for argument in arguments if argument is not ...]
+        inner = [allowed_values(argument) for argument in arguments if argument is not ...]
         if origin is tuple and ... not in arguments:
             return f"list of {len(inner)}: {', '.join(inner)}"
         return f"list: each {inner[0]}"
     if origin is dict:
-        return f"table: {allowed(arguments[1])} by a name"
+        return f"table: {allowed_values(arguments[1])} by a name"
     return PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(marks)
 
 
@@ -219,7 +219,7 @@ def markdown(document: Reference, headings: Sequence[Heading]) -> str:
 
 
 def _section(document: Reference, heading: Heading) -> Iterator[str]:
-    yield from (f"## {heading.title}", "", _unwrapped(heading.model.__doc__ or ""))
+    yield from (f"## {heading.title}", "", _unwrap(heading.model.__doc__ or ""))
     if heading.base:
         base = document.places[heading.base]
         yield from ("", f"Its keys are those of [{base.title}](#{_anchor(base.title)}); these are its own:")
@@ -231,14 +231,14 @@ def _section(document: Reference, heading: Heading) -> Iterator[str]:
 
 def _key(document: Reference, heading: Heading, name: str, info: FieldInfo) -> str:
     when = next((f" Read only with {mark.when}." for mark in info.metadata if isinstance(mark, ReadIf)), "")
-    text = f"{_unwrapped(info.description or '')}{when}"
+    text = f"{_unwrap(info.description or '')}{when}"
     if choice := choice_of(info):
         first, *others = document.of(choice)
         links = ", ".join(f"[{place.title}](#{_anchor(place.title)})" for place in (first, *others[:3]))
         suffix = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
         return f"**`{name}`** (section): {text} See {links}{suffix}."
     default = "required" if info.is_required() else _default(info)
-    return f"**`{name}`** ({allowed(info.annotation, info.metadata)}; {default}): {text}"
+    return f"**`{name}`** ({allowed_values(info.annotation, info.metadata)}; {default}): {text}"
 
 
 def _default(info: FieldInfo) -> str:
@@ -247,7 +247,7 @@ def _default(info: FieldInfo) -> str:
     return "not set" if literal is None else f"default `{toml_literal(literal)}`"
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     return " ".join(text.split())
 
 

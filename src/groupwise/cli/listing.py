@@ -37,8 +37,8 @@ def _row(run: RunDirectory) -> list[str]:
     lines = list(run.metrics.lines())
     num_done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)
     dev = [line["pass_at_1"][0] for line in lines if line.get("kind") == "dev"]
-    changed = datetime.fromtimestamp(run.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    last_change = datetime.fromtimestamp(run.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
     state = "finished" if run.finished.exists() else "unfinished"
     best = f"{max(dev):.3f}" if dev else "-"
     steps = f"{num_done}/{recipe['run']['num_steps']}"
-    return [str(run.path), recipe["algorithm"], subject, steps, state, best, changed]
+    return [str(run.path), recipe["algorithm"], subject, steps, state, best, last_change]

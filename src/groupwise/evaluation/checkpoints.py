@@ -98,7 +98,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
     is_trained = same_task and "task" in run
     data = {
         "task": run["task"] if is_trained else {"kind": task},
-        "verifier": run.get("verifier", {}) if same_task else _carried_over(run.get("verifier", {}), str(task)),
+        "verifier": run.get("verifier", {}) if same_task else _shared_settings(run.get("verifier", {}), str(task)),
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
@@ -121,7 +121,7 @@ def _recipe_of(checkpoint: Path) -> dict[str, Any]:
         raise ConfigError(f"{record} is no record of an exported model: {error}") from None
 
 
-def _carried_over(verifier: dict[str, Any], task: str) -> dict[str, Any]:
+def _shared_settings(verifier: dict[str, Any], task: str) -> dict[str, Any]:
     """What the verifier of another task reads of a run's settings: where answers stand, what is paid."""
     shared = {key: value for key, value in verifier.items() if key != "kind"}
     return {key: value for key, value in with_shared(TASKS.find(task).verifier, shared, None).items() if key != "kind"}

@@ -105,10 +105,10 @@ METRICS: Mapping[str, Metric] = {
 
 def metric(key: str) -> Metric:
     """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K."""
-    numbered = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
-    if key in METRICS or not numbered:
+    match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
+    if key in METRICS or not match:
         return METRICS[key]
-    kind, k = numbered.groups()
+    kind, k = match.groups()
     if kind == "pass_at":
         return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
     return Metric(f"maj@{k}", "%", f"Problems whose most frequent answer among {k} attempts is correct.")
@@ -219,10 +219,10 @@ def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: boo
 
     Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_k` for these and n.
     """
+    if not rows:
+        return {}
     all_measures = {**measures(patterns), **(HIDDEN_RULE if hidden_rule else {})}
-    estimates = (
-        {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _of_samples(rows) if rows else {}
-    )
+    estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _sample_metrics(rows)
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 
 
@@ -252,7 +252,7 @@ def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any
     }
 
 
-def _of_samples(rows: Iterable[Row]) -> dict[str, Estimate]:
+def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
     """Unbiased pass@k, and the expected accuracy of the majority vote of k samples."""
     groups: dict[str, list[Row]] = {}
     for row in rows:

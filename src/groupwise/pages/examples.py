@@ -47,8 +47,8 @@ def examples(pair: Pair, count: int) -> list[Example]:
     before, after = common(*(by_problem(side.rows, MEASURES["pass_at_1"]) for side in (pair.before, pair.after)))
     rise = {problem: after[problem] - before[problem] for problem in before}
     firsts = _firsts(pair.before.rows), _firsts(pair.after.rows)
-    became = {p: (firsts[1][p].outcome is Outcome.CORRECT) - (firsts[0][p].outcome is Outcome.CORRECT) for p in rise}
-    order = sorted(rise, key=lambda problem: (-rise[problem], -became[problem]))
+    gains = {p: (firsts[1][p].outcome is Outcome.CORRECT) - (firsts[0][p].outcome is Outcome.CORRECT) for p in rise}
+    order = sorted(rise, key=lambda problem: (-rise[problem], -gains[problem]))
     problems = order[:count]
     if count == 3 and rise and min(rise.values()) < 0:
         problems[-1] = min(rise, key=lambda problem: rise[problem])

@@ -32,7 +32,7 @@ def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> Non
     low, high = ([evaluation.line["pass_at_1"][end] for evaluation in run.dev] for end in (1, 2))
     held_out = [evaluation.line["pass_at_1"][0] for evaluation in run.dev]
     lines = [
-        Line("training\nreward", *of_steps(run, "reward"), theme.orange, noisy=True),
+        Line("training\nreward", *step_values(run, "reward"), theme.orange, noisy=True),
         Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
     ]
     (axes,) = panel_axes(figure)
@@ -42,8 +42,8 @@ def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> Non
 def draw_length(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Mean length of correct and of wrong completions in training."""
     lines = [
-        Line("wrong", *of_steps(run, "length_wrong"), theme.orange, noisy=True),
-        Line("correct", *of_steps(run, "length_correct"), theme.blue, noisy=True),
+        Line("wrong", *step_values(run, "length_wrong"), theme.orange, noisy=True),
+        Line("correct", *step_values(run, "length_correct"), theme.blue, noisy=True),
     ]
     (axes,) = panel_axes(figure)
     draw_lines(axes, lines, theme, _last_step(run), "tokens")
@@ -52,8 +52,8 @@ def draw_length(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
 def draw_signal(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Entropy above, share of groups with signal below: two units, two axes."""
     upper, lower = panel_axes(figure, rows=2)
-    entropy = Line("entropy\n(nats)", *of_steps(run, "entropy"), theme.purple, noisy=True)
-    signal = Line("groups\nwith signal", *of_steps(run, "signal"), theme.green, noisy=True)
+    entropy = Line("entropy\n(nats)", *step_values(run, "entropy"), theme.purple, noisy=True)
+    signal = Line("groups\nwith signal", *step_values(run, "signal"), theme.green, noisy=True)
     draw_lines(upper, [entropy], theme, _last_step(run), "nats", is_lowest=False)
     draw_lines(lower, [signal], theme, _last_step(run), "share")
 
@@ -121,7 +121,7 @@ def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
 def png(run: RunData) -> bytes:
     """All panels as one PNG."""
     with style():
-        return saved(draw(run), "png", dpi=DPI)
+        return encode_figure(draw(run), "png", dpi=DPI)
 
 
 def save_png(run: RunData, path: Path) -> None:
@@ -134,10 +134,10 @@ def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
     with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         PANELS[name].draw(figure, run, DARK if dark else LIGHT)
-        return saved(figure, "svg", metadata={"Date": None})
+        return encode_figure(figure, "svg", metadata={"Date": None})
 
 
-def of_steps(run: RunData, key: str) -> tuple[list[int], list[float | None]]:
+def step_values(run: RunData, key: str) -> tuple[list[int], list[float | None]]:
     """A value of every step, placed at the finished steps behind the weights that sampled."""
     return [line["step"] for line in run.steps], [line.get(key) for line in run.steps]
 
@@ -155,7 +155,7 @@ def style() -> Any:
     )
 
 
-def saved(figure: Figure, form: str, **options: Any) -> bytes:
+def encode_figure(figure: Figure, form: str, **options: Any) -> bytes:
     """The figure as a file of this form."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, **options)

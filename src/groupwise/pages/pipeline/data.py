@@ -120,11 +120,11 @@ def _check_order(path: Path, stages: tuple[Stage, ...]) -> None:
     """Everything is made of what came before it, so the lineage has no cycles."""
     names = [stage.name for stage in stages]
     for position, stage in enumerate(stages):
-        late = sorted(set(stage.inputs) & set(names[position:]))
-        if late or stage.name in names[:position]:
+        later_inputs = sorted(set(stage.inputs) & set(names[position:]))
+        if later_inputs or stage.name in names[:position]:
             raise DataError(
                 f"{path}: the stage {stage.name!r} "
-                + (f"has the input {late[0]!r}, which comes later" if late else "is there twice")
+                + (f"has the input {later_inputs[0]!r}, which comes later" if later_inputs else "is there twice")
                 + "; allowed are different stages, each made of earlier ones"
             )
 

@@ -12,7 +12,7 @@ from groupwise.pages.lines import DARK, LIGHT, Line, Theme, draw_lines, panel_ax
 from groupwise.pages.pipeline import table
 from groupwise.pages.pipeline.data import PipelineData, Stage
 from groupwise.pages.pipeline.table import NOTHING, Column, Table, text_cell
-from groupwise.pages.plots import PANEL_SIZE, PANELS, of_steps, panel_svg, saved, style
+from groupwise.pages.plots import PANEL_SIZE, PANELS, encode_figure, panel_svg, step_values, style
 
 ACCURACY = Metric("accuracy", "%", "Held-out pairs whose better completion scores higher.")
 REJECTED = Metric("rejected", "%", "Completions that training pays and the second verifier rejects.")
@@ -87,18 +87,18 @@ def curves(stage: Stage) -> list[Curve]:
 
 def draw_loss(figure: Figure, stage: Stage, theme: Theme) -> None:
     """The loss of every step."""
-    steps, losses = _of_steps(stage, "loss")
+    steps, losses = _step_values(stage, "loss")
     (axes,) = panel_axes(figure)
     draw_lines(axes, [Line("loss", steps, losses, theme.purple, noisy=True)], theme, len(steps), "nats")
 
 
 def draw_accuracy(figure: Figure, stage: Stage, theme: Theme) -> None:
     """Accuracy on the pairs of each step and, with its interval, on held-out pairs."""
-    steps, trained = _of_steps(stage, "accuracy")
+    steps, accuracies = _step_values(stage, "accuracy")
     measurements = held_out(stage)
     value, low, high = zip(*(line["accuracy"] for line in measurements), strict=True)
     lines = [
-        Line("training\npairs", steps, trained, theme.orange, noisy=True),
+        Line("training\npairs", steps, accuracies, theme.orange, noisy=True),
         Line(
             "held-out\npairs", [line["step"] for line in measurements], value, theme.blue, band=(low, high), dots=True
         ),
@@ -107,8 +107,8 @@ def draw_accuracy(figure: Figure, stage: Stage, theme: Theme) -> None:
     draw_lines(axes, lines, theme, len(steps), "share")
 
 
-def _of_steps(stage: Stage, key: str) -> tuple[list[int], list[float | None]]:
-    return of_steps(stage.run, key) if stage.run else ([], [])
+def _step_values(stage: Stage, key: str) -> tuple[list[int], list[float | None]]:
+    return step_values(stage.run, key) if stage.run else ([], [])
 
 
 def _curve(title: str, subtitle: str, draw: Callable[[Figure, Stage, Theme], None], stage: Stage) -> Curve:
@@ -119,7 +119,7 @@ def _svg(draw: Callable[[Figure, Stage, Theme], None], stage: Stage, theme: Them
     with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         draw(figure, stage, theme)
-        return saved(figure, "svg", metadata={"Date": None})
+        return encode_figure(figure, "svg", metadata={"Date": None})
 
 
 def alarm_table(data: PipelineData) -> Table:
