@@ -184,11 +184,9 @@ def test_the_directory_and_its_name_do_not_matter(fake: Any) -> None:
     assert {name: one.fingerprint for name, one in fake.plan().items()} == before
 
 
-@pytest.mark.parametrize(("option", "said"), [("only", "--only"), ("start", "--from")])
-def test_unknown_stages_are_named(fake: Any, option: str, said: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"{said} sixth: there is no such stage; the stages are first, second, other"
-    ):
+@pytest.mark.parametrize("option", ["only", "start"])
+def test_unknown_stages_are_named(fake: Any, option: str) -> None:
+    with pytest.raises(ConfigError, match="there is no stage sixth; the stages are first, second, other"):
         fake.plan(**{option: "sixth"})
 
 
