@@ -603,7 +603,7 @@ def test_a_recipe_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_an_unknown_task_or_split_lists_the_known_ones() -> None:
     assert "no task 'sums'; known are arithmetic, code, coq_statements, " in refuse("eval", "base", "--task", "sums")
     assert "no task 'sums'; known are arithmetic" in refuse("sample", "base", "What?", "--task", "sums")
-    assert "name one with --task (arithmetic" in refuse("eval", "base")
+    assert "name the task (arithmetic" in refuse("eval", "base")
     sentence = refuse("eval", "base", "--task", "arithmetic", "--split", "validation")
     assert "split 'validation': allowed are train, dev, test" in sentence
 

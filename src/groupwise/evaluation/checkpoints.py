@@ -92,7 +92,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
     if task is None and "task" not in run:
         names = ", ".join(TASKS.table)
         raise ConfigError(
-            f"{checkpoint} lies in no run and has no {PROVENANCE}, so its task is not known: name one of {names}"
+            f"{checkpoint} lies in no run and has no {PROVENANCE}, so its task is not known: name the task ({names})"
         )
     same_task = task is None or run.get("task", {}).get("kind") == task
     is_trained = same_task and "task" in run
