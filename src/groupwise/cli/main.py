@@ -74,7 +74,7 @@ def audit(
     report: Annotated[Path | None, typer.Option(help="Write a page (.html), and the JSON beside it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Attack a verifier, your own reward function or the sandbox, or score labelled cases.
+    """Attack a verifier, your own reward function or the sandbox, or score labelled cases; report every wrong reward.
 
     The exit status is 0 only when every decided case has its expected verdict.
 
