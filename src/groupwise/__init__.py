@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from groupwise.audit.sandbox import SandboxAudit as SandboxAudit
+    from groupwise.audit.sandbox import audit_sandbox as audit_sandbox
     from groupwise.audit.verifier import Audit as Audit
     from groupwise.audit.verifier import audit_verifier as audit_verifier
+    from groupwise.audit.verify import Explained as Explained
+    from groupwise.audit.verify import References as References
+    from groupwise.audit.verify import check_references as check_references
+    from groupwise.audit.verify import verify as verify
     from groupwise.errors import ConfigError as ConfigError
     from groupwise.errors import GroupwiseError as GroupwiseError
     from groupwise.evaluation.ask import Answers as Answers
@@ -25,10 +31,14 @@ if TYPE_CHECKING:
     from groupwise.evaluation.measure import evaluate as evaluate
     from groupwise.models.policy import Policy as Policy
     from groupwise.models.policy import load_policy as load_policy
+    from groupwise.pages.audit import write_audit_report
+    from groupwise.pages.export import export as export
     from groupwise.pages.pipeline import write_pipeline_report
     from groupwise.pages.run import write_report
+    from groupwise.pages.seeds import write_seeds_report
     from groupwise.pipeline import load_pipeline as load_pipeline
     from groupwise.pipeline import run_pipeline as run_pipeline
+    from groupwise.pipeline.seeds import run_seeds as run_seeds
     from groupwise.randomness import Draws as Draws
     from groupwise.randomness import Purpose as Purpose
     from groupwise.rollout.sample_and_score import Actors as Actors
@@ -61,9 +71,11 @@ if TYPE_CHECKING:
     from groupwise.verifiers import make_verifier as make_verifier
 
     advantages = advantaged
+    audit_report = write_audit_report
     compare = compare_variants
     pipeline_report = write_pipeline_report
     report = write_report
+    seeds_report = write_seeds_report
     update = update_policy
 
 _PLACES = {
@@ -76,6 +88,7 @@ _PLACES = {
     "DevReport": "groupwise.trainers.report:DevReport",
     "load_pipeline": "groupwise.pipeline:load_pipeline",
     "run_pipeline": "groupwise.pipeline:run_pipeline",
+    "run_seeds": "groupwise.pipeline.seeds:run_seeds",
     "compare": "groupwise.trainers.compare:compare_variants",
     "ComparisonTable": "groupwise.trainers.compare:ComparisonTable",
     # checkpoints, and verifiers
@@ -85,11 +98,20 @@ _PLACES = {
     "Answers": "groupwise.evaluation.ask:Answers",
     "audit_verifier": "groupwise.audit.verifier:audit_verifier",
     "Audit": "groupwise.audit.verifier:Audit",
+    "audit_sandbox": "groupwise.audit.sandbox:audit_sandbox",
+    "SandboxAudit": "groupwise.audit.sandbox:SandboxAudit",
+    "audit_report": "groupwise.pages.audit:write_audit_report",
+    "verify": "groupwise.audit.verify:verify",
+    "Explained": "groupwise.audit.verify:Explained",
+    "check_references": "groupwise.audit.verify:check_references",
+    "References": "groupwise.audit.verify:References",
     # run directories
     "Run": "groupwise.runs.run:Run",
     "Table": "groupwise.runs.run:Table",
     "report": "groupwise.pages.run:write_report",
     "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
+    "seeds_report": "groupwise.pages.seeds:write_seeds_report",
+    "export": "groupwise.pages.export:export",
     "replay": "groupwise.trainers.replay:replay",
     "Replay": "groupwise.trainers.replay:Replay",
     # a loop of your own: what `grpo_step` is made of

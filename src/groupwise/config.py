@@ -173,7 +173,7 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
     for override in overrides:
         _apply_override(result, override)
         result, said = upgraded(result, newest=True)
-        _tell(said, f" (in --set {override})")
+        _tell(said, f" (in the change {override})")
     return result
 
 
@@ -227,12 +227,12 @@ def parse(
 def _apply_override(data: dict[str, Any], override: str) -> None:
     dotted, separator, text = override.partition("=")
     if not separator or not dotted.strip():
-        raise ConfigError(f"--set {override!r} must look like section.key=value")
+        raise ConfigError(f"the change {override!r} must look like section.key=value")
     *path, last = dotted.strip().split(".")
     for name in path:
         data = data.setdefault(name, {})
         if not isinstance(data, dict):
-            raise ConfigError(f"--set {override!r}: {name} is a value, not a section")
+            raise ConfigError(f"the change {override!r}: {name} is a value, not a section")
     value = _toml_value(text.strip())
     if last == "kind" and data.get(last, value) != value:
         data.clear()  # as in `merged`: the settings belong to the other kind

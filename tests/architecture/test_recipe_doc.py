@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.keys import Reference, chosen, markdown, own_fields, page, reference
+from groupwise.cli.keys import Reference, choose, markdown, own_fields, page, reference
 from groupwise.errors import ConfigError
 from groupwise.trainers.rl import RlRecipe
 
@@ -47,11 +47,11 @@ def test_every_section_of_a_recipe_is_in_it(found: Reference) -> None:
 
 
 def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
-    [generated] = chosen(found, "data", "generated")
+    [generated] = choose(found, "data", "generated")
     said = markdown(found, [generated])
     assert "- **`noise`** (number ≥ 0 and < 0.5; default `0.1`): Probability of a wrong label." in said
-    assert len(chosen(found, "data", None)) > 3
-    assert [one.path for one in chosen(found, "teacher", None)] == ["model"]  # documented where it stands first
+    assert len(choose(found, "data", None)) > 3
+    assert [one.path for one in choose(found, "teacher", None)] == ["model"]  # documented where it stands first
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
 )
 def test_what_is_not_there_is_said(found: Reference, section: str, kind: str | None, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        chosen(found, section, kind)
+        choose(found, section, kind)

@@ -572,7 +572,7 @@ def test_help_answers_at_once() -> None:
         ("run.num_steps=0", ["run.num_steps = 0", "greater than or equal to 1"]),
         ("run=3", ["run = 3"]),
         ("run.seed.deep=3", ["run.seed: ", "integer"]),
-        ("algorithm.deep=3", ["--set 'algorithm.deep=3': algorithm is a value, not a section"]),
+        ("algorithm.deep=3", ["the change 'algorithm.deep=3': algorithm is a value, not a section"]),
         ("algorithm=ppo", ["grpo: unknown key; did you mean 'ppo'?"]),
         ("task.kind=sums", ["no task 'sums'", "arithmetic, code, coq_statements", "mixture"]),
         ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
@@ -581,8 +581,8 @@ def test_help_answers_at_once() -> None:
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),
         ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "fix the template"]),
-        ("run.seed", ["--set 'run.seed' must look like section.key=value"]),
-        ("=3", ["--set '=3' must look like section.key=value"]),
+        ("run.seed", ["the change 'run.seed' must look like section.key=value"]),
+        ("=3", ["the change '=3' must look like section.key=value"]),
     ],
 )  # fmt: skip
 def test_a_recipe_that_cannot_be_used_is_explained(tmp_path: Path, change: str, words: list[str]) -> None:
@@ -603,7 +603,7 @@ def test_a_recipe_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_an_unknown_task_or_split_lists_the_known_ones() -> None:
     assert "no task 'sums'; known are arithmetic, code, coq_statements, " in refuse("eval", "base", "--task", "sums")
     assert "no task 'sums'; known are arithmetic" in refuse("sample", "base", "What?", "--task", "sums")
-    assert "name one with --task (arithmetic" in refuse("eval", "base")
+    assert "name the task (arithmetic" in refuse("eval", "base")
     sentence = refuse("eval", "base", "--task", "arithmetic", "--split", "validation")
     assert "split 'validation': allowed are train, dev, test" in sentence
 

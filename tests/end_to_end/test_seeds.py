@@ -1,21 +1,21 @@
 """Several seeds of a pipeline, a process each: what they make, what they say, what an interrupt leaves."""
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
+import groupwise as gw
 from groupwise.cli.main import app
-from groupwise.cli.seeds import run_at_once
 from groupwise.errors import GroupwiseError
+from groupwise.pipeline.seeds import run_at_once
 from groupwise.trainers.compare import share_of_threads
 
 RECIPE = """
@@ -51,7 +51,7 @@ def command(recipe: Path, folder: Path, *more: str) -> list[str]:
 
 def test_more_jobs_than_seeds_are_refused(recipe: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, command(recipe, tmp_path, "--jobs", "3"))
-    assert str(refused.exception) == "--jobs 3 with --seeds 2: at most as many jobs as seeds are allowed"
+    assert str(refused.exception) == "jobs = 3 with seeds = 2: at most as many jobs as seeds are allowed"
 
 
 def test_seeds_at_one_time_make_what_seeds_in_turn_make(
@@ -69,16 +69,28 @@ def test_seeds_at_one_time_make_what_seeds_in_turn_make(
     assert (tmp_path / "once" / "seeds.md").exists()
 
 
+def test_seeds_from_python_make_what_the_command_makes(recipe: Path, tmp_path: Path) -> None:
+    changes = {"pipeline.directory": str(tmp_path / "python")}
+    assert gw.run_seeds(recipe, changes, seeds=2)
+    page = gw.seeds_report(tmp_path / "python", seeds=2)
+    assert CliRunner().invoke(app, command(recipe, tmp_path / "command")).exit_code == 0
+    tables = [json.loads((tmp_path / folder / "seeds.json").read_text()) for folder in ("python", "command")]
+    assert tables[0] == tables[1]
+    assert page.read_text().startswith("# 2 seeds\n")
+    with pytest.raises(gw.ConfigError, match=r"jobs = 2: each process reads the recipe from its file"):
+        gw.run_seeds(tomllib.loads(RECIPE), changes, seeds=2, jobs=2)
+
+
 def test_a_seed_that_fails_is_named_and_the_others_come_to_their_end(tmp_path: Path) -> None:
-    shown = io.StringIO()
+    lines: list[tuple[str, str]] = []
     with pytest.raises(GroupwiseError, match=r"^seed 0: .*missing\.toml") as caught:
         run_at_once(
             {"seed 0": ["train", str(tmp_path / "missing.toml")], "seed 1": ["train", "--help"]},
             1,
-            Console(file=shown),
+            lambda name, line: lines.append((name, line)),
         )
     assert "seed 1" not in str(caught.value)
-    assert "seed 1 │  Usage:" in shown.getvalue()
+    assert any(name == "seed 1" and line.startswith(" Usage:") for name, line in lines)
 
 
 def test_each_has_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

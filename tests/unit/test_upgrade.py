@@ -86,10 +86,10 @@ def test_a_recipe_says_it_once_and_a_runs_own_record_does_not(tmp_path: Path) ->
 
 def test_an_override_may_name_an_old_key_and_counts_more_than_the_file(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text('[loss.policy]\nkind = "file"\n')
-    with pytest.warns(UserWarning, match=r"\(in --set loss\.policy_loss=mine\)"):
+    with pytest.warns(UserWarning, match=r"\(in the change loss\.policy_loss=mine\)"):
         found = read_recipe(tmp_path / "recipe.toml", ["loss.policy_loss=mine", "loss.policy.clip=0.4"])
     assert found == {"loss": {"policy": {"kind": "mine", "clip": 0.4}}}
-    with pytest.warns(UserWarning, match="--set"):
+    with pytest.warns(UserWarning, match="in the change"):
         assert parse(Recipe, {}, ["loss.policy_loss=mine"]).loss.policy.kind == "mine"
 
 

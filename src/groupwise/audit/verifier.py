@@ -148,7 +148,7 @@ def audit_verifier(
 def _settings(request: _Request) -> _Settings:
     """With the task to attack: the one named, else, where nothing else is, one for such a verifier."""
     if request.tiers and not request.cases:
-        raise ConfigError("--tier chooses among the cases of a file: name one with --cases")
+        raise ConfigError("tiers choose among the cases of a file: name a file of cases")
     like = request.judges_like
     tasks = {name: TASKS.find(name) for name in TASKS.table}
     made = [name for name, task in tasks.items() if task.verifier == like and issubclass(task, GeneratedTask)]
@@ -179,7 +179,7 @@ def _problems(request: _Request, task: Task | None) -> list[Problem]:
         problems = [*every[:: max(1, len(every) // request.num_problems)][: request.num_problems], *problems]
     if not problems:
         raise ConfigError(
-            f"no task is judged by {request.verifier!r}: name labelled cases with --cases, a task with --task "
-            f"({', '.join(TASKS.table)}) or reference answers with --reference"
+            f"no task is judged by {request.verifier!r}: name labelled cases, a task ({', '.join(TASKS.table)}) or "
+            "reference answers"
         )
     return problems

@@ -19,23 +19,23 @@ def run_evaluation(checkpoint: str, console: Console, as_json: bool, **options: 
     """Evaluate one or two checkpoints and print a table or JSON; the options are those of `evaluate`."""
     quiet_transformers()
     with console.status("sampling and verifying") if not as_json else nullcontext():
-        found = evaluate(checkpoint, **options)
+        measurement = evaluate(checkpoint, **options)
     if as_json:
-        print(json.dumps(_standard(found.as_dict()), indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(_nan_to_null(measurement.as_dict()), indent=1, ensure_ascii=False, allow_nan=False))
         return
-    console.print(_table(found.as_dict()))
-    for check in found.second.values():
+    console.print(_table(measurement.as_dict()))
+    for check in measurement.second.values():
         show_second(check, console)
-    if gain := found.difference:
+    if gain := measurement.difference:
         console.print(
             f"pass@1, paired difference to {options['against']}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
         )
 
 
-def _standard(value: Any) -> Any:
+def _nan_to_null(value: Any) -> Any:
     """The value with null for what JSON has no number for: an interval over a single problem has no ends."""
     if isinstance(value, dict):
-        return {key: _standard(each) for key, each in value.items()}
+        return {key: _nan_to_null(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -47,13 +47,13 @@ def _table(result: dict[str, Any]) -> Table:
     for name in result["checkpoints"]:
         table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
-    keys = dict.fromkeys(key for one in summaries for key in one)
+    keys = dict.fromkeys(key for summary in summaries for key in summary)
     # the second verifier has a line of its own
     for key in [key for key in keys if key not in ("by_difficulty", "second")]:
         name = key.replace("_", " ") if key in ("verdict_errors", "no_verdict") else metric(key).name
-        table.add_row(name, *(_cell(key, one.get(key)) for one in summaries))
+        table.add_row(name, *(_cell(key, summary.get(key)) for summary in summaries))
     for label in summaries[0]["by_difficulty"]:
-        cells = (_cell("pass_at_1", one["by_difficulty"].get(label)) for one in summaries)
+        cells = (_cell("pass_at_1", summary["by_difficulty"].get(label)) for summary in summaries)
         table.add_row(f"pass@1, {label}", *cells)
     return table
 

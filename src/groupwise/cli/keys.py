@@ -1,4 +1,4 @@
-"""`groupwise keys`: every key of a recipe, from the docstrings of its fields; so is docs/recipe.md."""
+"""`groupwise keys`: every key of a recipe, from the docstrings of its fields; docs/recipe.md is the same text."""
 
 import re
 import types
@@ -26,7 +26,7 @@ INTRO = """# Every key of a recipe
 Written by `groupwise keys --write docs/recipe.md` from the docstrings of the fields; `groupwise keys loss` prints one
 section of it, `groupwise keys data --kind jsonl` one kind of a section.
 
-A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, which stand relative to it.
+A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, whose paths are relative to it.
 `--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
 without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
 """
@@ -46,8 +46,8 @@ class Choice:
     @property
     def all(self) -> tuple[tuple[str, type[BaseModel]], ...]:
         """What they have in common, where there are several, and the options."""
-        several = self.common is not None and len(self.options) > 1
-        return (("", self.common), *self.options) if several and self.common else self.options
+        has_common = self.common is not None and len(self.options) > 1
+        return (("", self.common), *self.options) if has_common and self.common else self.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Heading:
 
 @dataclass(slots=True)
 class Reference:
-    """All sections, each class once, where it may stand nearest to the top."""
+    """All sections; each class once, in its place nearest to the top."""
 
     places: dict[Any, Heading] = field(default_factory=dict)
     """Where each class is documented."""
@@ -85,28 +85,30 @@ class Reference:
         return list(self._with_below(None))
 
     def _with_below(self, heading: Heading | None) -> Iterator[Heading]:
-        for one in self.below.get(heading, ()):
-            yield one
-            yield from self._with_below(one)
+        for inner in self.below.get(heading, ()):
+            yield inner
+            yield from self._with_below(inner)
 
     def add(self, path: str, root: str, model: type[BaseModel]) -> None:
         """Document a class and what it holds; `root` chooses it, or the recipe it is in."""
         queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(None, path, root, model)]
-        for parent, place, chosen, one in queue:  # it grows
-            if one in self.places:
+        for parent, place, mark, section in queue:  # which grows
+            if section in self.places:
                 continue
-            heading = self._claim(place, chosen, one, root)
+            heading = self._claim(place, mark, section, root)
             self.below.setdefault(parent, []).append(heading)
-            for name, info in own_fields(one, heading.base):
+            for name, info in own_fields(section, heading.base):
                 if choice := choice_of(info):
-                    inner = (f"{place}.{name}" if place else name) + (".NAME" if _is_table(info) else "")
+                    inner = (f"{place}.{name}" if place else name) + (
+                        ".NAME" if typing.get_origin(info.annotation) is dict else ""
+                    )
                     self.choices.setdefault(inner, choice)
-                    queue += [(heading, inner, which, option) for which, option in choice.all]
+                    queue += [(heading, inner, mark, option) for mark, option in choice.all]
 
-    def _claim(self, path: str, chosen: str, model: type[BaseModel], root: str) -> Heading:
-        base = next((one for one in model.__mro__[1:] if one in self.places), None)
-        taken = any((one.path, one.chosen) == (path, chosen) for one in self.places.values())
-        self.places[model] = Heading(path, root if taken else chosen, model, base)
+    def _claim(self, path: str, mark: str, model: type[BaseModel], root: str) -> Heading:
+        base = next((parent for parent in model.__mro__[1:] if parent in self.places), None)
+        is_taken = any((heading.path, heading.chosen) == (path, mark) for heading in self.places.values())
+        self.places[model] = Heading(path, root if is_taken else mark, model, base)
         return self.places[model]
 
     def of(self, choice: Choice) -> list[Heading]:
@@ -116,28 +118,26 @@ class Reference:
 
 def reference() -> Reference:
     """The reference of everything that may be set."""
-    found = Reference()
+    document = Reference()
     for name in TRAINERS.table:
         root = f'algorithm = "{name}"'
-        found.add("", root, TRAINERS.find(name).recipe)
-    found.add("", "[pipeline]", PipelineRecipe)
+        document.add("", root, TRAINERS.find(name).recipe)
+    document.add("", "[pipeline]", PipelineRecipe)
     for name in STAGES.table:
         if STAGES.find(name) is not Train:
-            found.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config)
-    found.add("", "[variants]", Comparison)
-    return found
+            document.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config)
+    document.add("", "[variants]", Comparison)
+    return document
 
 
 def own_fields(model: type[BaseModel], base: type[BaseModel] | None) -> list[tuple[str, FieldInfo]]:
     """A class's fields; with a base, those that differ from its."""
-    before = base.model_fields if base else {}
+    inherited = base.model_fields if base else {}
 
-    def same(one: FieldInfo, other: FieldInfo | None) -> bool:
-        return other is not None and (one.annotation, one.default, one.description, one.metadata) == (
-            other.annotation, other.default, other.description, other.metadata,
-        )  # fmt: skip
+    def facts(info: FieldInfo | None) -> tuple[Any, ...] | None:
+        return None if info is None else (info.annotation, info.default, info.description, info.metadata)
 
-    return [(name, info) for name, info in model.model_fields.items() if not same(info, before.get(name))]
+    return [(name, info) for name, info in model.model_fields.items() if facts(info) != facts(inherited.get(name))]
 
 
 def choice_of(info: FieldInfo) -> Choice | None:
@@ -157,11 +157,11 @@ def _choice(annotation: Any, marks: Sequence[Any]) -> Choice | None:
     if origin is dict or origin in CONTAINERS:
         return _choice(arguments[-1] if origin is dict else arguments[0], ())
     if origin in (typing.Union, types.UnionType):
-        inner = [found for one in arguments if (found := _choice(one, ()))]
-        options = tuple(option for found in inner for option in found.options)
+        inner = [choice for argument in arguments if (choice := _choice(argument, ()))]
+        options = tuple(option for choice in inner for option in choice.options)
         if len(options) <= 1:
             return inner[0] if inner else None
-        return Choice(tuple((chosen or _tag(model), model) for chosen, model in options), _common(options))
+        return Choice(tuple((mark or _tag(model), model) for mark, model in options), _common(options))
     return None
 
 
@@ -175,83 +175,79 @@ def _tag(model: type[BaseModel]) -> str:
 
 def _common(options: Sequence[tuple[str, type[BaseModel]]]) -> type[BaseModel] | None:
     first, *others = (model for _, model in options)
-    shared = (one for one in first.__mro__ if all(issubclass(other, one) for other in others))
-    found = next(shared, None)
-    return found if found and issubclass(found, Section) and found.model_fields else None
+    shared = (ancestor for ancestor in first.__mro__ if all(issubclass(model, ancestor) for model in others))
+    base = next(shared, None)
+    return base if base and issubclass(base, Section) and base.model_fields else None
 
 
-def _is_table(info: FieldInfo) -> bool:
-    return typing.get_origin(info.annotation) is dict
-
-
-def allowed(annotation: Any, marks: Sequence[Any] = ()) -> str:
+def allowed_values(annotation: Any, marks: Sequence[Any] = ()) -> str:
     """What a value may be, in words."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if made := next((mark for mark in marks if isinstance(mark, Artifact)), None):
-        return {"model": "model", "reward_model": "reward model", "data": "file of data"}[made.makes]
+    if artifact := next((mark for mark in marks if isinstance(mark, Artifact)), None):
+        return {"model": "model", "reward_model": "reward model", "data": "file of data"}[artifact.makes]
     if origin is typing.Annotated:
-        return allowed(arguments[0], arguments[1:])
+        return allowed_values(arguments[0], arguments[1:])
     if origin is typing.Literal:
-        return ", ".join(f"`{toml_literal(one)}`" for one in arguments)
+        return ", ".join(f"`{toml_literal(value)}`" for value in arguments)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return ", ".join(f"`{toml_literal(one.value)}`" for one in annotation)
+        return ", ".join(f"`{toml_literal(member.value)}`" for member in annotation)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(allowed(one) for one in arguments if one is not types.NoneType)
+        return " or ".join(allowed_values(argument) for argument in arguments if argument is not types.NoneType)
     if origin in CONTAINERS:
-        inner = [allowed(one) for one in arguments if one is not ...]
+        inner = [allowed_values(argument) for argument in arguments if argument is not ...]
         if origin is tuple and ... not in arguments:
             return f"list of {len(inner)}: {', '.join(inner)}"
         return f"list: each {inner[0]}"
     if origin is dict:
-        return f"table: {allowed(arguments[1])} by a name"
+        return f"table: {allowed_values(arguments[1])} by a name"
     return PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(marks)
 
 
 def _bounds(marks: Sequence[Any]) -> str:
     signs = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt"), MinLen: ("at least", "min_length")}
-    flat = [one for mark in marks for one in (mark.metadata if isinstance(mark, FieldInfo) else [mark])]
-    found = [
-        f" {sign} {getattr(mark, name):g}" for mark in flat for kind, (sign, name) in signs.items()
+    bounds = [bound for mark in marks for bound in (mark.metadata if isinstance(mark, FieldInfo) else [mark])]
+    texts = [
+        f" {sign} {getattr(mark, name):g}" for mark in bounds for kind, (sign, name) in signs.items()
         if isinstance(mark, kind)
     ]  # fmt: skip
-    return " and".join(found)
+    return " and".join(texts)
 
 
-def markdown(found: Reference, headings: Sequence[Heading]) -> str:
+def markdown(document: Reference, headings: Sequence[Heading]) -> str:
     """The headings as a page."""
-    return "\n".join(line for heading in headings for line in _section(found, heading)).rstrip() + "\n"
+    return "\n".join(line for heading in headings for line in _section(document, heading)).rstrip() + "\n"
 
 
-def _section(found: Reference, heading: Heading) -> Iterator[str]:
-    yield from (f"## {heading.title}", "", _unwrapped(heading.model.__doc__ or ""))
+def _section(document: Reference, heading: Heading) -> Iterator[str]:
+    yield from (f"## {heading.title}", "", _unwrap(heading.model.__doc__ or ""))
     if heading.base:
-        base = found.places[heading.base]
+        base = document.places[heading.base]
         yield from ("", f"Its keys are those of [{base.title}](#{_anchor(base.title)}); these are its own:")
     yield ""
     for name, info in own_fields(heading.model, heading.base):
-        yield f"- {_key(found, heading, name, info)}"
+        yield f"- {_key(document, heading, name, info)}"
     yield ""
 
 
-def _key(found: Reference, heading: Heading, name: str, info: FieldInfo) -> str:
+def _key(document: Reference, heading: Heading, name: str, info: FieldInfo) -> str:
     when = next((f" Read only with {mark.when}." for mark in info.metadata if isinstance(mark, ReadIf)), "")
-    text = f"{_unwrapped(info.description or '')}{when}"
+    text = f"{_unwrap(info.description or '')}{when}"
     if choice := choice_of(info):
-        first, *others = found.of(choice)
+        first, *others = document.of(choice)
         links = ", ".join(f"[{place.title}](#{_anchor(place.title)})" for place in (first, *others[:3]))
-        more = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
-        return f"**`{name}`** (section): {text} See {links}{more}."
+        suffix = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
+        return f"**`{name}`** (section): {text} See {links}{suffix}."
     default = "required" if info.is_required() else _default(info)
-    return f"**`{name}`** ({allowed(info.annotation, info.metadata)}; {default}): {text}"
+    return f"**`{name}`** ({allowed_values(info.annotation, info.metadata)}; {default}): {text}"
 
 
 def _default(info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=True)
-    plain = list(value) if isinstance(value, tuple | set | frozenset) else getattr(value, "value", value)
-    return "not set" if plain is None else f"default `{toml_literal(plain)}`"
+    literal = list(value) if isinstance(value, tuple | set | frozenset) else getattr(value, "value", value)
+    return "not set" if literal is None else f"default `{toml_literal(literal)}`"
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -259,26 +255,28 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def chosen(found: Reference, section: str, kind: str | None) -> list[Heading]:
+def choose(document: Reference, section: str, kind: str | None) -> list[Heading]:
     """The headings of a section, or of one of its kinds.
 
     Raises:
         ConfigError: there is none; says which there are.
     """
-    here = [one for one in found.headings if section in (one.path, one.path.removesuffix(".NAME"))]
-    elsewhere = [choice for path, choice in found.choices.items() if section in (path, path.removesuffix(".NAME"))]
-    here = here or [heading for choice in elsewhere for heading in found.of(choice)]
-    if not here:
-        known = ", ".join(dict.fromkeys(one.path for one in found.headings if one.path))
-        raise ConfigError(f"there is no section {section!r}; there are {known}")
-    of_kind = [one for one in here if kind is None or f'"{kind}"' in one.chosen]
+    headings = [
+        heading for heading in document.headings if section in (heading.path, heading.path.removesuffix(".NAME"))
+    ]
+    choices = [choice for path, choice in document.choices.items() if section in (path, path.removesuffix(".NAME"))]
+    headings = headings or [heading for choice in choices for heading in document.of(choice)]
+    if not headings:
+        names = ", ".join(dict.fromkeys(heading.path for heading in document.headings if heading.path))
+        raise ConfigError(f"there is no section {section!r}; there are {names}")
+    of_kind = [heading for heading in headings if kind is None or f'"{kind}"' in heading.chosen]
     if not of_kind:
-        kinds = ", ".join(one.chosen for one in here if one.chosen) or "none"
+        kinds = ", ".join(heading.chosen for heading in headings if heading.chosen) or "none"
         raise ConfigError(f"{section} has no kind {kind!r}; it has {kinds}")
     return of_kind
 
 
 def page() -> str:
     """The whole document."""
-    found = reference()
-    return f"{INTRO}\n{markdown(found, found.headings)}"
+    document = reference()
+    return f"{INTRO}\n{markdown(document, document.headings)}"

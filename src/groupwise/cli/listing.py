@@ -12,7 +12,7 @@ from groupwise.runs.directory import RunDirectory
 
 
 def list_runs(folder: Path, console: Console) -> None:
-    """Print what lies in a folder of runs."""
+    """Print the runs in a folder."""
     runs = sorted(
         config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
     )
@@ -32,12 +32,13 @@ def _row(run: RunDirectory) -> list[str]:
         recipe = read_recorded(run.config)
     except ConfigError:
         return [str(run.path), "", "", "", "its config.toml cannot be read", "", ""]
-    chosen = recipe.get("task") or recipe.get("data") or {}
-    subject = next((chosen[key] for key in ("kind", "name", "source") if key in chosen), "")
+    section = recipe.get("task") or recipe.get("data") or {}
+    subject = next((section[key] for key in ("kind", "name", "source") if key in section), "")
     lines = list(run.metrics.lines())
-    done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)
+    num_done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)
     dev = [line["pass_at_1"][0] for line in lines if line.get("kind") == "dev"]
-    changed = datetime.fromtimestamp(run.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    last_change = datetime.fromtimestamp(run.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
     state = "finished" if run.finished.exists() else "unfinished"
     best = f"{max(dev):.3f}" if dev else "-"
-    return [str(run.path), recipe["algorithm"], subject, f"{done}/{recipe['run']['num_steps']}", state, best, changed]
+    steps = f"{num_done}/{recipe['run']['num_steps']}"
+    return [str(run.path), recipe["algorithm"], subject, steps, state, best, last_change]

@@ -1,6 +1,6 @@
-"""The other commands, and the entry point: it says errors in one sentence.
+"""The other commands, and the entry point, which reports an error in one sentence.
 
-Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
+Heavy imports are inside the commands, so that `--help` and mistakes in a recipe answer at once.
 """
 
 import sys
@@ -18,7 +18,9 @@ from groupwise.errors import GroupwiseError
 @app.command()
 def verify(
     verifier: Annotated[str, typer.Argument(help="A verifier's name, e.g. `math`.")],
-    completion: Annotated[str | None, typer.Argument(help="The completion; none or `-` reads standard input.")] = None,
+    completion: Annotated[
+        str | None, typer.Argument(help="The completion; without it, or with `-`, standard input is read.")
+    ] = None,
     reference: Annotated[str, typer.Option(help="The reference answer.")] = "",
     file: Annotated[Path | None, typer.Option(help="Read the completion from a file.")] = None,
     question: Annotated[str, typer.Option(help="The question, for verifiers that read it.")] = "",
@@ -72,7 +74,7 @@ def audit(
     report: Annotated[Path | None, typer.Option(help="Write a page (.html), and the JSON beside it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Attack a verifier, your own reward function or the sandbox, or score labelled cases; says what was paid wrongly.
+    """Attack a verifier, your own reward function or the sandbox, or score labelled cases; report every wrong reward.
 
     The exit status is 0 only when every decided case has its expected verdict.
 
@@ -88,9 +90,9 @@ def audit(
         groupwise audit sandbox --probes probes.jsonl
     """
     if subject == "sandbox":
-        from groupwise.cli.audit_sandbox import SandboxRequest, run_sandbox_audit
+        from groupwise.cli.audit import run_sandbox_audit
 
-        passed = run_sandbox_audit(SandboxRequest(tuple(probes or []), tuple(overrides or []), report, json), console)
+        passed = run_sandbox_audit(probes or [], overrides or [], report, json, console)
     else:
         from groupwise.cli.audit import run_audit
 
@@ -111,7 +113,7 @@ def oracle(
     tokens: Annotated[
         int | None, typer.Option(min=2, help="Tokens of the vocabulary, the stop token included.")
     ] = None,
-    length: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Token limit of a completion.")] = None,
     group_size: Annotated[int | None, typer.Option(min=2, help="Completions per prompt.")] = None,
     prompts: Annotated[int | None, typer.Option(min=1, help="Prompts per batch.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of policies and rewards.")] = 0,
@@ -120,13 +122,13 @@ def oracle(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Hold every estimator against the true policy gradient, in worlds so small that every batch can be gone through.
+    """Compare every estimator with the true policy gradient, in worlds so small that every batch can be enumerated.
 
     Columns: `cosine` between the expected gradient E[g] and the true one ∇J (1: the right direction); `scale`, the
-    length of E[g] along ∇J (a learning rate takes it up); `bias` = |E[g] - ∇J| / |∇J|, which no number of samples
+    length of E[g] along ∇J (a learning rate makes up for it); `bias` = |E[g] - ∇J| / |∇J|, which no number of samples
     averages away; `noise`, one batch's standard deviation in units of |E[g]| (n batches divide it by √n).
 
-    Each section has a world of its own size; a size given here holds for all. Nothing is sampled, so the
+    Each section has a world of its own size; a size given here applies to all. Nothing is sampled, so the
     figures are exact and the same every time.
 
     Examples:
@@ -223,7 +225,7 @@ def keys(
     kind: Annotated[str | None, typer.Option(help="One kind of the section only.")] = None,
     write: Annotated[Path | None, typer.Option(help="Write the reference of all keys to this file.")] = None,
 ) -> None:
-    """Say what may stand in a recipe: every key, what is allowed, its default, what it means.
+    """List what a recipe may hold: every key, its allowed values, its default and its meaning.
 
     Examples:
         groupwise keys optimizer
@@ -238,14 +240,14 @@ def keys(
         write.write_text(reference.page(), encoding="utf-8")
         console.print(f"written to {write}")
         return
-    found = reference.reference()
-    some = reference.chosen(found, section, kind) if section else found.headings
-    console.print(Markdown(reference.markdown(found, some)))
+    document = reference.reference()
+    headings = reference.choose(document, section, kind) if section else document.headings
+    console.print(Markdown(reference.markdown(document, headings)))
 
 
 @app.command()
-def runs(folder: Annotated[Path, typer.Argument(help="Where run directories lie.")] = Path("runs")) -> None:
-    """List runs: what they trained, how far they are, their best dev result.
+def runs(folder: Annotated[Path, typer.Argument(help="The folder of the run directories.")] = Path("runs")) -> None:
+    """List runs: what they trained, how far they got, their best dev result.
 
     Example:
         groupwise runs
@@ -265,10 +267,9 @@ def export(
     Example:
         groupwise export runs/arithmetic models/reasoner
     """
-    from groupwise.cli.export import export as export_run
-    from groupwise.runs.directory import find_run
+    from groupwise.pages.export import export as export_run
 
-    export_run(find_run(run), directory)
+    export_run(run, directory)
     console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")
 
 
@@ -278,7 +279,7 @@ def new_model(
     architecture: Annotated[str, typer.Option(help="qwen2, qwen3, llama or mistral.")] = "qwen2",
     hidden_size: Annotated[int, typer.Option(min=8, help="Width.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Blocks.")] = 2,
-    context_length: Annotated[int, typer.Option(min=8, help="Most positions.")] = 4096,
+    context_length: Annotated[int, typer.Option(min=8, help="Longest sequence, in tokens.")] = 4096,
     seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
 ) -> None:
     """Write a small model with random weights and a byte tokenizer, to try a recipe end to end without a hub.
@@ -295,8 +296,8 @@ def new_model(
     quiet_transformers()
     refuse_to_replace(directory)
     shape = {"architecture": architecture, "hidden_size": hidden_size, "num_hidden_layers": layers}
-    more = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
-    policy = new_policy(parse(NewModel, {**shape, **more}, source="new-model"), byte_tokenizer())
+    settings = {"intermediate_size": 2 * hidden_size, "context_length": context_length, "seed": seed}
+    policy = new_policy(parse(NewModel, {**shape, **settings}, source="new-model"), byte_tokenizer())
     save_checkpoint(directory, policy)
     kind = f"{architecture} with {policy.num_parameters:,} random parameters"
     console.print(f"{directory}: {kind} and a byte tokenizer")

@@ -1,6 +1,6 @@
 """`groupwise memory`: the memory plan of a recipe as a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,16 +19,12 @@ def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, consol
     recipe = load_recipe(path, overrides)
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
-    found = plan(recipe, prompt_tokens)
+    memory = plan(recipe, prompt_tokens)
     table = Table(Column("part", overflow="fold"), Column("MiB", justify="right", overflow="fold"), box=None)
-    for title, parts in (("always", found.weights), ("sampling", found.sampling), ("training", found.training)):
-        _add(table, title, parts)
-    table.add_row("[bold]peak[/]", f"[bold]{found.peak / MIB:,.1f}[/]")
+    for title, parts in (("always", memory.weights), ("sampling", memory.sampling), ("training", memory.training)):
+        table.add_row(f"[dim]{title}[/]", "")
+        for name, size in parts.items():
+            table.add_row(f"  {name}", f"{size / MIB:,.1f}")
+    table.add_row("[bold]peak[/]", f"[bold]{memory.peak / MIB:,.1f}[/]")
     console.print(table)
-    console.print("The libraries themselves come on top: about 500 MiB.", style="dim")
-
-
-def _add(table: Table, title: str, parts: Mapping[str, int]) -> None:
-    table.add_row(f"[dim]{title}[/]", "")
-    for name, size in parts.items():
-        table.add_row(f"  {name}", f"{size / MIB:,.1f}")
+    console.print("The libraries themselves need about 500 MiB more.", style="dim")

@@ -41,12 +41,12 @@ def run_oracle(request: OracleRequest, console: Console) -> None:
     unknown = [name for name in names if name not in makers]
     if unknown:
         raise ConfigError(f"there is no section {unknown[0]!r}; known are {', '.join(makers)}")
-    chosen = dict.fromkeys([*names, *(COMBINATIONS if request.combinations else ())])
-    found = (makers[name](request.dials) for name in chosen)
+    keys = dict.fromkeys([*names, *(COMBINATIONS if request.combinations else ())])
+    sections = (makers[name](request.dials) for name in keys)
     if request.as_json:
-        print(json.dumps(as_json(found, request.dials), indent=1, ensure_ascii=False))
+        print(json.dumps(as_json(sections, request.dials), indent=1, ensure_ascii=False))
         return
-    for section in found:
+    for section in sections:
         console.print(_table(section))
         console.print(f"{section.text}\n{section.world}\n", markup=False, highlight=False)
     for name, meaning in LEGEND.items():
@@ -66,15 +66,15 @@ def as_json(sections: Iterable[Section], dials: Dials) -> dict[str, Any]:
         "seed": dials.seed,
         "sections": [
             {
-                "section": one.key,
-                "title": one.title,
-                "world": one.world,
+                "section": section.key,
+                "title": section.title,
+                "world": section.world,
                 "rows": [
-                    {"setting": row.name, **{name: _finite(v) for name, v in zip(one.columns, row.values, strict=True)}}
-                    for row in one.rows
+                    {"setting": row.name, **dict(zip(section.columns, map(_finite, row.values), strict=True))}
+                    for row in section.rows
                 ],
             }
-            for one in sections
+            for section in sections
         ],
     }
 

@@ -1,9 +1,7 @@
 """`groupwise pipeline`: what will run and why, every stage with its own display, the table of stages at the end."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -11,20 +9,18 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from groupwise.cli.seeds import run_at_once
 from groupwise.cli.train import train_with_display
-from groupwise.errors import ConfigError
 from groupwise.models.loading import quiet_transformers
 from groupwise.pages.pipeline import write_pipeline_report
-from groupwise.pages.seeds import as_dict, as_markdown, minutes, seeds_table
+from groupwise.pages.seeds import write_seeds_report
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.runs.atomic import write_file
+from groupwise.pipeline.seeds import check_jobs, run_seeds
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
 
 STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
-SAYS = {
+VERBS = {
     Action.RUN: "runs", Action.RESUME: "resumes", Action.MEASURE: "is measured", Action.SKIP: "skipped",
     Action.LEAVE: "left alone",
 }  # fmt: skip
@@ -45,47 +41,31 @@ class PipelineRequest:
 
 def run(request: PipelineRequest, console: Console) -> None:
     """Run a pipeline with one seed or several, or say what would run."""
-    if request.jobs > request.seeds:
-        raise ConfigError(
-            f"--jobs {request.jobs} with --seeds {request.seeds}: at most as many jobs as seeds are allowed"
-        )
+    check_jobs(request.seeds, request.jobs)
     quiet_transformers()
     recipe, stages = load_pipeline(request.file, request.overrides)
     if request.seeds == 1:
         _run_one(recipe, stages, request, console)
         return
-    folder = Path(recipe.pipeline.directory)
-    directories = [folder / f"seed-{seed}" for seed in range(request.seeds)]
-    overrides = [
-        (*request.overrides, f"pipeline.seed={seed}", f"pipeline.directory={json.dumps(str(directory))}")
-        for seed, directory in enumerate(directories)
-    ]
-    finished = _at_once if request.jobs > 1 and not request.dry_run else _in_turn
-    if finished(overrides, request, console) and not request.dry_run:
-        _show_seeds(folder, directories, console)
 
+    def run_seed(seed: int, seed_recipe: PipelineRecipe, stages: Sequence[AnyStage]) -> bool:
+        console.print(f"seed {seed}: {seed_recipe.pipeline.directory}", style="bold")
+        return _run_one(seed_recipe, stages, request, console)
 
-def _in_turn(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console: Console) -> bool:
-    """Run one seed after the other; returns whether all came to their end."""
-    for seed, overrides in enumerate(seeds):
-        recipe, stages = load_pipeline(request.file, overrides)
-        console.print(f"seed {seed}: {recipe.pipeline.directory}", style="bold")
-        if not _run_one(recipe, stages, request, console):
-            return False
-    return True
+    def on_line(name: str, line: str) -> None:
+        console.print(f"{name} │ {line}", highlight=False, markup=False, soft_wrap=True)
 
-
-def _at_once(seeds: Sequence[tuple[str, ...]], request: PipelineRequest, console: Console) -> bool:
-    """Run `request.jobs` seeds at a time, in a process each; returns whether all came to their end."""
-    which = [(option, value) for option, value in (("--only", request.only), ("--from", request.start)) if value]
-    commands = {
-        f"seed {seed}": ["pipeline", str(request.file), *chain(*which), *chain(*(("--set", one) for one in overrides))]
-        for seed, overrides in enumerate(seeds)
-    }
-    finished = run_at_once(commands, request.jobs, console)
-    if not finished:
+    jobs = 1 if request.dry_run else request.jobs
+    finished = run_seeds(
+        request.file, request.overrides, seeds=request.seeds, jobs=jobs,
+        only=request.only, start=request.start, run_seed=run_seed, on_line=on_line,
+    )  # fmt: skip
+    if not finished and jobs > 1:
         _say_stopped(request, console)
-    return finished
+    if finished and not request.dry_run:
+        page = write_seeds_report(Path(recipe.pipeline.directory), request.seeds)
+        console.print(Markdown(page.read_text(encoding="utf-8")))
+        console.print(f"Written to {page}", soft_wrap=True)
 
 
 def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
@@ -93,7 +73,10 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
     if request.dry_run:
         console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
         return True
-    finished = _run(recipe, stages, request, console)
+    with _progress(console) as progress:
+        show = _Display(console, progress)
+        display = Display(show.train, show.stage, show.progress, show.finished)
+        finished = run_pipeline(recipe, stages, display, request.only, request.start)
     page = write_pipeline_report(Path(recipe.pipeline.directory))
     if not finished:
         _say_stopped(request, console)
@@ -102,38 +85,19 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
 
 
 def _say_stopped(request: PipelineRequest, console: Console) -> None:
-    again = "the same command without --from" if request.start else "the same command"
-    console.print(f"Stopped; {again} resumes there.")
+    command = "the same command without --from" if request.start else "the same command"
+    console.print(f"Stopped; {command} resumes there.")
 
 
-def _show_seeds(folder: Path, directories: Sequence[Path], console: Console) -> None:
-    """Write and print the tables over seeds."""
-    table = seeds_table(directories)
-    text = as_markdown(table, len(directories), minutes(directories))
-    write_file(folder / "seeds.md", text.encode())
-    write_file(folder / "seeds.json", json.dumps(as_dict(table), indent=1).encode())
-    console.print(Markdown(text))
-    console.print(f"Written to {folder / 'seeds.md'}", soft_wrap=True)
-
-
-def _run(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
-    with _progress(console) as progress:
-        display = _Display(console, progress)
-        return run_pipeline(
-            recipe, stages, Display(display.train, display.stage, display.progress, display.finished),
-            request.only, request.start,
-        )  # fmt: skip
-
-
-def _plan_table(planned: Sequence[Planned]) -> Table:
+def _plan_table(entries: Sequence[Planned]) -> Table:
     table = Table(title="what would run, and why", title_justify="left")
     for name in ("stage", "does", "makes", "from", "", "because"):
         table.add_column(name, overflow="fold")
-    for one in planned:
-        stage = one.stage
+    for entry in entries:
+        stage = entry.stage
         table.add_row(
-            stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(one.inputs) or "-",
-            SAYS[one.action], one.why, style=STYLES[one.action],
+            stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(entry.inputs) or "-",
+            VERBS[entry.action], entry.why, style=STYLES[entry.action],
         )  # fmt: skip
     return table
 
@@ -144,14 +108,14 @@ class _Display:
 
     console: Console
     bars: Progress
-    _open: dict[str, TaskID] = field(default_factory=dict)
+    _tasks: dict[str, TaskID] = field(default_factory=dict)
 
-    def stage(self, planned: Planned, number: int, total: int) -> None:
+    def stage(self, entry: Planned, number: int, total: int) -> None:
         """The heading of a stage."""
-        stage, says = planned.stage, SAYS[planned.action]
-        what = stage.algorithm or stage.kind.replace("_", " ")
-        line = f"[{number}/{total}] {stage.name} ({what}) {says}: {planned.why}"
-        self.console.print(line, style=STYLES[planned.action], highlight=False, markup=False, soft_wrap=True)
+        stage, verb = entry.stage, VERBS[entry.action]
+        kind = stage.algorithm or stage.kind.replace("_", " ")
+        line = f"[{number}/{total}] {stage.name} ({kind}) {verb}: {entry.why}"
+        self.console.print(line, style=STYLES[entry.action], highlight=False, markup=False, soft_wrap=True)
 
     def train(self, recipe: Recipe) -> Run:
         """Run a trainer's recipe."""
@@ -161,27 +125,27 @@ class _Display:
         finally:
             self.bars.remove_task(bar)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int) -> None:
         """How far a piece of work is."""
-        if what not in self._open:
-            self._open[what] = self.bars.add_task(what, total=total)
-        self.bars.update(self._open[what], completed=done)
+        if label not in self._tasks:
+            self._tasks[label] = self.bars.add_task(label, total=total)
+        self.bars.update(self._tasks[label], completed=done)
         if done == total:
-            self.bars.remove_task(self._open.pop(what))
+            self.bars.remove_task(self._tasks.pop(label))
 
-    def finished(self, name: str, place: StageDirectory) -> None:
+    def finished(self, name: str, stage_dir: StageDirectory) -> None:
         """What a stage made, in a line or two."""
-        facts, cost = place.facts or {}, place.cost
+        facts, cost = stage_dir.facts or {}, stage_dir.cost
         seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
-        for task, found in (facts.get("evaluation") or {}).items():
-            shown = [f"{key} {found[key][0]:.3f}" for key in SHOWN if key in found]
-            self.console.print(f"      {task}: {'  '.join(shown)}", style="green", highlight=False, soft_wrap=True)
+        for task, metrics in (facts.get("evaluation") or {}).items():
+            texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics]
+            self.console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
         if facts.get("statistics", {}).get("rows") is not None:
             self.console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
         self.console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
 
 
-SHOWN = ("pass_at_1", "format", "language", "mixed", "checks", "length", "helpful", "harmless")
+METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "helpful", "harmless")
 """Metrics of the line that follows a stage; the report has all."""
 
 

@@ -1,6 +1,6 @@
 """Commands that run a model: each parses arguments and calls one function.
 
-Heavy imports stand inside the commands, so that `--help` and mistakes in a recipe answer at once.
+Heavy imports are inside the commands, so that `--help` and mistakes in a recipe answer at once.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="RECIPE",
-            help="Put another recipe over this one, before --set: a file, or one that is shipped, e.g. "
+            help="Lay another recipe over this one, before --set: a file, or one that comes with Groupwise, e.g. "
             "`--extend algorithms/dapo.toml`. Repeatable.",
         ),
     ] = None,
@@ -61,7 +61,7 @@ def train(
 @app.command()
 def pipeline(
     recipe: Annotated[
-        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier one.")
+        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier run.")
     ],
     overrides: Overrides = None,
     only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
@@ -71,16 +71,19 @@ def pipeline(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Run it with seeds 0, 1, ... in directories of their own, and compare.")
+        int, typer.Option(min=1, help="Run it with seeds 0, 1, ..., each in its own directory, and compare them.")
     ] = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Seeds at one time, in a process each; the processor is shared out among them.")
+        int,
+        typer.Option(
+            min=1, help="Seeds that run at the same time, each in its own process with its share of the processor."
+        ),
     ] = 1,
 ) -> None:
     """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
 
     A finished stage with the same settings, inputs and code is skipped; a changed one runs again, and so does what
-    depends on it. Killed at any moment, the same command resumes inside the stage it was in.
+    depends on it. If it is killed, the same command resumes inside the stage it was in.
 
     Examples:
         groupwise pipeline recipes/r1.toml
@@ -105,22 +108,25 @@ def evaluate(
         str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")
     ],
     task: Annotated[
-        str | None, typer.Option(help="Task name; default: the task of the run the checkpoint lies in.")
+        str | None, typer.Option(help="Task name; default: the task of the run that the checkpoint is from.")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="train, dev or test; default: test, or all rows of a file you name.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Completions per problem.")] = 8,
     problems: Annotated[
-        int | None, typer.Option(min=1, help="How many, from the first; default: 200 of a split, all rows of a file.")
+        int | None,
+        typer.Option(min=1, help="Number of problems, from the first; default: 200 of a split, all rows of a file."),
     ] = None,
     against: Annotated[str | None, typer.Option(help="A second checkpoint: adds the paired difference.")] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
     ] = 1.0,
     top_k: Annotated[int, typer.Option(min=0, help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens of this mass.")] = 1.0,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    top_p: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Keep the likeliest tokens up to this probability.")
+    ] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Token limit of a completion.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     second: Annotated[
         str | None, typer.Option(help="A second verifier, e.g. `math`, that judges correct completions again.")
@@ -162,7 +168,7 @@ def sample(
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Sampling temperature; 0 takes the likeliest token.")
     ] = 1.0,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens per completion.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Token limit of a completion.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     overrides: Overrides = None,
 ) -> None:

@@ -10,10 +10,10 @@ def show_second(check: HeldOutCheck, console: Console) -> None:
     """Print what it says; the text of a model is made safe for a terminal."""
     line = f"  second verifier: {check}"
     if check.alarm and check.example:
-        one = check.example
+        example = check.example
         line = (
             f"  ALARM, reward hacking: {check}\n"
-            f"  for example completion {one.sample} of {one.problem}:\n  {printable(one.text)}\n"
-            f"  {printable(one.evidence)}"
+            f"  for example completion {example.sample} of {example.problem}:\n  {printable(example.text)}\n"
+            f"  {printable(example.evidence)}"
         )
     console.print(line, style="bold red" if check.alarm else "", highlight=False, markup=False, soft_wrap=True)

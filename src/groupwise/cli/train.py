@@ -64,20 +64,20 @@ def train_with_display(recipe: Recipe, restart: bool, console: Console, progress
 
 def say_neighbours(neighbours: Neighbours, console: Console) -> None:
     """Name the other runs that began since the last call."""
-    for other in neighbours.news():
-        line = f"another run is active on this machine, and each slows the other down: {other}"
+    for neighbour in neighbours.news():
+        line = f"another run is active on this machine, and each slows the other down: {neighbour}"
         console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_reports(recipe: Recipe, console: Console, progress: Progress, bar: TaskID) -> OnReport:
-    """What shows a line for every report, and moves the bar."""
-    shown: list[int] = []
+    """A callback that prints a line for every report and moves the bar."""
+    steps: list[int] = []
     line = trainer_of(recipe).line
 
     def rl_step(report: StepReport) -> None:
-        if not shown and report.step:
+        if not steps and report.step:
             console.print(f"resuming after {report.step} finished steps")
-        shown.append(report.step)
+        steps.append(report.step)
         if report.step % ROWS_PER_HEADER == 0:
             console.print(HEADER, style="bold", highlight=False, soft_wrap=True)
         console.print(step_line(report), highlight=False, soft_wrap=True)
@@ -117,7 +117,7 @@ def _progress(console: Console) -> Progress:
 
 def step_line(report: StepReport) -> str:
     """One step as an aligned line; a missing length (no such completion) is a dash."""
-    right, wrong = (
+    right_length, wrong_length = (
         "-" if length is None else f"{length:.0f}" for length in (report.length_correct, report.length_wrong)
     )
     entropy = "-" if report.entropy is None else f"{report.entropy:.3f}"
@@ -125,7 +125,7 @@ def step_line(report: StepReport) -> str:
     split = "/".join(f"{100 * part / total:.0f}" for part in (report.generate_s, report.verify_s, report.train_s))
     return (
         f"{report.step:5d}  {report.reward:6.3f}  {report.correct:7.3f}  {report.signal:6.2f}  {entropy:>7}  "
-        f"{right:>12} / {wrong:<3}  {report.truncated:6.1%}  {report.verdict_errors:6d}  "
+        f"{right_length:>12} / {wrong_length:<3}  {report.truncated:6.1%}  {report.verdict_errors:6d}  "
         f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s{_extras(report)}"
     )
 
@@ -133,27 +133,27 @@ def step_line(report: StepReport) -> str:
 def _extras(report: StepReport) -> str:
     """What only some recipes have: reward parts beside accuracy, refills, a critic, importance weights."""
     names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
-    found = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
-    found = [one for one in found if not one.endswith(("+0.000", "-0.000"))]
+    notes = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
+    notes = [note for note in notes if not note.endswith(("+0.000", "-0.000"))]
     cuts = {name: report.parts.get(f"measure/cut/{name}/mean", 0) for name in sorted(names)}
-    found += [f"{share:.0%} of {name} beyond its clip" for name, share in cuts.items() if share]
-    found += [f"{n:.0f} {name}" for name, n in report.parts.items() if name.startswith("disagreement/") and n]
+    notes += [f"{share:.0%} of {name} beyond its clip" for name, share in cuts.items() if share]
+    notes += [f"{n:.0f} {name}" for name, n in report.parts.items() if name.startswith("disagreement/") and n]
     if report.no_verdict:
-        found.append(f"{report.no_verdict} without a verdict")
+        notes.append(f"{report.no_verdict} without a verdict")
     if report.refilled_groups:
-        found.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")
+        notes.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")
     if report.explained_variance is not None:
-        found.append(f"critic explains {report.explained_variance:.2f}")
+        notes.append(f"critic explains {report.explained_variance:.2f}")
     if report.weights_bounded:
-        found.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
-    return "".join(f"  {one}" for one in found)
+        notes.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
+    return "".join(f"  {note}" for note in notes)
 
 
-def held_out_line(found: HeldOut) -> str:
+def held_out_line(report: HeldOut) -> str:
     """What was measured on held-out pairs as a line."""
     return (
-        f"  held out  accuracy {found.accuracy} after {found.step} steps  margin {found.margin:.3f}  "
-        f"calibration error {found.calibration_error:.3f}  mean score {found.mean_score:.3f}"
+        f"  held out  accuracy {report.accuracy} after {report.step} steps  margin {report.margin:.3f}  "
+        f"calibration error {report.calibration_error:.3f}  mean score {report.mean_score:.3f}"
     )
 
 

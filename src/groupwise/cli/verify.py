@@ -4,79 +4,43 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.config import Section, parse
+from groupwise.audit.verify import Explained, check_references, verify
 from groupwise.errors import ConfigError, DataError
-from groupwise.tasks.base import Template
-from groupwise.tasks.jsonl import Jsonl, JsonlConfig
-from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import VERIFIERS, Request, VerifierConfig, make_verifier
+from groupwise.types import Outcome, Problem
 from groupwise.verifiers.extraction import clipped
-from groupwise.verifiers.math import MathVerifier
 
 STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPARSABLE: "bold yellow"}
 
 
-class _Settings(Section):
-    """What can be set."""
-
-    verifier: Annotated[VerifierConfig, VERIFIERS]
-    """How the completion is judged."""
-
-
-class _DataSettings(_Settings):
-    """What can be set where the reference answers of a file are checked."""
-
-    task: JsonlConfig
-    """Which fields hold question and answer."""
-
-
 def check_data(verifier: str, path: Path, overrides: Sequence[str], console: Console) -> bool:
-    """List the reference answers of a file that cannot be read or do not pass; False where there are any.
-
-    Raises:
-        ConfigError, DataError: the file cannot be used.
-    """
-    given = {"verifier": {"kind": verifier}, "task": {"kind": "jsonl", "path": str(path), "dev_fraction": 0.0}}
-    settings = parse(_DataSettings, given, overrides, source="verify")
-    problems, template = Jsonl(settings.task).problems("train"), settings.task.template
-    with make_verifier(settings.verifier) as judge:
-        requests = [Request(problem, template.gold_answer(problem)) for problem in problems]
-        faults = {
-            problem.id: verdict.evidence
-            for problem, verdict in zip(problems, judge.verify_many(requests), strict=True)
-            if verdict.outcome is not Outcome.CORRECT
-        }
-        if isinstance(judge, MathVerifier):
-            faults |= {problem.id: reason for problem, reason in judge.unreadable(problems)}
-    for problem in problems:
-        if problem.id in faults:
+    """List the reference answers of a file that cannot be read or do not pass; False where there are any."""
+    references = check_references(verifier, path, overrides)
+    for problem in references.problems:
+        if problem.id in references.faults:
             row = problem.id.rpartition("-")[2]
-            line = f"row {row}: {clipped(problem.reference)}: {faults[problem.id]}"
+            line = f"row {row}: {clipped(problem.reference)}: {references.faults[problem.id]}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-    line = f"{len(faults)} of {len(problems)} reference answers of {path} cannot be read or do not pass"
+    counts = f"{len(references.faults)} of {len(references.problems)} reference answers"
+    line = f"{counts} of {path} cannot be read or do not pass"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return not faults
+    return not references.faults
 
 
 def run_verify(
     verifier: str, completion: str, problem: Problem, overrides: Sequence[str], console: Console, as_json: bool
 ) -> bool:
     """Judge one completion and explain; False when the verifier itself failed."""
-    config = parse(_Settings, {"verifier": {"kind": verifier}}, overrides, source="verify").verifier
-    with make_verifier(config) as judge:
-        judge.check([problem], Template())
-        verdict = judge.verify(problem, completion)
-        steps = judge.explain(problem, completion, verdict)
+    explained = verify(verifier, completion, problem, overrides)
     if as_json:
-        print(json.dumps(_as_json(verdict, steps), indent=1))
+        print(json.dumps(explained.as_dict(), indent=1))
     else:
-        _print(verdict, steps, problem, completion, console)
-    return not verdict.outcome.failed
+        _print(explained, problem, completion, console)
+    return not explained.verdict.outcome.failed
 
 
 def read_completion(text: str | None, file: Path | None) -> str:
@@ -111,29 +75,18 @@ def read_data(pairs: Sequence[str]) -> dict[str, Any]:
     return data
 
 
-def _as_json(verdict: Verdict, steps: Sequence[str]) -> dict[str, Any]:
-    return {
-        "outcome": verdict.outcome,
-        "reward": verdict.reward,
-        "parts": dict(verdict.parts),
-        "answer": verdict.answer,
-        "evidence": verdict.evidence,
-        "explanation": list(steps),
-        "measures": dict(verdict.measures),
-    }
-
-
-def _print(verdict: Verdict, steps: Sequence[str], problem: Problem, completion: str, console: Console) -> None:
-    told = Text("completion  ", style="dim").append(clipped(completion, 600), style="default")
-    told.append("\nreference   ", style="dim").append(clipped(problem.reference))
-    for number, step in enumerate(steps, start=1):
-        told.append(f"\n  {number}. ", style="dim").append(step)
-    told.append(f"\n{verdict.outcome}", style=STYLES.get(verdict.outcome, "bold magenta"))
+def _print(explained: Explained, problem: Problem, completion: str, console: Console) -> None:
+    verdict = explained.verdict
+    text = Text("completion  ", style="dim").append(clipped(completion, 600), style="default")
+    text.append("\nreference   ", style="dim").append(clipped(problem.reference))
+    for number, step in enumerate(explained.steps, start=1):
+        text.append(f"\n  {number}. ", style="dim").append(step)
+    text.append(f"\n{verdict.outcome}", style=STYLES.get(verdict.outcome, "bold magenta"))
     unpaid = "no reward: the verifier failed" if verdict.outcome.failed else "no reward: the verifier has no verdict"
-    told.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else unpaid}")
+    text.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else unpaid}")
     if verdict.answer is not None:
-        told.append(f"  answer {clipped(verdict.answer)}")
-    console.print(told, soft_wrap=True)
+        text.append(f"  answer {clipped(verdict.answer)}")
+    console.print(text, soft_wrap=True)
 
 
 def _reward_line(parts: Mapping[str, float]) -> str:

@@ -33,7 +33,7 @@ class Answers:
 
     @property
     def texts(self) -> list[str]:
-        """The completions as text, with what the prompt put into their mouth before them."""
+        """The completions as text, each after the prefill that the prompt begins it with."""
         return [self.scored.group.prompt.prefill + completion.text for completion, _ in self]
 
 
@@ -57,7 +57,7 @@ def sample(
     Args:
         checkpoint: a checkpoint directory, a hub name, or `base` for the shipped model.
         question: what is asked.
-        reference: the reference answer; None: that of the task's problem with this question, if it has it.
+        reference: the reference answer; None: that of the task's problem with this question, if there is one.
         task: whose template and verifier to use; None: the task of the run that the checkpoint lies in.
         samples: completions.
         seed: of the draws.
@@ -67,26 +67,26 @@ def sample(
 
     Raises:
         ConfigError: the path is a run and not a checkpoint, the verifier needs more than a reference answer and the
-            question is none of the task's own, or a name or a value is unknown.
+            question is not one of the task's own, or a name or a value is unknown.
         ModelError: the checkpoint cannot be loaded, or its tokenizer cannot write the question.
     """
     path = str(checkpoint)
     if task is None and path == "base":
         task = "arithmetic"
     context = context_of(path, task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
-    known = find_question(context.task, question)
-    if known is None and not context.task.answers_any_question:
+    own_problem = find_question(context.task, question)
+    if own_problem is None and not context.task.answers_any_question:
         raise ConfigError(
-            f"the verifier of task {context.task.name} needs more than a reference answer: ask one of its questions, "
-            f"for example {context.task.problems('test')[0].question!r}"
+            f"the verifier of task {context.task.name} needs more than a reference answer: ask one of the task's "
+            f"questions, for example {context.task.problems('test')[0].question!r}"
         )
-    problem = known or Problem(id="asked", question=question, reference=reference or "0")
+    problem = own_problem or Problem(id="asked", question=question, reference=reference or "0")
     with make_verifier(context.verifier) as verifier:
         verifier.check([problem], context.task.template)
         actors = Actors.of(load_policy(path), context.task.template, verifier)
         draws = Draws(seed, Purpose.SAMPLE)
         scored = sample_and_score(actors, [problem], samples, context.sampling, draws)[0]
-    return Answers(scored, judged=known is not None or reference is not None)
+    return Answers(scored, judged=own_problem is not None or reference is not None)
 
 
 def find_question(task: Task, question: str) -> Problem | None:

@@ -4,7 +4,7 @@ Every completion has exactly one *course*: it answers at once, works it out, or 
 checks itself, turns back, loops, ...) is a *move* on the way: a completion may make several or none, whatever its
 course, so the three courses add up to 1 and the moves do not.
 
-These are signs in the text, not thoughts: a working in words without equations counts as answering at once, and a
+These are signs in the text, not thoughts: work shown in words without equations counts as answering at once, and a
 "wait" that checks nothing counts as checking.
 """
 
@@ -66,36 +66,43 @@ def run_patterns(run: RunData) -> Patterns:
     return patterns_of(parse(BehaviourConfig, run.config.get("behaviour", {}), source=f"[behaviour] of {run.path}"))
 
 
-def span_of(which: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
+def span_of(behaviour: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
     """Where a completion shows a behaviour; None where it does not. A course is shown by the whole text."""
-    if which in COURSES:
-        return (0, len(row.text)) if _course(row) is which else None
-    return _phrase(patterns[which], row.text) if which in patterns else _SIGNS[which](row)
+    if behaviour in COURSES:
+        return (0, len(row.text)) if _course(row) is behaviour else None
+    return _phrase(patterns[behaviour], row.text) if behaviour in patterns else _SIGNS[behaviour](row)
 
 
-def is_measured(which: Behaviour, row: Row) -> bool:
+def is_measured(behaviour: Behaviour, row: Row) -> bool:
     """Whether the row says enough: mixed languages need the problem's language, and one whose script is known."""
-    return which is not Behaviour.MIXES_LANGUAGES or _scripts(row) is not None
+    return behaviour is not Behaviour.MIXES_LANGUAGES or _scripts(row) is not None
 
 
 def row_behaviours(row: Row, patterns: Patterns = PATTERNS) -> frozenset[Behaviour]:
     """Course and moves of one completion."""
-    return frozenset(one for one in Behaviour if is_measured(one, row) and span_of(one, row, patterns) is not None)
+    return frozenset(
+        behaviour
+        for behaviour in Behaviour
+        if is_measured(behaviour, row) and span_of(behaviour, row, patterns) is not None
+    )
 
 
 def behaviour_shares(
     rows: Iterable[Row], patterns: Patterns = PATTERNS, of: Collection[Behaviour] = tuple(Behaviour)
 ) -> dict[Behaviour, float]:
     """Share of completions that show each behaviour; one that no row measures is left out."""
-    kept = list(rows)
-    shown = {one: [span_of(one, row, patterns) is not None for row in kept if is_measured(one, row)] for one in of}
-    return {one: sum(found) / len(found) for one, found in shown.items() if found}
+    completions = list(rows)
+    signs = {
+        behaviour: [span_of(behaviour, row, patterns) is not None for row in completions if is_measured(behaviour, row)]
+        for behaviour in of
+    }
+    return {behaviour: sum(flags) / len(flags) for behaviour, flags in signs.items() if flags}
 
 
 def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
     """A completion's words in the scripts of its problem's language and in others; None where that is not known."""
     scripts = _scripts(row)
-    return None if scripts is None else _written(row.text, scripts)
+    return None if scripts is None else _split_words(row.text, scripts)
 
 
 def _scripts(row: Row) -> tuple[str, ...] | None:
@@ -104,42 +111,42 @@ def _scripts(row: Row) -> tuple[str, ...] | None:
 
 
 @lru_cache(maxsize=4096)
-def _written(text: str, scripts: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _split_words(text: str, scripts: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return written_words(text, scripts)
 
 
 def _course(row: Row) -> Behaviour:
     text = row.text
-    thought, closed, _ = text.rpartition("</think>")
-    is_open = not closed and "<think>" in row.prefill + text
+    reasoning, end_tag, _ = text.rpartition("</think>")
+    is_open = not end_tag and "<think>" in row.prefill + text
     if is_open or row.outcome is Outcome.UNPARSABLE:
         return Behaviour.UNFINISHED
     # without tags there is no telling where the reasoning ends: all of the text counts
-    count = len(_EQUATION.findall(thought.rpartition("<think>")[2] if closed else text))
+    count = len(_EQUATION.findall(reasoning.rpartition("<think>")[2] if end_tag else text))
     return Behaviour.WORKS_OUT if count >= MIN_EQUATIONS else Behaviour.AT_ONCE
 
 
 def _phrase(languages: Mapping[str, Sequence[str]], text: str) -> Span | None:
-    found = (search(pattern, text) for phrases in languages.values() for pattern in phrases)
-    return next((match.span() for match in found if match), None)
+    matches = (search(pattern, text) for phrases in languages.values() for pattern in phrases)
+    return next((match.span() for match in matches if match), None)
 
 
 def _loop(row: Row) -> Span | None:
-    found = units(row.text)
+    pieces = units(row.text)
     if row.finish_reason is FinishReason.LENGTH:  # the last word may have been cut
-        found = found[:-1]
-    period = loop_period(found)
+        pieces = pieces[:-1]
+    period = loop_period(pieces)
     if period is None:
         return None
-    block = r"\s*".join(map(re.escape, found[-LOOP_TIMES * period :]))
+    block = r"\s*".join(map(re.escape, pieces[-LOOP_TIMES * period :]))
     return _span(re.search(block, row.text), row.text)
 
 
 def _mixture(row: Row) -> Span | None:
     """The first word in another script than the problem's language has; words of the question do not count."""
-    written = foreign_words(row)
-    asked = set(words(row.question))
-    word = next((word for word in written[1] if word not in asked), None) if written else None
+    word_lists = foreign_words(row)
+    question_words = set(words(row.question))
+    word = next((word for word in word_lists[1] if word not in question_words), None) if word_lists else None
     return None if word is None else _span(re.search(re.escape(word), row.text), row.text)
 
 
@@ -148,13 +155,13 @@ def _span(match: re.Match[str] | None, text: str) -> Span:
 
 
 def _broken_tag(row: Row) -> Span | None:
-    begun = row.prefill
-    span = broken_tag(begun + row.text)
-    # of a tag that the prompt opened nothing is in the completion
-    return None if span is None else (max(0, span[0] - len(begun)), max(0, span[1] - len(begun)))
+    prefill = row.prefill
+    span = broken_tag(prefill + row.text)
+    # a tag that the prompt opened lies before the completion
+    return None if span is None else (max(0, span[0] - len(prefill)), max(0, span[1] - len(prefill)))
 
 
 _SIGNS: Mapping[Behaviour, Callable[[Row], Span | None]] = MappingProxyType(
     {Behaviour.LOOPS: _loop, Behaviour.MIXES_LANGUAGES: _mixture, Behaviour.OPEN_TAGS: _broken_tag}
 )
-"""Moves that are told by something else than phrases."""
+"""Moves recognised by something other than phrases."""

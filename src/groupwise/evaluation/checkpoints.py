@@ -38,7 +38,7 @@ class _Context(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _judged(cls, values: Any, info: ValidationInfo) -> Any:
+    def _add_verifier(cls, values: Any, info: ValidationInfo) -> Any:
         return with_verifier(values, (info.context or {}).get(FOLDER))
 
 
@@ -61,13 +61,13 @@ class Context:
         Raises:
             ConfigError: there are none.
         """
-        whole = None if split or self.is_trained else self.task.undivided()
-        if whole:
-            return "all rows", whole[:most]
-        chosen: Split = split or "test"
-        if not (found := self.task.problems(chosen)[: most or PROBLEMS]):
-            raise ConfigError(f"task {self.task.name} has no {chosen} problems")
-        return chosen, found
+        rows = None if split or self.is_trained else self.task.undivided()
+        if rows:
+            return "all rows", rows[:most]
+        name: Split = split or "test"
+        if not (problems := self.task.problems(name)[: most or PROBLEMS]):
+            raise ConfigError(f"task {self.task.name} has no {name} problems")
+        return name, problems
 
 
 def refuse_run(path: str) -> None:
@@ -76,8 +76,8 @@ def refuse_run(path: str) -> None:
     Raises:
         ConfigError: the path is a run directory; names its checkpoints.
     """
-    if found := sorted((Path(path) / "checkpoints").glob("*/config.json")):
-        names = ", ".join(str(config.parent) for config in found)
+    if configs := sorted((Path(path) / "checkpoints").glob("*/config.json")):
+        names = ", ".join(str(config.parent) for config in configs)
         raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
 
 
@@ -90,15 +90,15 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
     refuse_run(checkpoint)
     run = _recipe_of(Path(checkpoint))
     if task is None and "task" not in run:
-        known = ", ".join(TASKS.table)
+        names = ", ".join(TASKS.table)
         raise ConfigError(
-            f"{checkpoint} lies in no run, and has no {PROVENANCE}, that says its task: name one with --task ({known})"
+            f"{checkpoint} lies in no run and has no {PROVENANCE}, so its task is not known: name the task ({names})"
         )
     same_task = task is None or run.get("task", {}).get("kind") == task
     is_trained = same_task and "task" in run
     data = {
         "task": run["task"] if is_trained else {"kind": task},
-        "verifier": run.get("verifier", {}) if same_task else _carried_over(run.get("verifier", {}), str(task)),
+        "verifier": run.get("verifier", {}) if same_task else _shared_settings(run.get("verifier", {}), str(task)),
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
@@ -121,7 +121,7 @@ def _recipe_of(checkpoint: Path) -> dict[str, Any]:
         raise ConfigError(f"{record} is no record of an exported model: {error}") from None
 
 
-def _carried_over(verifier: dict[str, Any], task: str) -> dict[str, Any]:
+def _shared_settings(verifier: dict[str, Any], task: str) -> dict[str, Any]:
     """What the verifier of another task reads of a run's settings: where answers stand, what is paid."""
     shared = {key: value for key, value in verifier.items() if key != "kind"}
     return {key: value for key, value in with_shared(TASKS.find(task).verifier, shared, None).items() if key != "kind"}

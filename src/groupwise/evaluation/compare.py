@@ -21,11 +21,11 @@ def compare(shares_a: Mapping[str, float], shares_b: Mapping[str, float]) -> Est
     Raises:
         DataError: the two sides do not hold the same problems; restrict them to `common` ones first.
     """
-    different = sorted(shares_a.keys() ^ shares_b.keys())
-    if different:
+    lone_problems = sorted(shares_a.keys() ^ shares_b.keys())
+    if lone_problems:
         raise DataError(
-            f"a paired difference needs the same problems on both sides; {len(different)} are on one side only, "
-            f"for example {different[0]}"
+            f"a paired difference needs the same problems on both sides; {len(lone_problems)} are on one side only, "
+            f"for example {lone_problems[0]}"
         )
     return paired_difference(list(shares_a.values()), [shares_b[problem] for problem in shares_a])
 
@@ -48,7 +48,7 @@ class Pair:
     @property
     def num_problems(self) -> int:
         """Problems that both sides judged."""
-        sides = (by_problem(one.rows, MEASURES["pass_at_1"]) for one in (self.before, self.after))
+        sides = (by_problem(side.rows, MEASURES["pass_at_1"]) for side in (self.before, self.after))
         return len(common(*sides)[0])
 
 
@@ -56,7 +56,7 @@ def before_after(run: RunData) -> Pair | None:
     """The test evaluations, or else the first and the newest dev evaluation; None when there is nothing to compare."""
     if run.test_before and run.test_after and run.test_before.rows and run.test_after.rows:
         return Pair("test", run.test_before, run.test_after)
-    dev = [one for one in run.dev if one.rows]
+    dev = [evaluation for evaluation in run.dev if evaluation.rows]
     return Pair("dev", dev[0], dev[-1]) if len(dev) > 1 else None
 
 

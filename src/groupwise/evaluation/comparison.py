@@ -10,7 +10,7 @@ from pydantic import Field
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.config import Section
 from groupwise.errors import DataError
-from groupwise.evaluation.run_data import RunData, load_run
+from groupwise.evaluation.run_data import load_run
 
 
 class Variant(Section):
@@ -41,7 +41,7 @@ class Comparison(Section):
     """The contenders by name; the first is what the others are compared with."""
 
 
-class Run(NamedTuple):
+class VariantRun(NamedTuple):
     """One run of a variant."""
 
     pass_at_1: float
@@ -79,7 +79,7 @@ class Compared:
         return "worse" if self.difference.high < 0 else "no difference shown"
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> VariantRun:
     """What a finished run says of itself.
 
     Raises:
@@ -88,39 +88,38 @@ def read_run(path: Path) -> Run:
     run = load_run(path)
     if run.test_after is None:
         raise DataError(f"{path} has no test evaluation: set evaluation.test_problems above 0 to compare")
-    return Run(
+    return VariantRun(
         pass_at_1=float(run.test_after.line["pass_at_1"][0]),
         tokens=sum(int(step["sampled_tokens"]) for step in run.steps),
         seconds=sum(float(step[part]) for step in run.steps for part in ("generate_s", "verify_s", "train_s")),
         processor_seconds=sum(float(step["processor_s"]) for step in run.steps),
-        peak_memory_mb=_peak(run),
+        peak_memory_mb=max(float(step["peak_memory_mb"]) for step in run.steps),
     )
 
 
-def _peak(run: RunData) -> float:
-    return max(float(step["peak_memory_mb"]) for step in run.steps)
-
-
-def rows(runs: Mapping[str, Sequence[Run]]) -> list[Compared]:
+def rows(runs: Mapping[str, Sequence[VariantRun]]) -> list[Compared]:
     """Summarise each variant's runs (in the order of seeds) against the first variant's."""
     reference = next(iter(runs.values()))
-    return [_row(name, found, None if found is reference else reference) for name, found in runs.items()]
+    return [
+        _row(name, variant_runs, None if variant_runs is reference else reference)
+        for name, variant_runs in runs.items()
+    ]
 
 
-def _row(name: str, found: Sequence[Run], reference: Sequence[Run] | None) -> Compared:
+def _row(name: str, runs: Sequence[VariantRun], reference: Sequence[VariantRun] | None) -> Compared:
     difference = None
     if reference is not None:
-        pairs = zip(reference, found, strict=True)
+        pairs = zip(reference, runs, strict=True)
         difference = mean_over_seeds([after.pass_at_1 - before.pass_at_1 for before, after in pairs])
     return Compared(
         name=name,
-        pass_at_1=mean_over_seeds([run.pass_at_1 for run in found]),
+        pass_at_1=mean_over_seeds([run.pass_at_1 for run in runs]),
         difference=difference,
-        tokens=sum(run.tokens for run in found) / len(found),
-        seconds=mean_over_seeds([run.seconds for run in found]),
-        processor_seconds=mean_over_seeds([run.processor_seconds for run in found]),
-        peak_memory_mb=max(run.peak_memory_mb for run in found),
-        num_seeds=len(found),
+        tokens=sum(run.tokens for run in runs) / len(runs),
+        seconds=mean_over_seeds([run.seconds for run in runs]),
+        processor_seconds=mean_over_seeds([run.processor_seconds for run in runs]),
+        peak_memory_mb=max(run.peak_memory_mb for run in runs),
+        num_seeds=len(runs),
     )
 
 

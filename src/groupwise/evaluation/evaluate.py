@@ -33,8 +33,8 @@ class EvaluationConfig(Section):
     """Completions per test problem."""
     second_verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
-    beside `number`: where it rejects what training pays, training has found a hole in its verifier. What its section
-    leaves out it has from the `verifier` section."""
+    beside `number`: where it rejects what training pays, training has found a hole in its verifier. Keys
+    that its section leaves out are those of the `verifier` section."""
     second_sample: Annotated[int, Field(ge=1), JUDGED_AGAIN] = 100
     """Completions with a correct answer that it judges, drawn at random."""
     alarm: Annotated[float, Field(ge=0, lt=1), JUDGED_AGAIN] = ALARM
@@ -43,7 +43,7 @@ class EvaluationConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scored completions of an evaluation; `evaluation.metrics` says of the rows what they amount to."""
+    """Scored completions of an evaluation; `evaluation.metrics` makes figures of its rows."""
 
     scored: tuple[ScoredGroup, ...]
 

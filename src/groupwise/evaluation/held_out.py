@@ -1,8 +1,8 @@
 """Reward hacking: what training pays for is judged once more, by a verifier that training never uses.
 
 A policy learns what its verifier pays for, also the verifier's mistakes. A second verifier with other mistakes, on a
-sample of the completions that were paid, shows when the two part: where it rejects more than a few, training has found
-something that is paid and is not right.
+sample of the completions that were paid, shows when the two disagree: where it rejects more than a few, training has
+found something that is paid for but is not right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,16 +65,16 @@ class HeldOutCheck(NamedTuple):
         }
 
     def __str__(self) -> str:
-        found = f"{self.verifier} rejects {self.rejected} of {self.judged} completions that training pays"
+        counts = f"{self.verifier} rejects {self.rejected} of {self.judged} completions that training pays"
         share = f", {self.share}" if self.judged else ""
-        failed = f", and failed on {self.failed}" if self.failed else ""
-        return f"{found}{share}{failed}"
+        failures = f", and failed on {self.failed}" if self.failed else ""
+        return f"{counts}{share}{failures}"
 
 
 def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None = None) -> Any:
     """A second verifier's table or name, completed by the table of the one that trains.
 
-    It reads answers where training reads them, but never takes just any last number: then the box counts.
+    It reads answers where training reads them; where training takes the last number, it reads the box.
     """
     shared = {key: value for key, value in trained.items() if key not in VerifierConfig.model_fields}
     if shared.get("extraction") == "last_number":
@@ -93,7 +93,7 @@ def open_second(
     """
     if section is None:
         return nullcontext()
-    if section.kind in (trained.kind, *(one.kind for one in second_verifiers(trained.parts).values())):
+    if section.kind in (trained.kind, *(config.kind for config in second_verifiers(trained.parts).values())):
         raise ConfigError(f"the second verifier {section.kind!r} is used in training already; it must be another one")
     verifier = make_verifier(section)
     _check_references(section.kind, verifier, task)
@@ -104,20 +104,20 @@ def look_again(
     scored: Sequence[ScoredGroup], name: str, verifier: Verifier, *, size: int, alarm: float, max_tokens: int, seed: int
 ) -> HeldOutCheck:
     """Ask the second verifier about at most `size` of the completions that were judged correct, drawn by the seed."""
-    again = score(_sample(scored, name, size, seed), verifier, max_tokens)
-    found = [
-        (one.group.prompt.problem.id, completion, verdict)
-        for one in again
-        for completion, verdict in zip(one.group.completions, one.verdicts, strict=True)
+    rescored = score(_sample(scored, name, size, seed), verifier, max_tokens)
+    entries = [
+        (group.group.prompt.problem.id, completion, verdict)
+        for group in rescored
+        for completion, verdict in zip(group.group.completions, group.verdicts, strict=True)
     ]
-    judged = [each for each in found if each[2].outcome.judged]
+    judged = [entry for entry in entries if entry[2].outcome.judged]
     rejected = [Rejected(p, c.sample_index, c.text, v.evidence) for p, c, v in judged if v.outcome != Outcome.CORRECT]
-    share = mean_share([1 - correct for correct in by_problem(rows_of(again), MEASURES["pass_at_1"]).values()])
+    share = mean_share([1 - correct for correct in by_problem(rows_of(rescored), MEASURES["pass_at_1"]).values()])
     return HeldOutCheck(
         verifier=name,
         judged=len(judged),
         rejected=len(rejected),
-        failed=sum(verdict.outcome.failed for _, _, verdict in found),
+        failed=sum(verdict.outcome.failed for _, _, verdict in entries),
         share=share,
         alarm=share.low > alarm,
         example=rejected[0] if rejected else None,
@@ -125,32 +125,35 @@ def look_again(
 
 
 def is_asked(problem: Problem, name: str) -> bool:
-    """Whether the second verifier has a say: not where opinion decides, another than mathematics, or itself."""
-    own = problem.verifier
-    return not problem.open_ended and (not own or (own != name and VERIFIERS.find(own).mathematical))
+    """Whether the second verifier is asked about a problem.
+
+    Not where opinion decides, and not where the problem's own verifier is the second one or is not mathematical.
+    """
+    kind = problem.verifier
+    return not problem.open_ended and (not kind or (kind != name and VERIFIERS.find(kind).mathematical))
 
 
 def _sample(scored: Sequence[ScoredGroup], name: str, size: int, seed: int) -> list[Group]:
-    """Groups of nothing but the chosen completions."""
-    paid = [
+    """The groups, cut down to the completions that were drawn."""
+    candidates = [
         (place, sample)
-        for place, one in enumerate(scored)
-        if is_asked(one.group.prompt.problem, name)
-        for sample, verdict in enumerate(one.verdicts)
+        for place, group in enumerate(scored)
+        if is_asked(group.group.prompt.problem, name)
+        for sample, verdict in enumerate(group.verdicts)
         if verdict.outcome is Outcome.CORRECT
     ]
-    chosen = sorted(paid[index] for index in permutation(len(paid), "second verifier", seed)[:size])
+    picks = sorted(candidates[index] for index in permutation(len(candidates), "second verifier", seed)[:size])
     return [
-        replace(scored[place].group, completions=tuple(scored[place].group.completions[i] for _, i in found))
-        for place, found in groupby(chosen, key=itemgetter(0))
+        replace(scored[place].group, completions=tuple(scored[place].group.completions[i] for _, i in members))
+        for place, members in groupby(picks, key=itemgetter(0))
     ]
 
 
 def _check_references(name: str, verifier: Verifier, task: Task) -> None:
-    asked = [problem for problem in task.problems("dev") if is_asked(problem, name)]
-    if not asked:
+    problems = [problem for problem in task.problems("dev") if is_asked(problem, name)]
+    if not problems:
         raise ConfigError(f"the second verifier {name!r} can judge no dev problem of task {task.name}")
-    for problem in asked[:: max(1, len(asked) // NUM_REFERENCES)][:NUM_REFERENCES]:
+    for problem in problems[:: max(1, len(problems) // NUM_REFERENCES)][:NUM_REFERENCES]:
         answer = task.template.gold_answer(problem)
         verdict = verifier.verify(problem, answer)
         if verdict.outcome is not Outcome.CORRECT:

@@ -13,7 +13,7 @@ from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.checkpoints import Context, context_of, refuse_run
 from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.evaluate import Evaluation
-from groupwise.evaluation.evaluate import evaluate as sampled
+from groupwise.evaluation.evaluate import evaluate as evaluate_actors
 from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.evaluation.metrics import MEASURES, by_problem, estimate, figures
 from groupwise.models.policy import load_policy
@@ -54,13 +54,14 @@ class Measurement:
 
     def as_dict(self) -> dict[str, Any]:
         """All figures, with 95 % intervals, as `groupwise eval --json` prints them; nan where there is no number."""
+        checkpoints = {name: figures(evaluation.rows, self.patterns) for name, evaluation in self.evaluations.items()}
         result: dict[str, Any] = {
             "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),
             "samples": self.num_samples, "temperature": self.temperature, "seed": self.seed,
-            "checkpoints": {name: figures(found.rows, self.patterns) for name, found in self.evaluations.items()},
+            "checkpoints": checkpoints,
         }  # fmt: skip
         for name, check in self.second.items():
-            result["checkpoints"][name]["second"] = check.record()
+            checkpoints[name]["second"] = check.record()
         if self.difference is not None:
             result["difference"] = self.difference._asdict()
         return result
@@ -113,22 +114,22 @@ def evaluate(
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
     context = context_of(names[0], task, sampling, changes)
     patterns = patterns_of(context.behaviour)
-    for other in names[1:]:
-        refuse_run(other)
-    of, chosen = context.problems(split, problems)
-    again = verifier_config(second_section(second, context.verifier.model_dump())) if second else None
+    for name in names[1:]:
+        refuse_run(name)
+    part, selection = context.problems(split, problems)
+    second_config = verifier_config(second_section(second, context.verifier.model_dump())) if second else None
     checks: dict[str, HeldOutCheck] = {}
-    with open_second(again, context.task, context.verifier) as judge:
+    with open_second(second_config, context.task, context.verifier) as judge:
         draws = Draws(seed, Purpose(split or "test"))
-        evaluations = {name: _evaluate(name, context, chosen, samples, draws) for name in names}
+        evaluations = {name: _evaluate(name, context, selection, samples, draws) for name in names}
         if judge is not None and second is not None:
-            size, most = len(chosen) * samples, context.sampling.max_tokens
-            look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=most, seed=seed)
+            size, limit = len(selection) * samples, context.sampling.max_tokens
+            look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=limit, seed=seed)
             checks = {name: look(evaluation.scored) for name, evaluation in evaluations.items()}
-    shares = [by_problem(found.rows, MEASURES["pass_at_1"]) for found in evaluations.values()]
+    shares = [by_problem(evaluation.rows, MEASURES["pass_at_1"]) for evaluation in evaluations.values()]
     difference = compare(*common(shares[-1], shares[0])) if against else None
     return Measurement(
-        context.task.name, of, samples, context.sampling.temperature, seed, evaluations, patterns, checks, difference
+        context.task.name, part, samples, context.sampling.temperature, seed, evaluations, patterns, checks, difference
     )
 
 
@@ -136,4 +137,4 @@ def _evaluate(path: str, context: Context, problems: Sequence[Problem], samples:
     with make_verifier(context.verifier) as verifier:
         verifier.check(problems, context.task.template)
         actors = Actors.of(load_policy(path), context.task.template, verifier)
-        return sampled(actors, problems, samples, context.sampling, draws)
+        return evaluate_actors(actors, problems, samples, context.sampling, draws)

@@ -105,10 +105,10 @@ METRICS: Mapping[str, Metric] = {
 
 def metric(key: str) -> Metric:
     """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K."""
-    numbered = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
-    if key in METRICS or not numbered:
+    match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
+    if key in METRICS or not match:
         return METRICS[key]
-    kind, k = numbered.groups()
+    kind, k = match.groups()
     if kind == "pass_at":
         return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
     return Metric(f"maj@{k}", "%", f"Problems whose most frequent answer among {k} attempts is correct.")
@@ -118,9 +118,11 @@ Measure = Callable[[Row], float | None]
 """What one completion contributes; None: nothing, because it was not judged or does not say what is measured."""
 
 
-def _behaviour(which: Behaviour, patterns: Patterns) -> Measure:
+def _behaviour(behaviour: Behaviour, patterns: Patterns) -> Measure:
     return lambda row: (
-        float(span_of(which, row, patterns) is not None) if row.outcome.judged and is_measured(which, row) else None
+        float(span_of(behaviour, row, patterns) is not None)
+        if row.outcome.judged and is_measured(behaviour, row)
+        else None
     )
 
 
@@ -160,7 +162,7 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
     return MappingProxyType(
         {
             "pass_at_1": lambda row: float(row.outcome is Outcome.CORRECT) if row.outcome.judged else None,
-            **{key: _behaviour(which, patterns) for key, which in BEHAVIOURS.items()},
+            **{key: _behaviour(behaviour, patterns) for key, behaviour in BEHAVIOURS.items()},
             "format": lambda row: float(has_format(row)) if row.outcome.judged else None,
             "language": _language,
             "length": lambda row: float(row.num_tokens),
@@ -192,7 +194,7 @@ def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
         value = measure(row)
         if value is not None:
             values.setdefault(row.problem, []).append(value)
-    return {problem: sum(each) / len(each) for problem, each in values.items()}
+    return {problem: sum(numbers) / len(numbers) for problem, numbers in values.items()}
 
 
 def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> Estimate:
@@ -201,14 +203,14 @@ def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> E
     `measure`: how it is measured, where that is not the measure of this key in `MEASURES`.
     """
     rows, measure = tuple(rows), measure or MEASURES[key]
-    found = mean_of(key, by_problem(rows, measure).values())
-    return found._replace(value=float(np.mean([measure(row) for row in rows]))) if key in EVERY_COMPLETION else found
+    result = mean_of(key, by_problem(rows, measure).values())
+    return result._replace(value=float(np.mean([measure(row) for row in rows]))) if key in EVERY_COMPLETION else result
 
 
 def mean_of(key: str, shares: Iterable[float]) -> Estimate:
     """Mean over problems of a metric's value of each: a Wilson interval for shares, else a normal one."""
     values = list(shares)
-    # a mean is the paired difference to nothing
+    # a mean is the paired difference from zero
     return mean_share(values) if metric(key).unit == "%" else paired_difference([0.0] * len(values), values)
 
 
@@ -217,9 +219,11 @@ def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: boo
 
     Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_k` for these and n.
     """
-    named = {**measures(patterns), **(HIDDEN_RULE if hidden_rule else {})}
-    found = {key: estimate(key, rows, measure) for key, measure in named.items()} | _of_samples(rows) if rows else {}
-    return {key: each for key, each in found.items() if not math.isnan(each.value)}
+    if not rows:
+        return {}
+    all_measures = {**measures(patterns), **(HIDDEN_RULE if hidden_rule else {})}
+    estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _sample_metrics(rows)
+    return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 
 
 def by_difficulty(rows: Iterable[Row]) -> dict[str, Estimate]:
@@ -227,8 +231,8 @@ def by_difficulty(rows: Iterable[Row]) -> dict[str, Estimate]:
     labels: dict[str, list[Row]] = {}
     for row in rows:
         labels.setdefault(row.difficulty, []).append(row)
-    found = {label: estimate("pass_at_1", some) for label, some in sorted(labels.items())}
-    return {label: each for label, each in found.items() if not math.isnan(each.value)}
+    estimates = {label: estimate("pass_at_1", group) for label, group in sorted(labels.items())}
+    return {label: mean for label, mean in estimates.items() if not math.isnan(mean.value)}
 
 
 def verdict_errors(rows: Iterable[Row]) -> int:
@@ -238,37 +242,37 @@ def verdict_errors(rows: Iterable[Row]) -> int:
 
 def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any]:
     """All figures of an evaluation as JSON values: metrics by key with 95 % intervals, pass@k and maj@k first."""
-    measured, no_verdict = summary(rows, patterns), sum(row.outcome is Outcome.NONE for row in rows)
-    several = [key for kind in ("pass_at_", "majority_") for key in measured if key.startswith(kind)]
+    estimates, no_verdict = summary(rows, patterns), sum(row.outcome is Outcome.NONE for row in rows)
+    first_keys = [key for kind in ("pass_at_", "majority_") for key in estimates if key.startswith(kind)]
     return {
-        **{key: measured[key]._asdict() for key in dict.fromkeys([*several, *measured])},
+        **{key: estimates[key]._asdict() for key in dict.fromkeys([*first_keys, *estimates])},
         "verdict_errors": verdict_errors(rows),
         **({"no_verdict": no_verdict} if no_verdict else {}),
-        "by_difficulty": {label: each._asdict() for label, each in by_difficulty(rows).items()},
+        "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()},
     }
 
 
-def _of_samples(rows: Iterable[Row]) -> dict[str, Estimate]:
+def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
     """Unbiased pass@k, and the expected accuracy of the majority vote of k samples."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.problem, []).append(row)
     size = max(map(len, groups.values()), default=0)
     powers = [2**i for i in range(1, size.bit_length())]
-    judged = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
-    found = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in judged if len(o) >= k] for k in powers}
+    verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
+    shares = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in verdicts if len(o) >= k] for k in powers}
     for k in sorted({*powers, size}):
-        found[f"majority_{k}"] = [_majority(group, k) for group in groups.values() if len(group) >= k]
-    return {key: mean_share(values) for key, values in found.items()}
+        shares[f"majority_{k}"] = [_majority(group, k) for group in groups.values() if len(group) >= k]
+    return {key: mean_share(values) for key, values in shares.items()}
 
 
 def _majority(group: Sequence[Row], k: int) -> float:
     """An answer is right if any of its samples was judged so."""
     sizes = Counter(row.answer for row in group if row.answer is not None)
-    right = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
+    correct_answers = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
     return majority_at_k(
-        [size for answer, size in sizes.items() if answer in right],
-        [size for answer, size in sizes.items() if answer not in right],
+        [size for answer, size in sizes.items() if answer in correct_answers],
+        [size for answer, size in sizes.items() if answer not in correct_answers],
         len(group) - sizes.total(),
         k,
     )
@@ -280,6 +284,6 @@ def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = T
         return NOT_MEASURED
     factor, unit = (100, "points" if sign else "%") if metric.unit == "%" else (1, metric.unit)
     # + 0.0 makes a plain zero of the -0.0 that rounding may leave
-    value, low, high = (f"{round(factor * each, 1) + 0.0:{sign}.1f}" for each in estimate)
-    shown = f"{value} {unit}" if with_unit else value
-    return f"{shown} [{low}, {high}]" if math.isfinite(estimate.high) else shown
+    value, low, high = (f"{round(factor * number, 1) + 0.0:{sign}.1f}" for number in estimate)
+    text = f"{value} {unit}" if with_unit else value
+    return f"{text} [{low}, {high}]" if math.isfinite(estimate.high) else text

@@ -17,7 +17,7 @@ _ANNOUNCED = re.compile(
     r"|是|为|得|到|等于|共|有|剩)[\s$({*]*\Z",
     re.IGNORECASE,
 )
-# a dash before a word, or on a new line, is none of arithmetic
+# a dash before a word, or on a new line, is not an arithmetic sign
 _GOES_ON = re.compile(r"[ \t]*(?:[-−+*/×÷^·]|\\(?:times|cdot|div))[ \t]*(?:[0-9(\\]|[a-zA-Z](?![a-zA-Z]))")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?%?(?![0-9])")
 _WINDOW = 40
@@ -25,9 +25,9 @@ _WINDOW = 40
 
 
 def first_value(text: str, reference: str) -> int | None:
-    """Where the text first ends with the correct value as a result, in characters; None where it never stands.
+    """Where the first correct value that is a result ends, in characters; None where there is none.
 
-    A plain number is compared by value (`4,042` is 4042), anything else must stand letter by letter.
+    A plain number is compared by value (`4,042` is 4042), anything else letter by letter.
 
     >>> first_value("4042? 3760+282=4042. Wait,", "4042")
     19
@@ -40,9 +40,9 @@ def first_value(text: str, reference: str) -> int | None:
 
 
 def tokens_after_first(row: Row) -> float | None:
-    """Tokens of a correct completion after the first place where the correct value stands as a result.
+    """Tokens of a correct completion after the first place where the correct value appears as a result.
 
-    None for other completions, and where the value never stands (the answer has another form than the reference).
+    None for other completions, and where the value never appears (the answer has another form than the reference).
     Reports do not load tokens: the figure is the share of characters that follow, times the number of tokens.
     """
     end = first_value(row.text, row.reference) if row.outcome is Outcome.CORRECT else None
@@ -51,12 +51,12 @@ def tokens_after_first(row: Row) -> float | None:
 
 def _numbers(text: str, reference: Number) -> Iterator[tuple[int, int]]:
     for match in _NUMBER.finditer(text):
-        found = parse_number(match[0].replace("−", "-"))
-        if found is not None and equal(reference, found):
+        number = parse_number(match[0].replace("−", "-"))
+        if number is not None and equal(reference, number):
             yield match.span()
 
 
 def _copies(text: str, reference: str) -> Iterator[tuple[int, int]]:
-    """The reference where no letter or digit stands next to it."""
+    """Where the reference occurs with no letter or digit next to it."""
     for match in re.finditer(rf"(?<![A-Za-z0-9]){re.escape(reference)}(?![A-Za-z0-9])", text):
         yield match.span()

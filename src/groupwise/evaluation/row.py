@@ -37,7 +37,7 @@ class Row:
     num_tokens: int
     """Tokens that the policy sampled."""
     num_read: int
-    """The same with tokens that were put in."""
+    """All tokens of the completion, those that were put in included."""
 
 
 def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:

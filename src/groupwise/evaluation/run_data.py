@@ -47,7 +47,7 @@ class RunData:
     @property
     def best_step(self) -> int | None:
         """Finished steps behind the best checkpoint by dev; None before the first dev evaluation."""
-        return next((one.step for one in reversed(self.dev) if one.line.get("best")), None)
+        return next((evaluation.step for evaluation in reversed(self.dev) if evaluation.line.get("best")), None)
 
     @property
     def best_checkpoint(self) -> Path | None:
@@ -84,8 +84,8 @@ def load_run(path: Path) -> RunData:
 
 
 def _test(run: RunDirectory, name: str, lines: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> EvaluationData | None:
-    found = list(lines.get(name, {}).values())
-    return _evaluation(run, name, found[-1]) if found else None
+    test_lines = list(lines.get(name, {}).values())
+    return _evaluation(run, name, test_lines[-1]) if test_lines else None
 
 
 def _evaluation(run: RunDirectory, name: str, line: Mapping[str, Any]) -> EvaluationData:

@@ -1,17 +1,38 @@
 """The pages of audits: of a verifier, and of the sandbox."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from groupwise.audit.sandbox import SandboxAudit
 from groupwise.audit.summary import Summary, outcomes
+from groupwise.audit.verifier import Audit
 from groupwise.audit.wording import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.pages.html import render
 from groupwise.pages.words import Tile
-from groupwise.sandbox.probes import ProbeResult
+from groupwise.runs.atomic import write_file
 from groupwise.verifiers.extraction import clipped
 
 MAX_MISSES = 50
 """Misses that the page shows; the JSON file beside it has all."""
+
+
+def write_audit_report(audit: Audit | SandboxAudit, path: Path) -> None:
+    """Write the page of an audit, and beside it the same as JSON (the path with `.json` for its suffix)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, _page(audit).encode("utf-8", errors="backslashreplace"))
+    write_file(path.with_suffix(".json"), json.dumps(audit.as_dict(), indent=1).encode())
+
+
+def _page(audit: Audit | SandboxAudit) -> str:
+    if isinstance(audit, Audit):
+        return audit_page(
+            audit.title, audit.summary, audit.explanations, {"recipe": audit.recipe, "cases": audit.cases}
+        )
+    return render(
+        "sandbox.html", title="audit of the sandbox", description=audit.verdict, probes=audit.probes, clipped=clipped
+    )
 
 
 def audit_page(title: str, summary: Summary, explanations: Sequence[Sequence[str]], settings: Mapping[str, str]) -> str:
@@ -30,11 +51,6 @@ def audit_page(title: str, summary: Summary, explanations: Sequence[Sequence[str
         facts=_facts(summary),
         settings=settings,
     )
-
-
-def sandbox_page(line: str, probes: Sequence[tuple[str, ProbeResult]]) -> str:
-    """The page of the sandbox's audit: a line that says what came out, and every program with what became of it."""
-    return render("sandbox.html", title="audit of the sandbox", description=line, probes=probes, clipped=clipped)
 
 
 def _tiles(summary: Summary) -> list[Tile]:

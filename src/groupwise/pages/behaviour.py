@@ -52,47 +52,48 @@ class BehaviourSection:
 
 def behaviour_of(run: RunData) -> BehaviourSection | None:
     """Behaviour at every dev evaluation, and what is counted; None while there are no completions."""
-    shown = [one for one in run.dev if one.rows]
-    if not shown:
+    evaluations = [evaluation for evaluation in run.dev if evaluation.rows]
+    if not evaluations:
         return None
     patterns = run_patterns(run)
-    newest_first = [run.test_after, *reversed(shown)] if run.test_after else reversed(shown)
-    rows = [row for one in newest_first for row in one.rows]
+    newest_first = [run.test_after, *reversed(evaluations)] if run.test_after else reversed(evaluations)
+    rows = [row for evaluation in newest_first for row in evaluation.rows]
     return BehaviourSection(
         columns=[METRICS[key] for key in COLUMNS],
-        lines=[(one.step, _cells(one, patterns)) for one in shown],
+        lines=[(evaluation.step, _cells(evaluation, patterns)) for evaluation in evaluations],
         definitions=[_definition(key, rows, patterns) for key in BEHAVIOURS],
     )
 
 
-def _cells(one: EvaluationData, patterns: Patterns) -> list[str]:
-    found = summary(one.rows, patterns)
-    return [show(found[key], METRICS[key], with_unit=False) if key in found else "–" for key in COLUMNS]
+def _cells(evaluation: EvaluationData, patterns: Patterns) -> list[str]:
+    estimates = summary(evaluation.rows, patterns)
+    return [show(estimates[key], METRICS[key], with_unit=False) if key in estimates else "–" for key in COLUMNS]
 
 
 def _definition(key: str, rows: Sequence[Row], patterns: Patterns) -> Definition:
-    which = BEHAVIOURS[key]
-    is_known = any(is_measured(which, row) for row in rows)
+    behaviour = BEHAVIOURS[key]
+    is_known = any(is_measured(behaviour, row) for row in rows)
     return Definition(
         metric=METRICS[key],
-        phrases=[phrase for phrases in patterns.get(which, {}).values() for phrase in phrases],
-        passages=list(islice(_passages(which, rows, patterns), NUM_EXAMPLES)),
+        phrases=[phrase for phrases in patterns.get(behaviour, {}).values() for phrase in phrases],
+        passages=list(islice(_passages(behaviour, rows, patterns), NUM_EXAMPLES)),
         nothing="No completion shows it." if is_known else NOT_MEASURED,
     )
 
 
-def _passages(which: Behaviour, rows: Sequence[Row], patterns: Patterns) -> Iterator[Passage]:
+def _passages(behaviour: Behaviour, rows: Sequence[Row], patterns: Patterns) -> Iterator[Passage]:
     """The first completions that show it, of different problems."""
-    seen: set[str] = set()
+    problems: set[str] = set()
     for row in rows:
-        span = span_of(which, row, patterns) if row.problem not in seen and is_measured(which, row) else None
+        is_candidate = row.problem not in problems and is_measured(behaviour, row)
+        span = span_of(behaviour, row, patterns) if is_candidate else None
         if span is not None:
-            seen.add(row.problem)
-            yield _passage(row.text, span, is_marked=which not in COURSES)
+            problems.add(row.problem)
+            yield _passage(row.text, span, is_marked=behaviour not in COURSES)
 
 
 def _passage(text: str, span: Span, is_marked: bool) -> Passage:
     start, end = span[0], min(span[1], span[0] + LONGEST)
-    before, found, after = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
+    before, passage, after = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
     dots = ["…" if cut else "" for cut in (start > AROUND, is_marked and end < span[1], end + AROUND < len(text))]
-    return Passage(dots[0] + before, found + dots[1], after + dots[2], is_marked)
+    return Passage(dots[0] + before, passage + dots[1], after + dots[2], is_marked)

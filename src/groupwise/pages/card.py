@@ -22,7 +22,7 @@ class Data(NamedTuple):
 
     name: str
     licence: str
-    """As the data's own LICENSE file begins; empty where there is none beside it."""
+    """How the data's own LICENSE file begins; empty where there is none beside it."""
 
 
 class Measured(NamedTuple):
@@ -47,13 +47,15 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
     newest, base = record[-1]["recipe"], record[0]["recipe"]
     start = "random weights" if base.get("new_model") else base.get("model", {}).get("path", "")
     on_hub = HUB_NAME.fullmatch(start) and not Path(start).exists()
+    held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
     template = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     return template.from_string((resources.files(__package__) / "templates" / "card.md.jinja").read_text()).render(
         name=name, record=record, step=step, recipe=newest, start=start, base_model=start if on_hub else None,
         version=__version__, is_reward_model=newest["algorithm"] == "reward_model",
         data=_distinct(data for entry in record for data in _data(entry["recipe"])),
         hub_data=_distinct(name for entry in record for name in _strings(entry["recipe"], ("hub",))),
-        measured=list(_measured(run, newest, step)), held_out=_held_out(run), prompt=_prompt(newest),
+        measured=list(_evaluations(run, newest, step)), held_out=held_out[-1] if held_out else None,
+        prompt=newest.get("task", {}).get("template", {}).get("prompt"),
         toml=run.config.read_text().strip(), json=json.dumps,
     )  # fmt: skip
 
@@ -63,7 +65,7 @@ def _distinct(values: Iterator[Any]) -> list[Any]:
 
 
 def _strings(value: Any, keys: Sequence[str]) -> Iterator[str]:
-    """What stands under these keys, however deep."""
+    """The texts under these keys, at any depth."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         if key in keys and isinstance(inner, str):
             yield inner
@@ -94,29 +96,19 @@ def _licence(path: Path) -> str:
     return f"{first}, {others[0]}" if others and others[0].startswith("Version") else first
 
 
-def _measured(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Iterator[Measured]:
+def _evaluations(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Iterator[Measured]:
     """The test split before and after training, and the dev split for this very checkpoint."""
     best = int(run.best.resolve().name.removeprefix("step-")) if run.best.exists() else None
-    which = {
+    subjects = {
         "dev": "this model",
         "test-before": "before training",
         "test-after": "this model" if best == step else f"its best checkpoint by dev, after {best} steps",
     }
     for line in run.metrics.lines():
         kind = line.get("kind", "step")
-        if kind in which and (kind != "dev" or line["step"] == step):
+        if kind in subjects and (kind != "dev" or line["step"] == step):
             split = kind.partition("-")[0]
             names = ("num_problems", "num_samples") if split == "dev" else ("test_problems", "test_samples")
             problems, samples = (recipe["evaluation"][name] for name in names)
             size = f"at most {problems} × {samples}"
-            yield Measured(which[kind], split, size, Estimate(*line["pass_at_1"]), line["length"])
-
-
-def _held_out(run: RunDirectory) -> Mapping[str, Any] | None:
-    lines = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
-    return lines[-1] if lines else None
-
-
-def _prompt(recipe: Mapping[str, Any]) -> str | None:
-    prompt: str | None = recipe.get("task", {}).get("template", {}).get("prompt")
-    return prompt
+            yield Measured(subjects[kind], split, size, Estimate(*line["pass_at_1"]), line["length"])

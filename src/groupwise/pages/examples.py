@@ -1,4 +1,4 @@
-"""Problems answered before and after, chosen by what changed: they show how it changed, not how often."""
+"""Problems answered before and after, chosen by what changed: they show how the answers changed, not how often."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Answer:
     evidence: str
     num_tokens: int
     share: float | None
-    """Of its samples that are correct; None where no answer is the right one."""
+    """Share of its samples that are correct; None where no answer is the right one."""
     num_samples: int
 
     @property
@@ -44,15 +44,15 @@ def examples(pair: Pair, count: int) -> list[Example]:
 
     Ties go to problems whose first completion became correct, then to the order of the split.
     """
-    before, after = common(*(by_problem(one.rows, MEASURES["pass_at_1"]) for one in (pair.before, pair.after)))
+    before, after = common(*(by_problem(side.rows, MEASURES["pass_at_1"]) for side in (pair.before, pair.after)))
     rise = {problem: after[problem] - before[problem] for problem in before}
     firsts = _firsts(pair.before.rows), _firsts(pair.after.rows)
-    became = {p: (firsts[1][p].outcome is Outcome.CORRECT) - (firsts[0][p].outcome is Outcome.CORRECT) for p in rise}
-    order = sorted(rise, key=lambda problem: (-rise[problem], -became[problem]))
-    chosen = order[:count]
+    gains = {p: (firsts[1][p].outcome is Outcome.CORRECT) - (firsts[0][p].outcome is Outcome.CORRECT) for p in rise}
+    order = sorted(rise, key=lambda problem: (-rise[problem], -gains[problem]))
+    problems = order[:count]
     if count == 3 and rise and min(rise.values()) < 0:
-        chosen[-1] = min(rise, key=lambda problem: rise[problem])
-    return [_example(pair, firsts, problem, rise[problem]) for problem in chosen]
+        problems[-1] = min(rise, key=lambda problem: rise[problem])
+    return [_example(pair, firsts, problem, rise[problem]) for problem in problems]
 
 
 def _firsts(rows: Sequence[Row]) -> dict[str, Row]:
@@ -70,8 +70,8 @@ def _example(pair: Pair, firsts: tuple[dict[str, Row], dict[str, Row]], problem:
         question=row.question,
         reference=row.reference,
         why=why,
-        before=_answer(row, [one for one in pair.before.rows if one.problem == problem]),
-        after=_answer(firsts[1][problem], [one for one in pair.after.rows if one.problem == problem]),
+        before=_answer(row, [sample for sample in pair.before.rows if sample.problem == problem]),
+        after=_answer(firsts[1][problem], [sample for sample in pair.after.rows if sample.problem == problem]),
     )
 
 

@@ -36,16 +36,16 @@ def _svg_uri(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def parted(shown: str) -> tuple[str, str]:
-    """A shown number and its interval.
+def parted(text: str) -> tuple[str, str]:
+    """The two parts of a text: a number and its interval.
 
     >>> parted("12.3 % [9.8, 15.4]"), parted("not measured")
     (('12.3 %', '[9.8, 15.4]'), ('not measured', ''))
     """
-    value, bracket, interval = shown.partition(" [")
+    value, bracket, interval = text.partition(" [")
     return value, bracket.strip() + interval
 
 
-def minus(shown: str) -> str:
+def minus(text: str) -> str:
     """Numbers with the minus sign that fonts align with the plus sign."""
-    return shown.replace("-", "−")
+    return text.replace("-", "−")

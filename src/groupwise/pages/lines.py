@@ -18,7 +18,7 @@ LINE_HEIGHT = 0.175
 
 
 class Theme(NamedTuple):
-    """Colours after Okabe and Ito, deepened or lightened until they can be read as text on their ground."""
+    """Colours after Okabe and Ito, deepened or lightened until they can be read as text on their background."""
 
     paper: str
     ink: str
@@ -57,7 +57,7 @@ def heading(figure: Figure | SubFigure, theme: Theme, title: str, subtitle: str)
 
 
 def panel_axes(figure: Figure | SubFigure, rows: int = 1) -> list[Axes]:
-    """Axes at the same place in every panel, with room at the right for the lines' names (margins in inches)."""
+    """Axes at the same place in every panel, with room on the right for the lines' names (margins in inches)."""
     width, height = figure.bbox.width / figure.dpi, figure.bbox.height / figure.dpi
     grid = figure.add_gridspec(
         rows, 1, left=0.5 / width, right=1 - 1.25 / width, top=1 - 0.1 / height, bottom=0.48 / height, hspace=0.22
@@ -69,19 +69,19 @@ def draw_lines(
     axes: Axes, lines: Sequence[Line], theme: Theme, last_step: int, unit: str, is_lowest: bool = True
 ) -> None:
     """Draw lines with their names at their ends; `unit` is `share`, or what the numbers are."""
-    drawn = [line for line in lines if np.isfinite(_values(line)).any()]
-    if not drawn:
+    curves = [line for line in lines if np.isfinite(_values(line)).any()]
+    if not curves:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=theme.muted)
         return
-    seen = np.concatenate([_draw_line(axes, line) for line in drawn])
-    bottom, top = min(0.0, float(np.nanmin(seen))), float(np.nanmax(seen))
-    # a reward can be negative or more than 1; then the numbers are no shares any more
+    values = np.concatenate([_draw_line(axes, line) for line in curves])
+    bottom, top = min(0.0, float(np.nanmin(values))), float(np.nanmax(values))
+    # a reward can be negative or more than 1; then the numbers are not shares
     is_share = unit == "share" and bottom == 0 and top <= 1
     axes.set_ylim(1.1 * bottom, min(1.06, max(0.1, 1.1 * top)) if is_share else max(1.1 * top, 0.1))
     axes.set_xlim(0, max(1, last_step))
-    _bare(axes, theme, is_share, is_lowest)
-    _name_lines(axes, drawn)
+    _style_axes(axes, theme, is_share, is_lowest)
+    _name_lines(axes, curves)
 
 
 def moving_mean(values: Floats, width: int) -> Floats:
@@ -110,14 +110,14 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
             break
     result = np.empty_like(places)
     result[order] = places
-    return [float(place) for place in result]
+    return [float(height) for height in result]
 
 
 def _values(line: Line) -> Floats:
     return np.array([math.nan if value is None else value for value in line.values], dtype=float)
 
 
-def _shown(line: Line) -> Floats:
+def _stroke(line: Line) -> Floats:
     """What the main stroke follows."""
     values = _values(line)
     return moving_mean(values, len(values) // 15) if line.noisy else values
@@ -125,39 +125,39 @@ def _shown(line: Line) -> Floats:
 
 def _isolated(values: Floats) -> NDArray[np.bool_]:
     """Values between two gaps, which a stroke alone would not show."""
-    known = np.concatenate([[False], np.isfinite(values), [False]])
-    alone: NDArray[np.bool_] = known[1:-1] & ~known[:-2] & ~known[2:]
-    return alone
+    mask = np.concatenate([[False], np.isfinite(values), [False]])
+    points: NDArray[np.bool_] = mask[1:-1] & ~mask[:-2] & ~mask[2:]
+    return points
 
 
 def _draw_line(axes: Axes, line: Line) -> Floats:
-    """Draw one line; returns everything that must be in sight."""
+    """Draw one line; returns every value that must be visible."""
     values = _values(line)
     if line.band:
         axes.fill_between(line.steps, *line.band, color=line.colour, alpha=0.16, linewidth=0)
     if line.noisy:
         axes.plot(line.steps, values, color=line.colour, alpha=0.3, linewidth=0.8)
-    shown = _shown(line)
-    axes.plot(line.steps, shown, color=line.colour, linewidth=2)
-    dotted = np.isfinite(shown) if line.dots else _isolated(shown)
-    axes.plot(np.asarray(line.steps)[dotted], shown[dotted], "o", color=line.colour, markersize=4.5, clip_on=False)
+    stroke = _stroke(line)
+    axes.plot(line.steps, stroke, color=line.colour, linewidth=2)
+    dots = np.isfinite(stroke) if line.dots else _isolated(stroke)
+    axes.plot(np.asarray(line.steps)[dots], stroke[dots], "o", color=line.colour, markersize=4.5, clip_on=False)
     return np.concatenate([values, np.asarray(line.band[1] if line.band else [], dtype=float)])
 
 
 def _name_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Write each line's name right of its last value, moved apart where names would overlap."""
+    """Write each line's name to the right of its last value, moved apart where names would overlap."""
     bottom, top = axes.get_ylim()
-    ends = [(_shown(line)[np.isfinite(_values(line))][-1] - bottom) / (top - bottom) for line in lines]
+    ends = [(_stroke(line)[np.isfinite(_values(line))][-1] - bottom) / (top - bottom) for line in lines]
     rows = max(line.label.count("\n") + 1 for line in lines)
     gap = rows * LINE_HEIGHT / (axes.bbox.height / axes.figure.dpi)
-    for line, place in zip(lines, spread(ends, gap), strict=True):
+    for line, height in zip(lines, spread(ends, gap), strict=True):
         axes.annotate(
-            line.label, (1, place), xycoords="axes fraction", xytext=(7, 0), textcoords="offset points",
+            line.label, (1, height), xycoords="axes fraction", xytext=(7, 0), textcoords="offset points",
             color=line.colour, va="center", fontsize=9, linespacing=1.1,
         )  # fmt: skip
 
 
-def _bare(axes: Axes, theme: Theme, is_share: bool, is_lowest: bool) -> None:
+def _style_axes(axes: Axes, theme: Theme, is_share: bool, is_lowest: bool) -> None:
     axes.set_facecolor("none")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(theme.muted)

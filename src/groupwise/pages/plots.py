@@ -1,7 +1,7 @@
 """A run as four pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
 
-`PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colours are told apart by
-colour-blind readers, and every line carries its name at its end, so no legend is needed. No display is needed and no
+`PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colour-blind readers can
+tell the colours apart, and every line carries its name at its end, so no legend is needed. No display is needed and no
 global state is used.
 """
 
@@ -28,39 +28,39 @@ PANEL_SIZE = (4.7, 3.0)
 
 def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Pass@1 on held-out problems with its interval, and the training reward."""
-    steps = [one.step for one in run.dev]
-    low, high = ([one.line["pass_at_1"][end] for one in run.dev] for end in (1, 2))
-    held_out = [one.line["pass_at_1"][0] for one in run.dev]
+    steps = [evaluation.step for evaluation in run.dev]
+    low, high = ([evaluation.line["pass_at_1"][end] for evaluation in run.dev] for end in (1, 2))
+    held_out = [evaluation.line["pass_at_1"][0] for evaluation in run.dev]
     lines = [
-        Line("training\nreward", *of_steps(run, "reward"), theme.orange, noisy=True),
+        Line("training\nreward", *step_values(run, "reward"), theme.orange, noisy=True),
         Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
     ]
     (axes,) = panel_axes(figure)
-    draw_lines(axes, lines, theme, _last(run), "share")
+    draw_lines(axes, lines, theme, _last_step(run), "share")
 
 
 def draw_length(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Mean length of correct and of wrong completions in training."""
     lines = [
-        Line("wrong", *of_steps(run, "length_wrong"), theme.orange, noisy=True),
-        Line("correct", *of_steps(run, "length_correct"), theme.blue, noisy=True),
+        Line("wrong", *step_values(run, "length_wrong"), theme.orange, noisy=True),
+        Line("correct", *step_values(run, "length_correct"), theme.blue, noisy=True),
     ]
     (axes,) = panel_axes(figure)
-    draw_lines(axes, lines, theme, _last(run), "tokens")
+    draw_lines(axes, lines, theme, _last_step(run), "tokens")
 
 
 def draw_signal(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Entropy above, share of groups with signal below: two units, two axes."""
-    above, below = panel_axes(figure, rows=2)
-    entropy = Line("entropy\n(nats)", *of_steps(run, "entropy"), theme.purple, noisy=True)
-    signal = Line("groups\nwith signal", *of_steps(run, "signal"), theme.green, noisy=True)
-    draw_lines(above, [entropy], theme, _last(run), "nats", is_lowest=False)
-    draw_lines(below, [signal], theme, _last(run), "share")
+    upper, lower = panel_axes(figure, rows=2)
+    entropy = Line("entropy\n(nats)", *step_values(run, "entropy"), theme.purple, noisy=True)
+    signal = Line("groups\nwith signal", *step_values(run, "signal"), theme.green, noisy=True)
+    draw_lines(upper, [entropy], theme, _last_step(run), "nats", is_lowest=False)
+    draw_lines(lower, [signal], theme, _last_step(run), "share")
 
 
 def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
     """Share of dev completions that show each behaviour."""
-    dev = [one for one in run.dev if one.rows]
+    dev = [evaluation for evaluation in run.dev if evaluation.rows]
     colours = {
         Behaviour.AT_ONCE: theme.orange,
         Behaviour.WORKS_OUT: theme.blue,
@@ -68,13 +68,14 @@ def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> No
         Behaviour.ANOTHER_WAY: theme.purple,
         Behaviour.UNFINISHED: theme.muted,
     }
-    shares = [behaviour_shares(one.rows, run_patterns(run), colours) for one in dev]
-    steps = [one.step for one in dev]
+    shares = [behaviour_shares(evaluation.rows, run_patterns(run), colours) for evaluation in dev]
+    steps = [evaluation.step for evaluation in dev]
     lines = [
-        Line(str(one), steps, [each[one] for each in shares], colour, dots=True) for one, colour in colours.items()
+        Line(str(behaviour), steps, [values[behaviour] for values in shares], colour, dots=True)
+        for behaviour, colour in colours.items()
     ]
     (axes,) = panel_axes(figure)
-    draw_lines(axes, lines, theme, _last(run), "share")
+    draw_lines(axes, lines, theme, _last_step(run), "share")
 
 
 class Panel(NamedTuple):
@@ -109,18 +110,18 @@ PANELS: Mapping[str, Panel] = {
 def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
     """All panels with their titles, two by two."""
     figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=theme.paper)
-    places = np.asarray(figure.subfigures(2, 2, wspace=0, hspace=0.02)).flat
-    for place, panel in zip(places, PANELS.values(), strict=True):
-        above, below = place.subfigures(2, 1, height_ratios=[0.16, 0.84], hspace=0)
-        heading(above, theme, panel.title, panel.subtitle)
-        panel.draw(below, run, theme)
+    subfigures = np.asarray(figure.subfigures(2, 2, wspace=0, hspace=0.02)).flat
+    for subfigure, panel in zip(subfigures, PANELS.values(), strict=True):
+        upper, lower = subfigure.subfigures(2, 1, height_ratios=[0.16, 0.84], hspace=0)
+        heading(upper, theme, panel.title, panel.subtitle)
+        panel.draw(lower, run, theme)
     return figure
 
 
 def png(run: RunData) -> bytes:
     """All panels as one PNG."""
     with style():
-        return saved(draw(run), "png", dpi=DPI)
+        return encode_figure(draw(run), "png", dpi=DPI)
 
 
 def save_png(run: RunData, path: Path) -> None:
@@ -129,32 +130,32 @@ def save_png(run: RunData, path: Path) -> None:
 
 
 def panel_svg(run: RunData, name: str, dark: bool = False) -> bytes:
-    """One panel of `PANELS`, without its title, as an SVG with a transparent ground for a light or a dark page."""
+    """One panel of `PANELS`, without its title, as an SVG with a transparent background for a light or a dark page."""
     with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         PANELS[name].draw(figure, run, DARK if dark else LIGHT)
-        return saved(figure, "svg", metadata={"Date": None})
+        return encode_figure(figure, "svg", metadata={"Date": None})
 
 
-def of_steps(run: RunData, key: str) -> tuple[list[int], list[float | None]]:
+def step_values(run: RunData, key: str) -> tuple[list[int], list[float | None]]:
     """A value of every step, placed at the finished steps behind the weights that sampled."""
     return [line["step"] for line in run.steps], [line.get(key) for line in run.steps]
 
 
-def _last(run: RunData) -> int:
+def _last_step(run: RunData) -> int:
     """Finished steps so far: where every panel's axis ends."""
-    return max([line["step"] + 1 for line in run.steps] + [one.step for one in run.dev], default=0)
+    return max([line["step"] + 1 for line in run.steps] + [evaluation.step for evaluation in run.dev], default=0)
 
 
 def style() -> Any:
     """The look of every figure, as a context."""
-    # text as paths: the same picture on every machine; the salt makes the file repeat byte for byte
+    # text as paths: the same picture on every machine; with the salt a repeat writes the same bytes
     return matplotlib.rc_context(
         {"font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "groupwise"}
     )
 
 
-def saved(figure: Figure, form: str, **options: Any) -> bytes:
+def encode_figure(figure: Figure, form: str, **options: Any) -> bytes:
     """The figure as a file of this form."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, **options)

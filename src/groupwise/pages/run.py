@@ -46,7 +46,7 @@ def page(run: RunData) -> str:
     """The whole page."""
     pair = before_after(run)
     rows = changes(pair, run_patterns(run)) if pair else {}
-    checks = [(one.step, one.line["second"]) for one in run.dev if one.line.get("second")]
+    checks = [(evaluation.step, evaluation.line["second"]) for evaluation in run.dev if evaluation.line.get("second")]
     return render(
         "run.html",
         title=run.path.resolve().name,
@@ -69,14 +69,14 @@ def page(run: RunData) -> str:
 def _tiles(run: RunData, rows: Mapping[str, Change]) -> list[Tile]:
     time, times = METRICS["time"].name, costs(run)
     value, detail = times[time], times["where it went"]
-    some = [_change_tile(METRICS[key].name, rows.get(key)) for key in ("pass_at_1", "at_once", "length")]
-    return [*some, Tile(time, value, detail if detail != value else None)]
+    tiles = [_change_tile(METRICS[key].name, rows.get(key)) for key in ("pass_at_1", "at_once", "length")]
+    return [*tiles, Tile(time, value, detail if detail != value else None)]
 
 
 def _change_tile(name: str, row: Change | None) -> Tile:
     if row is None:
         return Tile(name, NOT_MEASURED, "")
-    before, after = (parted(show(one, row.metric))[0] for one in (row.before, row.after))
+    before, after = (parted(show(value, row.metric))[0] for value in (row.before, row.after))
     start = before.removesuffix(f" {row.metric.unit}") if row.metric.unit in after else before
     return Tile(name, f"{start} → {after}", minus(show(row.difference, row.metric, "+")))
 
@@ -93,7 +93,7 @@ class Figure:
 
     @property
     def alt(self) -> str:
-        """What stands where it cannot be seen."""
+        """A text for those who cannot see it."""
         return f"{', '.join(metric.name for metric in self.metrics)} over steps"
 
 
@@ -105,12 +105,12 @@ def _figure(run: RunData, name: str) -> Figure:
 def _check(second: Mapping[str, Any]) -> dict[str, object]:
     """What the second verifier said at one dev evaluation."""
     share, example = second["share"], second["example"]
-    said = f"completion {example['sample']} of {example['problem']}: {example['evidence']}" if example else "–"
+    text = f"completion {example['sample']} of {example['problem']}: {example['evidence']}" if example else "–"
     return {
         "verifier": second["verifier"],
         "rejects": f"{second['rejected']} of {second['judged']}",
         "share": str(Estimate(*share)) if share else NOT_MEASURED,
-        "for example": said,
+        "for example": text,
     }
 
 
@@ -133,6 +133,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            flat[f"{prefix}{key}"] = shown
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            flat[f"{prefix}{key}"] = text
     return flat

@@ -4,15 +4,18 @@ Means with intervals over seeds, and what each stage changed in the model it sta
 every interval are the seeds; problems are the same for all of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.errors import ConfigError
 from groupwise.pages.pipeline.data import PipelineData, Stage, load_pipeline
+from groupwise.runs.atomic import write_file
+from groupwise.runs.directory import seed_directory
 
-SHOWN = (
+METRICS = (
     "pass_at_1", "pass_at_8", "majority_8", "format", "language", "mixed", "loops", "checks", "backtracks", "length",
     "after_first", "helpful", "harmless",
 )  # fmt: skip
@@ -31,6 +34,27 @@ Table = Mapping[str, Mapping[str, Mapping[str, Cell]]]
 """Task -> stage -> metric -> cell."""
 
 
+def write_seeds_report(directory: str | Path, seeds: int) -> Path:
+    """Write `seeds.md` and `seeds.json` into the directory of a pipeline that ran with seeds 0, 1, ...
+
+    Args:
+        directory: what `pipeline.directory` of the recipe says.
+        seeds: how many seeds it ran with.
+
+    Returns:
+        The path of `seeds.md`.
+
+    Raises:
+        ConfigError: a seed has not run, or the runs are not of the same stages.
+        DataError: a file of a run cannot be read.
+    """
+    runs = [seed_directory(directory, seed) for seed in range(seeds)]
+    table, page = seeds_table(runs), Path(directory) / "seeds.md"
+    write_file(page, as_markdown(table, seeds, minutes(runs)).encode())
+    write_file(page.with_suffix(".json"), json.dumps(as_dict(table), indent=1).encode())
+    return page
+
+
 def seeds_table(directories: Sequence[Path]) -> Table:
     """What the runs of a pipeline have in common, task by task and stage by stage.
 
@@ -39,35 +63,32 @@ def seeds_table(directories: Sequence[Path]) -> Table:
     """
     runs = [load_pipeline(directory) for directory in directories]
     names = [[stage.name for stage in run.policies] for run in runs]
-    if not runs or any(one != names[0] for one in names):
+    if not runs or any(stages != names[0] for stages in names):
         raise ConfigError(f"these are not runs of one pipeline: their stages are {names}")
     tasks = dict.fromkeys(task for stage in runs[0].policies for task in stage.evaluation)
     return {task: {name: _cells(runs, task, name) for name in names[0]} for task in tasks}
 
 
 def _cells(runs: Sequence[PipelineData], task: str, name: str) -> dict[str, Cell]:
-    stages = [_of(run, name) for run in runs]
+    stages = [next(stage for stage in run.policies if stage.name == name) for run in runs]
     parents = [run.parent(stage) for run, stage in zip(runs, stages, strict=True)]
-    found = {}
-    for metric in SHOWN:
+    cells = {}
+    for metric in METRICS:
         values = _values(stages, task, metric)
         if values is None:
             continue
-        before = _values([one for one in parents if one is not None], task, metric)
-        changed = before is not None and len(before) == len(values)
-        change = mean_over_seeds([a - b for a, b in zip(values, before or (), strict=True)]) if changed else None
-        found[metric] = Cell(mean_over_seeds(values), change)
-    return found
-
-
-def _of(run: PipelineData, name: str) -> Stage:
-    return next(stage for stage in run.policies if stage.name == name)
+        before = _values([parent for parent in parents if parent is not None], task, metric)
+        is_paired = before is not None and len(before) == len(values)
+        change = mean_over_seeds([a - b for a, b in zip(values, before or (), strict=True)]) if is_paired else None
+        cells[metric] = Cell(mean_over_seeds(values), change)
+    return cells
 
 
 def _values(stages: Sequence[Stage], task: str, metric: str) -> list[float] | None:
     """The metric in every run; None where one has not measured it, or there is none."""
-    found = [stage.evaluation.get(task, {}).get(metric) for stage in stages]
-    return [one.value for one in found if one is not None] if found and all(found) else None
+    estimates = [stage.evaluation.get(task, {}).get(metric) for stage in stages]
+    values = [estimate.value for estimate in estimates if estimate is not None]
+    return values if values and len(values) == len(stages) else None
 
 
 def minutes(directories: Sequence[Path]) -> list[float]:
@@ -81,7 +102,7 @@ def minutes(directories: Sequence[Path]) -> list[float]:
 COSTS = ("seconds", "evaluation_seconds")
 
 
-def as_markdown(table: Table, num_seeds: int, took: Sequence[float]) -> str:
+def as_markdown(table: Table, num_seeds: int, durations: Sequence[float]) -> str:
     """The tables of all tasks."""
     lines = [
         f"# {num_seeds} seeds",
@@ -89,29 +110,25 @@ def as_markdown(table: Table, num_seeds: int, took: Sequence[float]) -> str:
         "Means over seeds with Student's 95 % interval; in brackets after an arrow, what the stage changed in the "
         "model it started from, paired by seed, where that interval excludes zero.",
         "",
-        f"Minutes: {', '.join(f'{one:.1f}' for one in took)}.",
+        f"Minutes: {', '.join(f'{duration:.1f}' for duration in durations)}.",
     ]
     for task, stages in table.items():
-        metrics = [one for one in SHOWN if any(one in cells for cells in stages.values())]
+        metrics = [metric for metric in METRICS if any(metric in cells for cells in stages.values())]
         lines += ["", f"## {task}", "", f"| stage | {' | '.join(metrics)} |", f"|---|{'---|' * len(metrics)}"]
         for name, cells in stages.items():
-            lines.append(f"| {name} | {' | '.join(_show(cells.get(one), _digits(one)) for one in metrics)} |")
+            lines.append(f"| {name} | {' | '.join(_show(cells.get(metric), metric) for metric in metrics)} |")
     return "\n".join(lines) + "\n"
 
 
-def _digits(metric: str) -> Callable[[float], str]:
-    return (lambda value: f"{value:.1f}") if metric in ("length", "after_first") else (lambda value: f"{value:.3f}")
-
-
-def _show(cell: Cell | None, number: Callable[[float], str]) -> str:
+def _show(cell: Cell | None, metric: str) -> str:
     if cell is None:
         return "-"
     mean, change = cell
-    shown = f"{number(mean.value)} [{number(mean.low)}, {number(mean.high)}]"
+    digits = 1 if metric in ("length", "after_first") else 3
+    text = f"{mean.value:.{digits}f} [{mean.low:.{digits}f}, {mean.high:.{digits}f}]"
     if change is None or change.low <= 0 <= change.high:
-        return shown
-    sign = "+" if change.value > 0 else ""
-    return f"{shown} → ({sign}{number(change.value)})"
+        return text
+    return f"{text} → ({change.value:+.{digits}f})"
 
 
 def as_dict(table: Table) -> dict[str, Any]:

@@ -28,40 +28,33 @@ def text_summary(run: RunData) -> Text:
     text.append(f"{pair_line(run, pair)}\n\n")
     if pair:
         _append_table(text, changes(pair, run_patterns(run)))
-    for name, value in _facts(run):
+    verdicts, best = (METRICS["verdict_errors"].name, errors_line(run)), ("best checkpoint", best_line(run))
+    for name, value in (verdicts, *costs(run).items(), best):
         text.append(f"{name:<17}", style="bold").append(f"{value}\n")
-    shown = examples(pair, 1) if pair else []
+    samples = examples(pair, 1) if pair else []
     text.append("sample from it\n", style="bold")
-    text.append(f"  {sample_command(run, shown[0].question if shown else '')}\n")
-    for example in shown:
+    text.append(f"  {sample_command(run, samples[0].question if samples else '')}\n")
+    for example in samples:
         _append_example(text, example)
     return text
 
 
 def sample_command(run: RunData, question: str) -> str:
-    """The command that asks the best checkpoint a question (the reader's own where that of the task is long)."""
-    asked = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
+    """The command that asks the best checkpoint a question (or a placeholder, where the task's question is long)."""
+    text = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
     best = run.best_checkpoint
-    return shlex.join(["groupwise", "sample", str(best), asked]) if best else "not possible yet"
+    return shlex.join(["groupwise", "sample", str(best), text]) if best else "not possible yet"
 
 
 def _append_table(text: Text, rows: dict[str, Change]) -> None:
     text.append(f"{'':<19}{'before':<20}{'after':<20}difference\n", style="dim")
     for key in SUMMARY_ROWS:
         row, metric = rows[key], METRICS[key]
-        before, after = (show(each, metric, with_unit=False) for each in (row.before, row.after))
+        before, after = (show(estimate, metric, with_unit=False) for estimate in (row.before, row.after))
         difference = show(row.difference, metric, "+", with_unit=False)
         name = f"{metric.name}, {metric.unit}"
         text.append(f"{name:<19}{before:<20}{after:<20}{difference}\n", style="bold" if key == "pass_at_1" else "")
     text.append("\n")
-
-
-def _facts(run: RunData) -> list[tuple[str, str]]:
-    return [
-        (METRICS["verdict_errors"].name, errors_line(run)),
-        *costs(run).items(),
-        ("best checkpoint", best_line(run)),
-    ]
 
 
 def _append_example(text: Text, example: Example) -> None:

@@ -10,7 +10,7 @@ PHASES = ("generate", "verify", "train")
 
 
 class Tile(NamedTuple):
-    """One number of a page's head with its name and a word about it; None where there is nothing more to say."""
+    """One number at the head of a page, with its name and a detail; None where there is nothing more to say."""
 
     name: str
     value: str
@@ -21,10 +21,11 @@ def description(run: RunData) -> str:
     """Algorithm, task, model and how far the run is."""
     config = run.config
     subject = config.get("task", {}).get("kind") or config.get("data", {}).get("source") or "no task"
-    done = run.steps[-1]["step"] + 1 if run.steps else 0
+    num_done = run.steps[-1]["step"] + 1 if run.steps else 0
     state = "finished" if run.finished else "unfinished"
     model = config.get("model", {}).get("path") or "a new model"
-    return f"{config.get('algorithm', 'training')} on {subject} from {model}: {done} of {run.num_steps} steps, {state}"
+    progress = f"{num_done} of {run.num_steps} steps, {state}"
+    return f"{config.get('algorithm', 'training')} on {subject} from {model}: {progress}"
 
 
 def pair_line(run: RunData, pair: Pair | None) -> str:
@@ -34,8 +35,8 @@ def pair_line(run: RunData, pair: Pair | None) -> str:
     samples = len(pair.before.rows) // max(1, len({row.problem for row in pair.before.rows}))
     size = f"{pair.num_problems} problems × {samples} samples, 95 % intervals over problems"
     if pair.split == "test":
-        kept = " The best checkpoint is the starting model itself." if run.best_step == 0 else ""
-        return f"Test split, start against best checkpoint: {size}.{kept}"
+        note = " The best checkpoint is the starting model itself." if run.best_step == 0 else ""
+        return f"Test split, start against best checkpoint: {size}.{note}"
     return f"Dev split, step {pair.before.step} against step {pair.after.step} (test not measured yet): {size}."
 
 
@@ -70,11 +71,11 @@ def duration(seconds: float) -> str:
 def errors_line(run: RunData) -> str:
     """How often the verifier failed, in training and in evaluations."""
     counts = [line["verdict_errors"] for line in run.steps if "verdict_errors" in line]
-    tests = [one for one in (run.test_before, run.test_after) if one]
-    evaluations = [one for one in (*run.dev, *tests) if one.rows]
+    tests = [evaluation for evaluation in (run.test_before, run.test_after) if evaluation]
+    evaluations = [evaluation for evaluation in (*run.dev, *tests) if evaluation.rows]
     training = f"{sum(counts)} in training" if counts else f"{NOT_MEASURED} in training"
-    failed = sum(verdict_errors(one.rows) for one in evaluations)
-    return f"{training}, " + (f"{failed} in evaluations" if evaluations else f"{NOT_MEASURED} in evaluations")
+    errors = sum(verdict_errors(evaluation.rows) for evaluation in evaluations)
+    return f"{training}, " + (f"{errors} in evaluations" if evaluations else f"{NOT_MEASURED} in evaluations")
 
 
 def best_line(run: RunData) -> str:
@@ -88,5 +89,5 @@ def best_line(run: RunData) -> str:
 
 def printable(text: str) -> str:
     """Text of a model that is safe in a terminal: control characters are spelled out, lines are indented."""
-    shown = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text.strip())
-    return shown.replace("\n", "\n  ")
+    characters = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text.strip())
+    return characters.replace("\n", "\n  ")

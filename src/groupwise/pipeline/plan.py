@@ -69,9 +69,9 @@ def plan(
         ConfigError: there is no stage of that name, or `only` needs the output of a stage that has not run.
     """
     names = [stage.name for stage in stages]
-    for option, name in (("--only", only), ("--from", start)):
+    for name in (only, start):
         if name is not None and name not in names:
-            raise ConfigError(f"{option} {name}: there is no such stage; the stages are {', '.join(names)}")
+            raise ConfigError(f"there is no stage {name}; the stages are {', '.join(names)}")
     directory = PipelineDirectory(Path(recipe.pipeline.directory))
     measured, hashed = measurement(recipe), cache(content_hash)
     planned, again = dict[str, Planned](), dict[str, str]()
@@ -79,7 +79,7 @@ def plan(
         inputs = {name: planned[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
         mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
         if stage.name == start:
-            again[stage.name] = "requested by --from"
+            again[stage.name] = "requested again"
         elif remade := [name for name in stage.inputs if name in again]:
             again[stage.name] = f"{remade[0]} is made again"
         stage_dir = directory.stage(stage.name)
@@ -97,8 +97,8 @@ def _only(planned: Mapping[str, Planned], only: str) -> list[Planned]:
     for name in planned[only].stage.inputs:
         if planned[name].action not in (Action.SKIP, Action.MEASURE):
             raise ConfigError(
-                f"--only {only} reads what the stage {name} makes, and that is not there ({planned[name].why}): run "
-                f"without --only, or --only {name} first"
+                f"the stage {only} reads what the stage {name} makes, and that is not there ({planned[name].why}): run "
+                f"all stages, or {name} first"
             )
     why = f"only {only} is requested"
     return [entry if name == only else entry._replace(action=Action.LEAVE, why=why) for name, entry in planned.items()]

@@ -62,6 +62,11 @@ PROVENANCE = "provenance.json"
 """File in an exported model that says how it was made."""
 
 
+def seed_directory(directory: str | Path, seed: int) -> Path:
+    """Where a pipeline that runs with several seeds keeps what one of them makes."""
+    return Path(directory) / f"seed-{seed}"
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """Paths and files of one run."""
@@ -203,7 +208,8 @@ def open_run(
         check_directory(newest)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}; delete {newest} to resume from the checkpoint before it, or use --restart"
+            f"{error}; delete {newest} to resume from the checkpoint before it, or start over with --restart "
+            "(`restart=True`)"
         ) from None
     return run, newest
 
@@ -222,7 +228,8 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable
         return
     raise CheckpointError(
         f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
-        "Run the old recipe to resume, choose another run.directory, or use --restart to delete the old run"
+        "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
+        "(`restart=True`)"
     )
 
 

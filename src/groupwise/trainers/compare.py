@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from groupwise.config import Changes, Source, load, named, recipe_file
 from groupwise.errors import GroupwiseError
-from groupwise.evaluation.comparison import Compared, Comparison, Run, as_dict, as_markdown, read_run, rows
+from groupwise.evaluation.comparison import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
 from groupwise.trainers import load_recipe
 
 
@@ -67,7 +67,7 @@ def compare_variants(
     for job in jobs:  # a mistake in the last variant answers before the first is run
         load_recipe(job.recipe, job.overrides, job.over)
     _run_all(jobs, comparison.jobs, on_run)
-    runs: dict[str, list[Run]] = {name: [] for name in comparison.variants}
+    runs: dict[str, list[VariantRun]] = {name: [] for name in comparison.variants}
     for job in jobs:
         runs[job.variant].append(read_run(job.directory))
     table = ComparisonTable(tuple(rows(runs)), Path(comparison.directory))

@@ -165,7 +165,7 @@ class Start:
             if self._directory.finished.exists():
                 raise CheckpointError(
                     f"{config.directory} is finished ({config.num_steps} steps): there is nothing left to do. Evaluate "
-                    "it with `groupwise eval`, or use --restart to delete it and start over"
+                    "it with `groupwise eval`, or delete it and start over with --restart (`restart=True`)"
                 )
         self._state = load_trainer_state(self._checkpoint) if self._checkpoint else None
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner, Result
 
-from groupwise.cli import audit_sandbox
+import groupwise as gw
+from groupwise.audit import sandbox
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, GroupwiseError
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
@@ -83,7 +84,7 @@ def test_verify_reads_as_it_is_told() -> None:
         (["verify", "countdown", "x", "--file", "y"], ConfigError, "not both"),
         (["verify", "countdown", "--file", "none.txt"], DataError, "none.txt cannot be read"),
         (["verify", "math", "x", "--set", "verifier.timeout=1"], ConfigError, "did you mean 'timeout_s'"),
-        (["audit", "countdown", "--tier", "core"], ConfigError, "--cases"),
+        (["audit", "countdown", "--tier", "core"], ConfigError, "name a file of cases"),
         (["audit", "countdown", "--task", "arithmetics"], ConfigError, "there is no task 'arithmetics'"),
         (["audit", "maths", "--reference", "3"], ConfigError, "there is no verifier 'maths'"),
         (["audit", "countdown", "--cases", "none.jsonl"], DataError, "none.jsonl cannot be read"),
@@ -92,6 +93,15 @@ def test_verify_reads_as_it_is_told() -> None:
 def test_mistakes_are_named(arguments: list[str], error: type[GroupwiseError], message: str) -> None:
     with pytest.raises(error, match=message):
         run(*arguments)
+
+
+def test_python_gets_what_the_command_prints(tmp_path: Path) -> None:
+    problem = gw.Problem("asked", "", "", data={"numbers": [3, 5, 2], "target": 16})
+    explained = gw.verify("countdown", r"\boxed{3+5+2}", problem)
+    assert json.loads(run("verify", "countdown", *COUNTDOWN, "--json", r"\boxed{3+5+2}").stdout) == explained.as_dict()
+    (tmp_path / "problems.jsonl").write_text('{"question": "q", "answer": "90^"}\n')
+    references = gw.check_references("math", tmp_path / "problems.jsonl", {"task.answer_field": "answer"})
+    assert [problem.id for problem in references.problems] == list(references.faults)
 
 
 def test_audit_of_cases_passes_only_when_every_decided_case_is_right(tmp_path: Path) -> None:
@@ -166,7 +176,7 @@ class Held(Sandbox):
 def test_audit_of_the_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
 ) -> None:
-    monkeypatch.setattr(audit_sandbox, "open_sandbox", lambda config: Held())
+    monkeypatch.setattr(sandbox, "open_sandbox", lambda config: Held())
     probes, report = tmp_path / "probes.jsonl", tmp_path / "audit.html"
     row = {"id": "p-1", "name": "<i>write</i>", "code": code, "stdin": "", "expected": "refused"}
     probes.write_text(json.dumps(row) + "\n")
@@ -174,6 +184,7 @@ def test_audit_of_the_sandbox(
     assert (result.exit_code, words in result.stdout) == (status, True), result.stdout
     assert "&lt;i&gt;write" in report.read_text()
     found = json.loads(run("audit", "sandbox", "--probes", str(probes), "--json").stdout)
+    assert found == gw.audit_sandbox([probes]).as_dict()
     assert (found["passed"], found["probes"][0]["contained"]) == (status == 0, status == 0)
 
 

@@ -46,7 +46,7 @@ class Stage:
     tokens: Mapping[str, int]
     """`sampled` and `trained`; empty before the stage is finished."""
     seconds: Mapping[str, float]
-    """`seconds` and `evaluation_seconds`; empty where nobody took the time."""
+    """`seconds` and `evaluation_seconds`; empty where it was not timed."""
     statistics: Mapping[str, Any]
     """Of a data stage: rows, sources, what was kept, what was dropped and why."""
     evaluation: Evaluation
@@ -86,7 +86,7 @@ class PipelineData:
 
     def parent(self, stage: Stage) -> Stage | None:
         """The model that a stage started from; where it does not say, its first input that answers problems."""
-        models = {one.name: one for one in self.policies if one.name != stage.name}
+        models = {model.name: model for model in self.policies if model.name != stage.name}
         names = (*stage.inputs, BASE) if stage.starts_from is None else (stage.starts_from,)
         return None if stage.name == BASE else next((models[name] for name in names if name in models), None)
 
@@ -109,76 +109,83 @@ def load_pipeline(directory: Path) -> PipelineData:
             entries.insert(0, {"name": BASE, "kind": "start", "makes": "model", "inputs": [], "output": base})
         stages = tuple(_stage(directory, entry, lineage.get("base", BASE)) for entry in entries)
         _check_order(path, stages)
-        return PipelineData(str(lineage["name"]), stages, _recipe(directory / "pipeline.toml"))
+        recipe = directory / "pipeline.toml"
+        text = recipe.read_text(encoding="utf-8", errors="replace") if recipe.exists() else ""
+        return PipelineData(str(lineage["name"]), stages, text)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not the lineage of a pipeline: {error!r}") from None
 
 
 def _check_order(path: Path, stages: tuple[Stage, ...]) -> None:
-    """Everything is made of what was there before; so the lineage has no circles."""
+    """Everything is made of what came before it, so the lineage has no cycles."""
     names = [stage.name for stage in stages]
-    for place, stage in enumerate(stages):
-        late = sorted(set(stage.inputs) & set(names[place:]))
-        if late or stage.name in names[:place]:
+    for position, stage in enumerate(stages):
+        later_inputs = sorted(set(stage.inputs) & set(names[position:]))
+        if later_inputs or stage.name in names[:position]:
             raise DataError(
                 f"{path}: the stage {stage.name!r} "
-                + (f"has the input {late[0]!r}, which comes later" if late else "is there twice")
+                + (f"has the input {later_inputs[0]!r}, which comes later" if later_inputs else "is there twice")
                 + "; allowed are different stages, each made of earlier ones"
             )
 
 
 def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
-    place = directory / "stages" / entry["name"]
-    facts, state = _facts(place, entry)
-    run, evaluation = RunDirectory(place / "run"), place / "evaluation.parquet"
-    current = state != "outdated"
-    trained = current and run.config.exists()
-    measured = {task: upgraded_measurement(task, found) for task, found in (facts.get("evaluation") or {}).items()}
+    folder = directory / "stages" / entry["name"]
+    facts, state = _facts(folder, entry)
+    run, evaluation = RunDirectory(folder / "run"), folder / "evaluation.parquet"
+    is_current = state != "outdated"
+    is_trained = is_current and run.config.exists()
+    measurements = {
+        task: upgraded_measurement(task, measurement) for task, measurement in (facts.get("evaluation") or {}).items()
+    }
     return Stage(
         name=entry["name"],
         kind=entry["kind"],
         algorithm=entry.get("algorithm"),
         makes=entry["makes"],
         inputs=tuple(BASE if name == base else name for name in entry["inputs"]),
-        starts_from=_start(_read(place / "begun.json"), base) if current else None,
+        starts_from=_start(_read(folder / "begun.json"), base) if is_current else None,
         state=state,
         fingerprint=entry.get("fingerprint") or "",
         output=entry.get("output") or "",
         output_hash=facts.get("output_hash") or "",
         tokens=facts.get("tokens") or {},
-        seconds=_read(place / "cost.json") if current else {},
+        seconds=_read(folder / "cost.json") if is_current else {},
         statistics=facts.get("statistics") or {},
-        evaluation={task: _estimates(place / "facts.json", found) for task, found in measured.items()},
-        sizes={task: (found["num_problems"], found["num_samples"]) for task, found in measured.items()},
-        open_ended=frozenset(task for task, found in measured.items() if found["kind"] == "open_ended"),
-        completions=read_rows(evaluation) if current and evaluation.exists() else (),
-        run=load_run(run.path) if trained else None,
-        lines=tuple(run.metrics.lines()) if trained else (),
+        evaluation={task: _estimates(folder / "facts.json", measurement) for task, measurement in measurements.items()},
+        sizes={
+            task: (measurement["num_problems"], measurement["num_samples"])
+            for task, measurement in measurements.items()
+        },
+        open_ended=frozenset(task for task, measurement in measurements.items() if measurement["kind"] == "open_ended"),
+        completions=read_rows(evaluation) if is_current and evaluation.exists() else (),
+        run=load_run(run.path) if is_trained else None,
+        lines=tuple(run.metrics.lines()) if is_trained else (),
     )
 
 
-def _facts(place: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _facts(folder: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """What a finished stage recorded, and how far the stage is."""
-    facts, wanted = _read(place / "facts.json"), entry.get("fingerprint")
+    facts, fingerprint = _read(folder / "facts.json"), entry.get("fingerprint")
     if facts:
-        return (facts, "finished") if wanted in (None, facts.get("fingerprint")) else ({}, "outdated")
-    if (place / "begun.json").exists():
+        return (facts, "finished") if fingerprint in (None, facts.get("fingerprint")) else ({}, "outdated")
+    if (folder / "begun.json").exists():
         return {}, "unfinished"
     return {}, "not measured" if entry["name"] == BASE else "not run"
 
 
-def _start(begun: Mapping[str, Any], base: str) -> str | None:
+def _start(record: Mapping[str, Any], base: str) -> str | None:
     """The model that a trainer's settings name: a stage as `{name}`, or a path; None where it is a new one."""
-    settings = begun.get("settings") or {}
+    settings = record.get("settings") or {}
     if settings.get("new_model"):
         return None
     path = (settings.get("model") or {}).get("path")
     return BASE if path == base else path.strip("{}") if path else None
 
 
-def _estimates(path: Path, found: Mapping[str, Any]) -> dict[str, Estimate]:
+def _estimates(path: Path, measurement: Mapping[str, Any]) -> dict[str, Estimate]:
     try:
-        return {key: Estimate(*map(float, value)) for key, value in found.items() if isinstance(value, list)}
+        return {key: Estimate(*map(float, value)) for key, value in measurement.items() if isinstance(value, list)}
     except (TypeError, ValueError) as error:
         raise DataError(f"{path}: a measurement is not [value, low, high]: {error}") from None
 
@@ -188,13 +195,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise DataError(f"{path} holds no JSON object")
-    return found
-
-
-def _recipe(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return table

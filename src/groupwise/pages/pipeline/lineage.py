@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 SWEEPS = 10
 STRAIGHT = 3
-"""How much more a piece of a long arrow pulls for each of its ends that is no box, so that the arrow runs straight."""
+"""How much more a piece of a long arrow pulls for each end that is not a box, so that the arrow runs straight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Layout:
 
     def way(self, source: str, target: str) -> list[Place]:
         """The places that the arrow from `source` to `target` passes, ends included."""
-        between = range(self.layers[source], self.layers[target])
-        return [*((source, layer) for layer in between), (target, self.layers[target])]
+        span = range(self.layers[source], self.layers[target])
+        return [*((source, layer) for layer in span), (target, self.layers[target])]
 
 
 def layout(inputs: Inputs) -> Layout:
@@ -53,14 +53,14 @@ def layout(inputs: Inputs) -> Layout:
     layers = layers_of(inputs)
     columns = [_column(inputs, layers, layer) for layer in range(max(layers.values()) + 1)]
     num_rows = max(len(column) for column in columns)
-    bare = Layout(layers, {}, num_rows)
-    ways = [bare.way(source, target) for target, sources in inputs.items() for source in sources]
+    draft = Layout(layers, {}, num_rows)
+    ways = [draft.way(source, target) for target, sources in inputs.items() for source in sources]
     steps = {step for way in ways for step in pairwise(way)}
     return Layout(layers, _heights(columns, steps, set(layers.items())), num_rows)
 
 
 def layers_of(inputs: Inputs) -> dict[str, int]:
-    """The layer of each box: right of all its inputs, and as near to its users as to its inputs.
+    """The layer of each box: to the right of all its inputs, and as near to its users as to its inputs.
 
     >>> layers_of({"base": (), "pairs": (), "a": ("base",), "b": ("a", "pairs")})
     {'base': 0, 'pairs': 1, 'a': 1, 'b': 2}
@@ -77,10 +77,10 @@ def layers_of(inputs: Inputs) -> dict[str, int]:
 
 def _column(inputs: Inputs, layers: Mapping[str, int], layer: int) -> list[Place]:
     """Everything in a layer: its boxes, and the long arrows that cross it."""
-    last = {
+    ends = {
         name: max((layers[user] for user, sources in inputs.items() if name in sources), default=0) for name in inputs
     }
-    return [(name, layer) for name in inputs if layers[name] == layer or layers[name] < layer < last[name]]
+    return [(name, layer) for name in inputs if layers[name] == layer or layers[name] < layer < ends[name]]
 
 
 def _heights(
@@ -89,15 +89,17 @@ def _heights(
     """Heights by the mean of the neighbours, again and again, from left to right and back."""
     size = max(1, max(map(len, columns)) - 1)
     heights = {place: row / size for column in columns for row, place in enumerate(column)}
-    near: dict[Place, list[Place]] = {place: [] for place in heights}
-    for left, right in sorted(steps):
-        weight = STRAIGHT ** sum(place not in boxes for place in (left, right))
-        near[left] += [right] * weight
-        near[right] += [left] * weight
+    neighbours: dict[Place, list[Place]] = {place: [] for place in heights}
+    for start, end in sorted(steps):
+        weight = STRAIGHT ** sum(place not in boxes for place in (start, end))
+        neighbours[start] += [end] * weight
+        neighbours[end] += [start] * weight
     for _ in range(SWEEPS):
         for column in (*columns, *reversed(columns)):
-            wanted = [fmean([heights[other] for other in near[place]] or [heights[place]]) for place in column]
-            heights |= dict(zip(column, spread(wanted, 1 / size), strict=True))
+            means = [
+                fmean([heights[neighbour] for neighbour in neighbours[place]] or [heights[place]]) for place in column
+            ]
+            heights |= dict(zip(column, spread(means, 1 / size), strict=True))
     return {place: height * size for place, height in heights.items()}
 
 
@@ -119,7 +121,7 @@ class Box(NamedTuple):
 
 
 def boxes(data: PipelineData) -> dict[str, tuple[Box, tuple[str, ...]]]:
-    """Every box with its inputs, in order; what came from outside stands first."""
+    """Every box with its inputs, in order; what came from outside comes first."""
     names = {stage.name for stage in data.stages}
     outside = {name: (_outside(name), ()) for stage in data.stages for name in stage.inputs if name not in names}
     return {**outside, **{stage.name: (_box(stage), stage.inputs) for stage in data.stages}}
@@ -141,15 +143,15 @@ def _detail(stage: Stage) -> str:
     """The one number of a finished stage."""
     if stage.makes == "data":
         return f"{stage.statistics['rows']:,} rows" if "rows" in stage.statistics else stage.kind.replace("_", " ")
-    how = stage.algorithm or stage.kind
+    method = stage.algorithm or stage.kind
     if pairs := held_out(stage):
         return f"accuracy {100 * pairs[-1]['accuracy'][0]:.1f} %"
-    solved = [
-        found["pass_at_1"]
-        for task, found in stage.evaluation.items()
-        if task not in stage.open_ended and "pass_at_1" in found
+    estimates = [
+        metrics["pass_at_1"]
+        for task, metrics in stage.evaluation.items()
+        if task not in stage.open_ended and "pass_at_1" in metrics
     ]
-    return f"{how} · {100 * solved[0].value:.1f} %" if solved else how.replace("_", " ")
+    return f"{method} · {100 * estimates[0].value:.1f} %" if estimates else method.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +184,15 @@ class Picture:
 
 def picture(data: PipelineData) -> Picture:
     """The whole picture."""
-    found = boxes(data)
-    inputs = {name: sources for name, (_, sources) in found.items()}
-    placed = layout(inputs)
+    nodes = boxes(data)
+    inputs = {name: sources for name, (_, sources) in nodes.items()}
+    grid = layout(inputs)
     return Picture(
-        width=placed.num_layers * (WIDTH + GAP) - GAP + 2 * EDGE,
-        height=(placed.num_rows - 1) * ROW + HEIGHT + 2 * EDGE,
+        width=grid.num_layers * (WIDTH + GAP) - GAP + 2 * EDGE,
+        height=(grid.num_rows - 1) * ROW + HEIGHT + 2 * EDGE,
         in_words=in_words(data),
-        arrows=tuple(_arrows(placed, inputs)),
-        boxes=tuple(_drawn(box, *_corner(placed, (name, placed.layers[name]))) for name, (box, _) in found.items()),
+        arrows=tuple(_arrows(grid, inputs)),
+        boxes=tuple(_draw(box, *_corner(grid, (name, grid.layers[name]))) for name, (box, _) in nodes.items()),
     )
 
 
@@ -202,48 +204,48 @@ def in_words(data: PipelineData) -> str:
     )
 
 
-def _corner(placed: Layout, place: Place) -> tuple[float, float]:
+def _corner(grid: Layout, place: Place) -> tuple[float, float]:
     """Left upper corner of a place."""
-    return EDGE + place[1] * (WIDTH + GAP), EDGE + round(placed.heights[place] * ROW, 1)
+    return EDGE + place[1] * (WIDTH + GAP), EDGE + round(grid.heights[place] * ROW, 1)
 
 
-def _arrows(placed: Layout, inputs: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, str]]:
+def _arrows(grid: Layout, inputs: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, str]]:
     """Every piece of every arrow once; pieces that arrows of one source share are one line."""
     pieces: dict[tuple[str, str], None] = {}
     for target, sources in inputs.items():
         for source in sources:
-            way = placed.way(source, target)
-            pieces |= dict.fromkeys(("", _piece(placed, *step)) for step in pairwise(way))
-            pieces |= dict.fromkeys(("", _across(placed, place)) for place in way[1:-1])
+            way = grid.way(source, target)
+            pieces |= dict.fromkeys(("", _piece(grid, *step)) for step in pairwise(way))
+            pieces |= dict.fromkeys(("", _crossing(grid, place)) for place in way[1:-1])
         if sources:
-            pieces["head", _head(placed, (target, placed.layers[target]))] = None
+            pieces["head", _head(grid, (target, grid.layers[target]))] = None
     return pieces
 
 
-def _piece(placed: Layout, left: Place, right: Place) -> str:
+def _piece(grid: Layout, start: Place, end: Place) -> str:
     """From the right end of one place to the left end of the next."""
-    (x, y), (to_x, to_y) = _corner(placed, left), _corner(placed, right)
+    (x, y), (to_x, to_y) = _corner(grid, start), _corner(grid, end)
     x, y, to_y = x + WIDTH, y + HEIGHT / 2, to_y + HEIGHT / 2
     middle = (x + to_x) / 2
     return f"M{x:g} {y:g}C{middle:g} {y:g} {middle:g} {to_y:g} {to_x:g} {to_y:g}"
 
 
-def _across(placed: Layout, place: Place) -> str:
-    x, y = _corner(placed, place)
+def _crossing(grid: Layout, place: Place) -> str:
+    x, y = _corner(grid, place)
     return f"M{x:g} {y + HEIGHT / 2:g}h{WIDTH}"
 
 
-def _head(placed: Layout, target: Place) -> str:
-    x, y = _corner(placed, target)
+def _head(grid: Layout, target: Place) -> str:
+    x, y = _corner(grid, target)
     return f"M{x:g} {y + HEIGHT / 2:g}l-8 -4v8z"
 
 
-def _drawn(box: Box, x: float, y: float) -> Drawn:
+def _draw(box: Box, x: float, y: float) -> Drawn:
     lines = [*label_lines(box.label), box.detail]
-    first, flat = y + HEIGHT / 2 - 8 * (len(lines) - 1) + 4, WIDTH - FOLD
+    baseline, fold = y + HEIGHT / 2 - 8 * (len(lines) - 1) + 4, WIDTH - FOLD
     middle = f"{x + WIDTH / 2:g}"
     kinds = ["" for _ in lines[1:]] + ["detail"]
-    sheet = f"M{x:g} {y:g}h{flat}l{FOLD} {FOLD}v{HEIGHT - FOLD}h-{WIDTH}z", f"M{x + flat:g} {y:g}v{FOLD}h{FOLD}"
+    sheet = f"M{x:g} {y:g}h{fold}l{FOLD} {FOLD}v{HEIGHT - FOLD}h-{WIDTH}z", f"M{x + fold:g} {y:g}v{FOLD}h{FOLD}"
     is_data = box.kind.startswith("data")
     return Drawn(
         kind=box.kind,
@@ -251,7 +253,7 @@ def _drawn(box: Box, x: float, y: float) -> Drawn:
         paths=sheet if is_data else (),
         rounded=() if is_data else ((f"{x:g}", f"{y:g}"),),
         texts=tuple(
-            (kind, middle, f"{first + 15 * row:g}", line)
+            (kind, middle, f"{baseline + 15 * row:g}", line)
             for row, (kind, line) in enumerate(zip(kinds, lines, strict=True))
         ),
     )

@@ -41,11 +41,11 @@ _EXPRESSION = re.compile(r"\d\s*[-+−–×·*/÷^]\s*\d")
 
 def page(data: PipelineData) -> str:
     """The whole page."""
-    drawn = [(stage, curves(stage)) for stage in data.stages]
-    drawn.sort(key=lambda one: -len(one[1]))  # reinforcement learning, with two panels, begins a line
-    problems, collected = same_problems(data), data_table(data)
+    pictures = [(stage, curves(stage)) for stage in data.stages]
+    pictures.sort(key=lambda entry: -len(entry[1]))  # reinforcement learning, with two panels, begins a line
+    problems, table = same_problems(data), data_table(data)
     sets = [
-        (stage, [(group, list(some)) for group, some in groupby(bars(stage), lambda bar: bar.group)])
+        (stage, [(group, list(members)) for group, members in groupby(bars(stage), lambda bar: bar.group)])
         for stage in data_stages(data)
     ]
     return render(
@@ -58,11 +58,11 @@ def page(data: PipelineData) -> str:
         picture=picture(data),
         stages=stage_table(data),
         training=training_table(data),
-        figures=[(stage, curve) for stage, some in drawn for curve in some],
+        figures=[(stage, curve) for stage, panels in pictures for curve in panels],
         problems=problems,
         problems_note=CHOSEN if problems else UNMEASURED,
         data_sets=sets,
-        data_note=collected.note if sets else collected.empty,
+        data_note=table.note if sets else table.empty,
         behaviour=behaviour_table(data),
         alarm_table=alarm_table(data),
         cost=cost_table(data),
@@ -78,34 +78,35 @@ class Asked:
     kind: str
     question: str
     reference: str
-    """Empty of general prompts: no answer is the right one."""
+    """Empty for general prompts, where no answer is the right one."""
     answers: Mapping[str, Answer]
 
 
 def same_problems(data: PipelineData) -> list[Asked]:
-    """Three problems that all evaluated models were asked, of different kinds if there are, and a general prompt."""
+    """Three problems that all evaluated models were asked, of different kinds where possible, and a general prompt."""
     stages = {stage.name: by_id(stage.completions) for stage in data.policies if stage.completions}
     if not stages:
         return []
-    asked = next(iter(stages.values()))
-    common = [one for one in asked if all(one in found for found in stages.values())]
-    kinds = {problem: kind_of(asked[problem][0]) for problem in common}
+    completions = next(iter(stages.values()))
+    common = [problem for problem in completions if all(problem in rows for rows in stages.values())]
+    kinds = {problem: kind_of(completions[problem][0]) for problem in common}
     return [
-        _asked(kinds[problem], {name: found[problem] for name, found in stages.items()}) for problem in chosen(kinds)
+        _asked_problem(kinds[problem], {name: rows[problem] for name, rows in stages.items()})
+        for problem in choose(kinds)
     ]
 
 
-def chosen(kinds: Mapping[str, str]) -> list[str]:
+def choose(kinds: Mapping[str, str]) -> list[str]:
     """The first problem of each kind, calculations first, filled up with the next ones; a general prompt comes last.
 
-    >>> chosen({"a": "In words", "b": GENERAL, "c": "In words", "d": CALCULATION, "e": GENERAL})
+    >>> choose({"a": "In words", "b": GENERAL, "c": "In words", "d": CALCULATION, "e": GENERAL})
     ['d', 'a', 'c', 'b']
     """
     reasoning = sorted(
-        (problem for problem in kinds if kinds[problem] != GENERAL), key=lambda one: kinds[one] != CALCULATION
+        (problem for problem in kinds if kinds[problem] != GENERAL), key=lambda problem: kinds[problem] != CALCULATION
     )
-    first = {kinds[problem]: problem for problem in reversed(reasoning)}
-    order = sorted(reasoning, key=lambda problem: first[kinds[problem]] != problem)
+    firsts = {kinds[problem]: problem for problem in reversed(reasoning)}
+    order = sorted(reasoning, key=lambda problem: firsts[kinds[problem]] != problem)
     return order[:NUM_PROBLEMS] + [problem for problem in kinds if kinds[problem] == GENERAL][:1]
 
 
@@ -121,20 +122,20 @@ def kind_of(row: Row) -> str:
 
 def by_id(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Completions by problem, in the order of the samples."""
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.sample):
-        found.setdefault(row.problem, []).append(row)
-    return found
+        groups.setdefault(row.problem, []).append(row)
+    return groups
 
 
-def _asked(kind: str, rows: Mapping[str, list[Row]]) -> Asked:
-    first = next(iter(rows.values()))[0]
-    answers = {stage: _answer(found, kind) for stage, found in rows.items()}
-    return Asked(kind, first.question, "" if kind == GENERAL else first.reference, answers)
+def _asked_problem(kind: str, rows: Mapping[str, list[Row]]) -> Asked:
+    row = next(iter(rows.values()))[0]
+    answers = {stage: _answer(samples, kind) for stage, samples in rows.items()}
+    return Asked(kind, row.question, "" if kind == GENERAL else row.reference, answers)
 
 
 def _answer(rows: Sequence[Row], kind: str) -> Answer:
-    """The first completion; to a general prompt none is correct, only answered."""
+    """The first completion; one to a general prompt is never correct, only answered."""
     first, is_open = rows[0], kind == GENERAL
     shares = {} if is_open else by_problem(rows, MEASURES["pass_at_1"])
     return Answer(

@@ -1,4 +1,4 @@
-"""A table of a report as plain data, which the page, the Markdown file and the command line write each in its way."""
+"""A table of a report as plain data, which the page, the Markdown file and the command line each write differently."""
 
 import math
 import re
@@ -65,8 +65,8 @@ class Table(NamedTuple):
     @property
     def starts(self) -> list[bool]:
         """Whether a group begins with the column; there is more room before it."""
-        before = ("", *(column.group for column in self.columns))
-        return [bool(column.group) and column.group != last for column, last in zip(self.columns, before, strict=False)]
+        groups = [column.group for column in self.columns]
+        return [bool(group) and group != previous for group, previous in zip(groups, ["", *groups], strict=False)]
 
     @property
     def parts(self) -> list[tuple[str, list[Line]]]:
@@ -81,12 +81,12 @@ class Table(NamedTuple):
 
 def head(key: str, group: str = "") -> Column:
     """Column of a metric, its unit in the head."""
-    one = metric(key)
-    name = one.name if one.name.startswith(one.unit) else f"{one.name}, {one.unit}"
-    return Column(name, group, f"{one.name}: {one.meaning}")
+    quantity = metric(key)
+    name = quantity.name if quantity.name.startswith(quantity.unit) else f"{quantity.name}, {quantity.unit}"
+    return Column(name, group, f"{quantity.name}: {quantity.meaning}")
 
 
-def measured(estimate: Estimate | None, parent: Estimate | None, key: str) -> Cell:
+def estimate_cell(estimate: Estimate | None, parent: Estimate | None, key: str) -> Cell:
     """A mean with its interval, marked where it differs from the parent's."""
     if estimate is None or math.isnan(estimate.value):
         return Cell(NOTHING)
@@ -105,10 +105,10 @@ def mark(estimate: Estimate, parent: Estimate | None) -> str:
     return HIGHER if estimate.low > parent.high else LOWER if estimate.high < parent.low else ""
 
 
-def text_cell(shown: str) -> Cell:
-    """A cell of a text that may end in an interval."""
-    found = re.fullmatch(r"(.*) (\[[-+.\d, ]+\])(.*)", shown, re.DOTALL)
-    return Cell(found[1] + found[3], found[2]) if found else Cell(shown)
+def text_cell(text: str) -> Cell:
+    """A cell made of a text that may end in an interval."""
+    match = re.fullmatch(r"(.*) (\[[-+.\d, ]+\])(.*)", text, re.DOTALL)
+    return Cell(match[1] + match[3], match[2]) if match else Cell(text)
 
 
 def compact(count: int) -> str:

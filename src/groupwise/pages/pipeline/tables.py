@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from groupwise.evaluation.metrics import HIDDEN_RULE, NOT_MEASURED, metric, show
 from groupwise.pages.pipeline.data import BASE, PipelineData, Stage
-from groupwise.pages.pipeline.table import NOTHING, Cell, Column, Line, Table, compact, head, measured
+from groupwise.pages.pipeline.table import NOTHING, Cell, Column, Line, Table, compact, estimate_cell, head
 from groupwise.pages.words import Tile, duration
 
-WHAT = {"model": "model", "reward_model": "reward model", "data": "data set"}
+KINDS = {"model": "model", "reward_model": "reward model", "data": "data set"}
 
 BEHAVIOUR = (
     "works_out", "at_once", "unfinished", "checks", "backtracks", "another_way", "after_first", "loops", "mixed",
@@ -18,10 +18,10 @@ BEHAVIOUR = (
 """Metrics of the behaviour table; each task shows those that were measured on it."""
 
 OPEN_BEHAVIOUR = ("unfinished", "loops", "mixed", "open_tags", "truncated", "length")
-"""The same of general prompts: there is nothing to work out and no correct answer."""
+"""The same for general prompts: there is nothing to work out and no correct answer."""
 
 TILES, OPEN_TILES = ("pass_at_1", "format", "language", "helpful"), ("helpful", "harmless")
-"""Metrics of the headlines, and those of general prompts."""
+"""Metrics of the headlines, and those for general prompts."""
 
 UNMEASURED = "No model has been evaluated yet."
 MARKS = "↑ ↓: differs from the model it was trained from, and the two 95 % intervals do not overlap."
@@ -55,39 +55,41 @@ def origin(data: PipelineData, stage: Stage) -> str:
 
 def sizes(data: PipelineData) -> str:
     """How much was asked, for example `reasoning: 200 problems × 8 samples. `."""
-    found = {
+    counts = {
         task: sorted({stage.sizes[task] for stage in data.policies if task in stage.sizes}) for task in tasks(data)
     }
     parts = (
-        f"{task}: " + " or ".join(f"{problems} problems × {samples} samples" for problems, samples in each)
-        for task, each in found.items()
+        f"{task}: " + " or ".join(f"{problems} problems × {samples} samples" for problems, samples in pairs)
+        for task, pairs in counts.items()
     )
-    return "".join(f"{part}; " for part in parts) + "95 % intervals over problems. " if found else ""
+    return "".join(f"{part}; " for part in parts) + "95 % intervals over problems. " if counts else ""
 
 
 def tasks(data: PipelineData) -> list[str]:
     """The tasks that were evaluated, general prompts last."""
-    found = dict.fromkeys(task for stage in data.policies for task in stage.evaluation)
-    return sorted(found, key=lambda task: task in data.open_ended)
+    names = dict.fromkeys(task for stage in data.policies for task in stage.evaluation)
+    return sorted(names, key=lambda task: task in data.open_ended)
 
 
 def _columns(data: PipelineData) -> list[tuple[str, str]]:
     """Task and metric of each column that some model has a value in."""
-    return [(task, key) for task in tasks(data) for key in _measured_keys(data.policies, task, _wanted(data, task))]
+    return [
+        (task, key) for task in tasks(data) for key in _measured_keys(data.policies, task, _metric_keys(data, task))
+    ]
 
 
-def _wanted(data: PipelineData, task: str) -> tuple[str, ...]:
+def _metric_keys(data: PipelineData, task: str) -> tuple[str, ...]:
     if task in data.open_ended:
         return OPEN_TILES
     keys = {key for stage in data.policies for key in stage.evaluation.get(task, {})}
-    several = (_most_samples(keys, "pass_at_"), _most_samples(keys, "majority_"))
-    return ("pass_at_1", *filter(None, several), "format", "language", "checks", "length", "helpful", "harmless")
+    largest = (_most_samples(keys, "pass_at_"), _most_samples(keys, "majority_"))
+    return ("pass_at_1", *filter(None, largest), "format", "language", "checks", "length", "helpful", "harmless")
 
 
 def _most_samples(keys: Iterable[str], prefix: str) -> str | None:
     """The key of the largest k above 1."""
-    found = (int(key.removeprefix(prefix)) for key in keys if key.startswith(prefix))
-    k = max((k for k in found if k > 1), default=None)
+    numbers = (int(key.removeprefix(prefix)) for key in keys if key.startswith(prefix))
+    k = max((k for k in numbers if k > 1), default=None)
     return f"{prefix}{k}" if k else None
 
 
@@ -113,13 +115,11 @@ def _line(data: PipelineData, stage: Stage, columns: Sequence[tuple[str, str]], 
 def _cell(data: PipelineData, stage: Stage, task: str, key: str) -> Cell:
     parent = data.parent(stage)
     before = parent.evaluation.get(task, {}).get(key) if parent else None
-    return measured(stage.evaluation.get(task, {}).get(key), before, key)
+    return estimate_cell(stage.evaluation.get(task, {}).get(key), before, key)
 
 
 def _cost(stage: Stage, minutes: bool) -> list[Cell]:
-    cells = [
-        Cell(compact(stage.tokens[which]) if which in stage.tokens else NOTHING) for which in ("sampled", "trained")
-    ]
+    cells = [Cell(compact(stage.tokens[kind]) if kind in stage.tokens else NOTHING) for kind in ("sampled", "trained")]
     return [*cells, Cell(in_minutes(stage.seconds.get("seconds")))] if minutes else cells
 
 
@@ -132,26 +132,23 @@ def cost_table(data: PipelineData) -> Table:
     """Tokens and wall-clock time of every stage; the one table that differs between two runs of the same recipe."""
     columns = tuple(map(Column, ("tokens sampled", "tokens trained", "minutes", "minutes of evaluation")))
     lines = tuple(_cost_line(stage) for stage in data.stages)
-    total = Line("all stages", "", tuple(map(Cell, _totals(data))))
+    tokens = (f"{sum(stage.tokens.get(kind, 0) for stage in data.stages):,}" for kind in ("sampled", "trained"))
+    minutes = (in_minutes(seconds(data, part)) for part in ("seconds", "evaluation_seconds"))
+    total = Line("all stages", "", tuple(map(Cell, (*tokens, *minutes))))
     return Table("Cost", "Wall-clock minutes; those of the evaluation come on top.", "stage", columns, (*lines, total))
 
 
 def _cost_line(stage: Stage) -> Line:
     if stage.state != "finished":
         return Line(stage.name, "", (), note=stage.state)
-    tokens = (f"{stage.tokens[which]:,}" if which in stage.tokens else NOTHING for which in ("sampled", "trained"))
-    minutes = (in_minutes(stage.seconds.get(which)) for which in ("seconds", "evaluation_seconds"))
+    tokens = (f"{stage.tokens[kind]:,}" if kind in stage.tokens else NOTHING for kind in ("sampled", "trained"))
+    minutes = (in_minutes(stage.seconds.get(part)) for part in ("seconds", "evaluation_seconds"))
     return Line(stage.name, "", tuple(map(Cell, (*tokens, *minutes))))
 
 
-def _totals(data: PipelineData) -> tuple[str, ...]:
-    tokens = (f"{sum(stage.tokens.get(which, 0) for stage in data.stages):,}" for which in ("sampled", "trained"))
-    return (*tokens, *(in_minutes(seconds(data, which)) for which in ("seconds", "evaluation_seconds")))
-
-
-def seconds(data: PipelineData, which: str) -> float:
-    """Seconds of all stages; `which` is `seconds` or `evaluation_seconds`."""
-    return sum(stage.seconds.get(which, 0.0) for stage in data.stages)
+def seconds(data: PipelineData, part: str) -> float:
+    """Seconds of all stages; `part` is `seconds` or `evaluation_seconds`."""
+    return sum(stage.seconds.get(part, 0.0) for stage in data.stages)
 
 
 def lineage_table(data: PipelineData) -> Table:
@@ -163,26 +160,26 @@ def lineage_table(data: PipelineData) -> Table:
 
 def _lineage(stage: Stage) -> Line:
     made_by, made_from = stage.algorithm or stage.kind, ", ".join(stage.inputs)
-    shown = (made_by, made_from, stage.state, stage.output, stage.fingerprint, stage.output_hash)
-    return Line(stage.name, stage.makes, tuple(Cell(one or NOTHING) for one in shown))
+    texts = (made_by, made_from, stage.state, stage.output, stage.fingerprint, stage.output_hash)
+    return Line(stage.name, stage.makes, tuple(Cell(text or NOTHING) for text in texts))
 
 
 def description(data: PipelineData) -> str:
     """The pipeline in one sentence."""
     stages = [stage for stage in data.stages if stage.name != BASE]
-    made = Counter(stage.makes for stage in stages)
-    counted = [f"{made[what]} {name}{'s' * (made[what] > 1)}" for what, name in WHAT.items() if made[what]]
-    done = sum(stage.state == "finished" for stage in stages)
-    state = "all finished" if done == len(stages) else f"{done} finished so far"
+    counts = Counter(stage.makes for stage in stages)
+    parts = [f"{counts[kind]} {name}{'s' * (counts[kind] > 1)}" for kind, name in KINDS.items() if counts[kind]]
+    num_finished = sum(stage.state == "finished" for stage in stages)
+    state = "all finished" if num_finished == len(stages) else f"{num_finished} finished so far"
     last = data.policies[-1]
-    return f"{len(stages)} stages, {state}: {', '.join(counted)}. It ends with {last.name}, {origin(data, last)}."
+    return f"{len(stages)} stages, {state}: {', '.join(parts)}. It ends with {last.name}, {origin(data, last)}."
 
 
 class Bar(NamedTuple):
     """One number of a data stage's statistics."""
 
     group: str
-    """`sources`, `kept`, `dropped`, ...; empty for a number that stands for itself."""
+    """`sources`, `kept`, `dropped`, ...; empty for a number without a group."""
     name: str
     value: str
     share: float | None
@@ -190,7 +187,7 @@ class Bar(NamedTuple):
 
 
 def bars(stage: Stage) -> list[Bar]:
-    """Everything that a data stage counted; numbers that stand for themselves first."""
+    """Everything that a data stage counted; numbers without a group first."""
     entries = sorted(_entries(stage.statistics), key=lambda entry: bool(entry[0]))
     largest = max((value for *_, value in entries if _is_count(value)), default=0)
     return [
@@ -202,7 +199,7 @@ def bars(stage: Stage) -> list[Bar]:
 def _entries(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for key, value in statistics.items():
         if isinstance(value, Mapping):
-            yield from ((key, ": ".join(filter(None, (group, name))), one) for group, name, one in _entries(value))
+            yield from ((key, ": ".join(filter(None, (group, name))), inner) for group, name, inner in _entries(value))
         else:
             yield "", key, value
 
@@ -225,9 +222,9 @@ def data_table(data: PipelineData) -> Table:
         for stage in data_stages(data)
         for bar in bars(stage)
     ]
-    waiting = [Line(stage.name, "", (), note=stage.state) for stage in data_stages(data) if not stage.statistics]
+    placeholders = [Line(stage.name, "", (), note=stage.state) for stage in data_stages(data) if not stage.statistics]
     note = "What was collected, what was kept, and why the rest was not."
-    return Table("Data", note, "stage", columns, (*lines, *waiting), "This pipeline collects no data.")
+    return Table("Data", note, "stage", columns, (*lines, *placeholders), "This pipeline collects no data.")
 
 
 def data_stages(data: PipelineData) -> list[Stage]:
@@ -238,34 +235,37 @@ def data_stages(data: PipelineData) -> list[Stage]:
 def tiles(data: PipelineData) -> list[Tile]:
     """From the base model to the last one that was evaluated, and the time it took.
 
-    What the last stage alone is rewarded for is set beside the model that it started from.
+    What the last stage alone is rewarded for is compared with the model that it started from.
     """
-    wanted = [(task, key) for task in tasks(data) for key in (OPEN_TILES if task in data.open_ended else TILES)]
-    shown = [_change(data, task, key) for task, key in wanted if _with(data, task, key)]
-    trained, evaluated = (seconds(data, which) for which in ("seconds", "evaluation_seconds"))
-    time = duration(trained + evaluated) if trained + evaluated else NOT_MEASURED
-    return [*shown, Tile("time", time, f"{duration(evaluated)} of it evaluation" if evaluated else "")]
+    pairs = [(task, key) for task in tasks(data) for key in (OPEN_TILES if task in data.open_ended else TILES)]
+    changes = [_change(data, task, key) for task, key in pairs if _measured_stages(data, task, key)]
+    training, evaluation = (seconds(data, part) for part in ("seconds", "evaluation_seconds"))
+    time = duration(training + evaluation) if training + evaluation else NOT_MEASURED
+    return [*changes, Tile("time", time, f"{duration(evaluation)} of it evaluation" if evaluation else "")]
 
 
-def _with(data: PipelineData, task: str, key: str) -> list[Stage]:
+def _measured_stages(data: PipelineData, task: str, key: str) -> list[Stage]:
     return [stage for stage in data.policies if key in stage.evaluation.get(task, {})]
 
 
 def _change(data: PipelineData, task: str, key: str) -> Tile:
     """Where the first model stands and where the last one does."""
-    one, several = metric(key), sum(bool(_with(data, each, key)) for each in tasks(data)) > 1
-    name = f"{one.name}, {task}" if several and (key in HIDDEN_RULE or len(tasks(data)) > 2) else one.name
-    measured = _with(data, task, key)
-    first, last = measured[0], measured[-1]
-    if key in HIDDEN_RULE and (parent := data.parent(last)) in measured:
+    quantity, has_several = (
+        metric(key),
+        sum(bool(_measured_stages(data, other_task, key)) for other_task in tasks(data)) > 1,
+    )
+    name = f"{quantity.name}, {task}" if has_several and (key in HIDDEN_RULE or len(tasks(data)) > 2) else quantity.name
+    stages = _measured_stages(data, task, key)
+    first, last = stages[0], stages[-1]
+    if key in HIDDEN_RULE and (parent := data.parent(last)) in stages:
         first = parent
-    (start, before), (end, after) = (_shown(stage, task, key) for stage in (first, last))
+    (start, start_interval), (end, end_interval) = (_value_and_interval(stage, task, key) for stage in (first, last))
     if first is last:
-        return Tile(name, f"{end} {one.unit}", f"{last.name} {after}")
-    return Tile(name, f"{start} → {end} {one.unit}", f"{first.name} {before} → {last.name} {after}")
+        return Tile(name, f"{end} {quantity.unit}", f"{last.name} {end_interval}")
+    return Tile(name, f"{start} → {end} {quantity.unit}", f"{first.name} {start_interval} → {last.name} {end_interval}")
 
 
-def _shown(stage: Stage, task: str, key: str) -> tuple[str, str]:
+def _value_and_interval(stage: Stage, task: str, key: str) -> tuple[str, str]:
     """Value and interval."""
     value, _, interval = show(stage.evaluation[task][key], metric(key), with_unit=False).partition(" ")
     return value, interval

@@ -12,7 +12,7 @@ from groupwise.pages.lines import DARK, LIGHT, Line, Theme, draw_lines, panel_ax
 from groupwise.pages.pipeline import table
 from groupwise.pages.pipeline.data import PipelineData, Stage
 from groupwise.pages.pipeline.table import NOTHING, Column, Table, text_cell
-from groupwise.pages.plots import PANEL_SIZE, PANELS, of_steps, panel_svg, saved, style
+from groupwise.pages.plots import PANEL_SIZE, PANELS, encode_figure, panel_svg, step_values, style
 
 ACCURACY = Metric("accuracy", "%", "Held-out pairs whose better completion scores higher.")
 REJECTED = Metric("rejected", "%", "Completions that training pays and the second verifier rejects.")
@@ -22,15 +22,15 @@ RL_PANELS = ("learning", "length")
 def training_table(data: PipelineData) -> Table:
     """What each training run set out from and where it arrived."""
     columns = tuple(map(Column, ("algorithm", "steps", "measured", "at first", "at last", "best")))
-    lines = tuple(_trained(stage, stage.run) for stage in data.stages if stage.run)
+    lines = tuple(_training_line(stage, stage.run) for stage in data.stages if stage.run)
     note = "As the runs themselves measured it, on held-out problems or pairs of their own; 95 % intervals."
     return Table("Training", note, "stage", columns, lines, "No training has begun.")
 
 
-def _trained(stage: Stage, run: RunData) -> table.Line:
-    done = run.steps[-1]["step"] + 1 if run.steps else 0
+def _training_line(stage: Stage, run: RunData) -> table.Line:
+    num_done = run.steps[-1]["step"] + 1 if run.steps else 0
     state = "" if run.finished else ", unfinished"
-    cells = (stage.algorithm or NOTHING, f"{done} of {run.num_steps}{state}", *_progress(stage, run))
+    cells = (stage.algorithm or NOTHING, f"{num_done} of {run.num_steps}{state}", *_progress(stage, run))
     return table.Line(stage.name, "", tuple(map(text_cell, cells)))
 
 
@@ -38,10 +38,13 @@ def _progress(stage: Stage, run: RunData) -> tuple[str, ...]:
     """What was measured, and its first, last and best value."""
     pairs = held_out(stage)
     if pairs:
-        found = [show(Estimate(*line["accuracy"]), ACCURACY) for line in pairs]
-        return "accuracy on held-out pairs", found[0], found[-1], NOTHING
+        accuracies = [show(Estimate(*line["accuracy"]), ACCURACY) for line in pairs]
+        return "accuracy on held-out pairs", accuracies[0], accuracies[-1], NOTHING
     if run.dev:
-        dev = {one.step: show(Estimate(*one.line["pass_at_1"]), METRICS["pass_at_1"]) for one in run.dev}
+        dev = {
+            evaluation.step: show(Estimate(*evaluation.line["pass_at_1"]), METRICS["pass_at_1"])
+            for evaluation in run.dev
+        }
         values = list(dev.values())
         best = NOTHING if run.best_step is None else f"{dev[run.best_step]} after {run.best_step} steps"
         return "pass@1 on dev", values[0], values[-1], best
@@ -53,8 +56,8 @@ def _progress(stage: Stage, run: RunData) -> tuple[str, ...]:
 
 def held_out(stage: Stage) -> list[Mapping[str, Any]]:
     """Measurements on held-out pairs, in order; one that was done again after a resume counts once."""
-    found = {line["step"]: line for line in stage.lines if line.get("kind") == "held_out"}
-    return [found[step] for step in sorted(found)]
+    measurements = {line["step"]: line for line in stage.lines if line.get("kind") == "held_out"}
+    return [measurements[step] for step in sorted(measurements)]
 
 
 class Curve(NamedTuple):
@@ -69,43 +72,43 @@ class Curve(NamedTuple):
 
 def curves(stage: Stage) -> list[Curve]:
     """Reward, held-out pass@1 and length of reinforcement learning; accuracy on held-out pairs; or the loss."""
-    if stage.run is None or not stage.run.steps:
+    run = stage.run
+    if run is None or not run.steps:
         return []
-    if "reward" in stage.run.steps[0]:
-        return [_of_run(stage, name) for name in RL_PANELS]
+    if "reward" in run.steps[0]:
+        return [
+            Curve(PANELS[name].title, PANELS[name].subtitle, panel_svg(run, name), panel_svg(run, name, dark=True))
+            for name in RL_PANELS
+        ]
     if held_out(stage):
         return [_curve("Preferences", "share of pairs whose better completion scores higher", draw_accuracy, stage)]
     return [_curve("Loss", "mean per trained token in nats; thin: each step, thick: moving mean", draw_loss, stage)]
 
 
-def _of_run(stage: Stage, name: str) -> Curve:
-    assert stage.run
-    panel = PANELS[name]
-    return Curve(panel.title, panel.subtitle, panel_svg(stage.run, name), panel_svg(stage.run, name, dark=True))
-
-
 def draw_loss(figure: Figure, stage: Stage, theme: Theme) -> None:
     """The loss of every step."""
-    steps, losses = _of_steps(stage, "loss")
+    steps, losses = _step_values(stage, "loss")
     (axes,) = panel_axes(figure)
     draw_lines(axes, [Line("loss", steps, losses, theme.purple, noisy=True)], theme, len(steps), "nats")
 
 
 def draw_accuracy(figure: Figure, stage: Stage, theme: Theme) -> None:
     """Accuracy on the pairs of each step and, with its interval, on held-out pairs."""
-    steps, trained = _of_steps(stage, "accuracy")
-    found = held_out(stage)
-    value, low, high = zip(*(line["accuracy"] for line in found), strict=True)
+    steps, accuracies = _step_values(stage, "accuracy")
+    measurements = held_out(stage)
+    value, low, high = zip(*(line["accuracy"] for line in measurements), strict=True)
     lines = [
-        Line("training\npairs", steps, trained, theme.orange, noisy=True),
-        Line("held-out\npairs", [line["step"] for line in found], value, theme.blue, band=(low, high), dots=True),
+        Line("training\npairs", steps, accuracies, theme.orange, noisy=True),
+        Line(
+            "held-out\npairs", [line["step"] for line in measurements], value, theme.blue, band=(low, high), dots=True
+        ),
     ]
     (axes,) = panel_axes(figure)
     draw_lines(axes, lines, theme, len(steps), "share")
 
 
-def _of_steps(stage: Stage, key: str) -> tuple[list[int], list[float | None]]:
-    return of_steps(stage.run, key) if stage.run else ([], [])
+def _step_values(stage: Stage, key: str) -> tuple[list[int], list[float | None]]:
+    return step_values(stage.run, key) if stage.run else ([], [])
 
 
 def _curve(title: str, subtitle: str, draw: Callable[[Figure, Stage, Theme], None], stage: Stage) -> Curve:
@@ -116,13 +119,13 @@ def _svg(draw: Callable[[Figure, Stage, Theme], None], stage: Stage, theme: Them
     with style():
         figure = Figure(figsize=PANEL_SIZE, facecolor="none")
         draw(figure, stage, theme)
-        return saved(figure, "svg", metadata={"Date": None})
+        return encode_figure(figure, "svg", metadata={"Date": None})
 
 
 def alarm_table(data: PipelineData) -> Table:
     """Where a second verifier, which training never uses, rejects what training pays."""
     columns = tuple(map(Column, ("second verifier", "checks", "alarms after steps", "most rejected", "for example")))
-    lines = tuple(_alarms(stage.name, checks) for stage in data.stages if (checks := _checks(stage)))
+    lines = tuple(_alarm_line(stage.name, checks) for stage in data.stages if (checks := _checks(stage)))
     note = (
         "Reward hacking: a second verifier, which training never uses, judges again a sample of what training pays. "
         "There is an alarm where it surely rejects more than two verifiers may differ."
@@ -132,8 +135,8 @@ def alarm_table(data: PipelineData) -> Table:
 
 def num_alarms(data: PipelineData) -> dict[str, int]:
     """Stages with alarms, and how many."""
-    found = {stage.name: len(_alarm_steps(_checks(stage))) for stage in data.stages}
-    return {name: count for name, count in found.items() if count}
+    counts = {stage.name: len(_alarm_steps(_checks(stage))) for stage in data.stages}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _checks(stage: Stage) -> dict[int, Mapping[str, Any]]:
@@ -145,16 +148,16 @@ def _alarm_steps(checks: Mapping[int, Mapping[str, Any]]) -> list[int]:
     return sorted(step for step, check in checks.items() if check.get("alarm"))
 
 
-def _alarms(name: str, checks: Mapping[int, Mapping[str, Any]]) -> table.Line:
+def _alarm_line(name: str, checks: Mapping[int, Mapping[str, Any]]) -> table.Line:
     steps = _alarm_steps(checks)
     shares = [Estimate(*check["share"]) for check in checks.values() if check.get("share")]
-    most = show(max(shares), REJECTED) if shares else NOTHING
+    largest = show(max(shares), REJECTED) if shares else NOTHING
     example = (checks[steps[0]].get("example") or {}) if steps else {}
-    shown = (
+    texts = (
         str(checks[min(checks)].get("verifier", NOTHING)),
         str(len(checks)),
         ", ".join(map(str, steps)) or "none",
-        most,
+        largest,
         " ".join(str(example[key]) for key in ("problem", "evidence") if key in example) or NOTHING,
     )
-    return table.Line(name, "", tuple(map(text_cell, shown)))
+    return table.Line(name, "", tuple(map(text_cell, texts)))

@@ -9,7 +9,7 @@ import pytest
 from groupwise.algorithms.statistics import Estimate
 from groupwise.pages.pipeline import load_pipeline, stage_table, tables
 from groupwise.pages.pipeline.markdown import block, inline, markdown
-from groupwise.pages.pipeline.page import CALCULATION, GENERAL, chosen, page, same_problems
+from groupwise.pages.pipeline.page import CALCULATION, GENERAL, choose, page, same_problems
 from groupwise.pages.pipeline.table import Cell, Table, compact, mark, text_cell
 from groupwise.pages.pipeline.tables import bars, behaviour_table
 from groupwise.pages.pipeline.training import training_table
@@ -209,7 +209,7 @@ def test_control_characters_are_spelled_out(started: Any, make_group: Callable[.
 def test_problems_are_chosen_by_kind_and_place(kinds: str, found: str) -> None:
     names = {"c": CALCULATION, "w": "In words", "z": "In words, Chinese", "g": GENERAL}
     problems = {str(place): names[kind] for place, kind in enumerate(kinds)}
-    picked = chosen(problems)
+    picked = choose(problems)
     assert [problems[problem] for problem in picked] == [names[kind] for kind in found]
     assert len(set(picked)) == len(picked)
     for kind in set(found):  # the first of each kind is among them

@@ -1,4 +1,4 @@
-"""`groupwise export`: a run's newest checkpoint as a plain model directory, with the record of how it was made."""
+"""A run's newest checkpoint as a plain model directory, with its card and the record of how it was made."""
 
 import json
 import shutil
@@ -19,12 +19,18 @@ CURVE_POINTS = 100
 """Points of the loss curve that are kept."""
 
 
-def export(run: RunDirectory, target: Path) -> None:
-    """Copy the model files of the newest checkpoint and write `provenance.json` and a model card beside them.
+def export(run_path: str | Path, directory: str | Path) -> None:
+    """Write a run's newest checkpoint as a plain Hugging Face directory, with `provenance.json` and a model card.
+
+    Args:
+        run_path: a run directory.
+        directory: where to write the model; one that was written in this way is replaced.
 
     Raises:
-        CheckpointError: the run has no checkpoint, or it is damaged.
+        ConfigError: there is no run at this path.
+        CheckpointError: the run has no checkpoint, it is damaged, or something else is in the directory.
     """
+    run, target = find_run(Path(run_path)), Path(directory)
     if not run.steps():
         raise CheckpointError(f"{run.path} has no checkpoint yet")
     newest = run.checkpoint(run.steps()[-1])
@@ -32,12 +38,12 @@ def export(run: RunDirectory, target: Path) -> None:
     refuse_to_replace(target)
     record = provenance(run)
     text = card(target.resolve().name, record, run, run.steps()[-1])
-    with new_directory(target) as directory:
+    with new_directory(target) as folder:
         for file in newest.iterdir():
             if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
-                shutil.copy(file, directory / file.name)
-        write_file(directory / PROVENANCE, json.dumps(record, indent=1, ensure_ascii=False).encode())
-        write_file(directory / CARD, text.encode())
+                shutil.copy(file, folder / file.name)
+        write_file(folder / PROVENANCE, json.dumps(record, indent=1, ensure_ascii=False).encode())
+        write_file(folder / CARD, text.encode())
 
 
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
@@ -46,7 +52,7 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     start = Path(recipe["model"]["path"])
     parent = start.parent.parent
     has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()
-    before = provenance(find_run(parent)) if has_parent else []
+    ancestors = provenance(find_run(parent)) if has_parent else []
     lines = list(run.metrics.lines())
     entry = {
         "recipe": recipe,
@@ -56,7 +62,7 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
         "seconds": round(sum(line.get(part, 0.0) for line in lines for part in PARTS), 1),
         "loss_curve": _curve(lines),
     }
-    return [*before, entry]
+    return [*ancestors, entry]
 
 
 def _curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
