@@ -62,14 +62,18 @@ def _in_any_order(loss: Tensor) -> set[str]:
 @pytest.fixture(autouse=True)
 def same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """No gradient that the package takes, in any test, may depend on which thread came first."""
-    backward = torch.Tensor.backward
 
-    def checked(loss: Tensor, *args: Any, **options: Any) -> None:
-        if str(sys._getframe(1).f_globals.get("__name__")).startswith("groupwise."):
-            assert not (found := _in_any_order(loss)), f"a gradient would round differently from run to run: {found}"
-        backward(loss, *args, **options)
+    def checked(compute: Callable[..., Any]) -> Callable[..., Any]:
+        def run(loss: Tensor, *args: Any, **options: Any) -> Any:
+            if str(sys._getframe(1).f_globals.get("__name__")).startswith("groupwise."):
+                found = _in_any_order(loss)
+                assert not found, f"a gradient would round differently from run to run: {found}"
+            return compute(loss, *args, **options)
 
-    monkeypatch.setattr(torch.Tensor, "backward", checked)
+        return run
+
+    monkeypatch.setattr(torch.Tensor, "backward", checked(torch.Tensor.backward))
+    monkeypatch.setattr(torch.autograd, "grad", checked(torch.autograd.grad))
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

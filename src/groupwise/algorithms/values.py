@@ -19,8 +19,8 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
     return torch.maximum(plain, (near - returns).square()) / 2
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - Var(R - V) / Var(R): 1 is a perfect critic, 0 knows only the mean; nan when all returns are equal."""
+def explained_variance(values: Tensor, returns: Tensor) -> float | None:
+    """1 - Var(R - V) / Var(R): 1 is a perfect critic, 0 knows only the mean; None when all returns are equal."""
     if (returns == returns[:1]).all():  # the variance of equal numbers is not 0 but rounding, in fp32 often
-        return float("nan")
+        return None
     return float(1 - (returns - values).var(correction=0) / returns.var(correction=0))

@@ -130,8 +130,12 @@ def step_line(report: StepReport) -> str:
     )
 
 
+BUSY = 0.5
+"""Cores in use by other programs from which on a step's line says so: its time is then not the machine's."""
+
+
 def _extras(report: StepReport) -> str:
-    """What only some recipes have: reward parts beside accuracy, refills, a critic, importance weights."""
+    """What only some steps have: reward parts beside accuracy, refills, a critic, importance weights, a busy machine."""
     names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
     notes = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
     notes = [note for note in notes if not note.endswith(("+0.000", "-0.000"))]
@@ -146,6 +150,8 @@ def _extras(report: StepReport) -> str:
         notes.append(f"critic explains {report.explained_variance:.2f}")
     if report.weights_bounded:
         notes.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
+    if report.busy_cores >= BUSY:
+        notes.append(f"other programs took {report.busy_cores:.1f} cores")
     return "".join(f"  {note}" for note in notes)
 
 

@@ -11,9 +11,13 @@ from typing import Any
 import torch
 
 from groupwise.algorithms.logprobs import MAX_LOGITS
+from groupwise.models.cores import WAITING
+from groupwise.models.loading import device_of
+from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.size import language_model_size, reward_model_size
 from groupwise.trainers import trainer_of
 from groupwise.trainers.rl import RlRecipe
+from groupwise.training.gradient import num_micro_batches_at_once
 
 FP32 = 4
 MOMENTS = 2
@@ -59,9 +63,15 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     for name, part in recipe.reward_models.items():
         weights[f"reward model {name}"] = FP32 * reward_model_size(part.path)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
+    device = torch.device(device_of(recipe.model))
+    tokens = micro_batch_tokens(recipe.loss.tokens_per_micro_batch, device)
+    num_weights, num_threads = count + len(beside) * size.body, recipe.model.num_threads or torch.get_num_threads()
+    at_once = num_micro_batches_at_once(num_weights, num_threads, device, num_threads)
+    if at_once > 1:
+        training["micro-batches' own gradients"] = (at_once + WAITING) * FP32 * num_weights
     training |= {
-        "activations": _activations(text, width) * recipe.loss.tokens_per_micro_batch * (1 + len(beside)),
-        "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(recipe, text),
+        "activations": _activations(text, width) * tokens * (1 + len(beside)) * at_once,
+        "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(tokens, text) * at_once,
     }
     return MemoryPlan(weights, {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}, training)
 
@@ -70,9 +80,9 @@ def _head_dim(text: Any) -> int:
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
-def _head_rows(recipe: RlRecipe, text: Any) -> int:
-    """Tokens whose logits exist at one time."""
-    return min(max(1, MAX_LOGITS // int(text.vocab_size)), recipe.loss.tokens_per_micro_batch)
+def _head_rows(tokens: int, text: Any) -> int:
+    """Of a micro-batch's tokens those whose logits exist at one time."""
+    return min(max(1, MAX_LOGITS // int(text.vocab_size)), tokens)
 
 
 def _keys_and_values(recipe: RlRecipe, text: Any, prompt_tokens: int, width: int) -> int:

@@ -98,6 +98,11 @@ def damaged(path: str, lost: list[str]) -> ModelError:
     return ModelError(f"the model {path!r} is damaged: weights {lost[:3]} are missing or of another shape")
 
 
+def device_of(config: ModelConfig) -> str:
+    """The kind of device that a model goes to."""
+    return config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def place(model: PreTrainedModel, config: ModelConfig) -> None:
     """Refuse what the packed forward cannot compute, and move the model to its device.
 
@@ -108,7 +113,7 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
         torch.set_num_threads(config.num_threads)
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
-    device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_of(config)
     if device == "cpu" and config.compute_dtype == "bfloat16":
         _warn_if_slow(bfloat16_cost())
     refuse_unsupported(model)

@@ -45,6 +45,15 @@ class Sequences:
         return sum(int(np.count_nonzero(mask)) for mask in self.masks)
 
 
+TOKENS_PER_MICRO_BATCH = {"cpu": 1024, "cuda": 16384}
+"""What suits a device: on a processor a micro-batch that its caches hold, and enough of them for all cores."""
+
+
+def micro_batch_tokens(setting: int, device: torch.device) -> int:
+    """Most tokens in one forward: the setting, or where that is 0 what suits the device."""
+    return setting or TOKENS_PER_MICRO_BATCH[device.type]
+
+
 def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
     """Consecutive ranges of items whose tokens sum to at most the budget; an item over the budget stands alone.
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
+from groupwise.models.cores import Sharing
 from groupwise.models.packed import Sequences, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import uniforms
@@ -64,10 +65,12 @@ def generate(
                 f"a prompt of {len(request.token_ids)} tokens and a completion of up to {config.max_tokens} "
                 f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
             )
-    with torch.inference_mode(), policy.precision(), _decoder(policy, _largest(requests, config), config) as decoder:
+    decoder_of_cache = _decoder(policy, _largest(requests, config), config)
+    with Sharing() as cores, torch.inference_mode(), policy.precision(), decoder_of_cache as decoder:
         batch = _LiveBatch(policy, requests, config, decoder)
         batch.tell(on_finished)
         while batch.busy:
+            cores.look()
             batch.admit()
             batch.decode()
             batch.tell(on_finished)

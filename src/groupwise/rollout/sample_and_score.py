@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
+from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Engine, EngineConfig, Request, Sampled, make_engine
@@ -33,6 +34,8 @@ class Seconds:
     train: float
     processor: float
     """Processor time of all threads, which other programs on the machine do not change much."""
+    busy_cores: float = 0.0
+    """Cores that other programs used meanwhile, of those that this process may use; 0 where the system does not tell."""
 
 
 class Clock:
@@ -40,7 +43,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._spent = {"generate": 0.0, "verify": 0.0, "train": 0.0}
-        self._began = time.process_time()
+        self._began, self._meter = time.process_time(), CoreMeter()
 
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
@@ -49,7 +52,7 @@ class Clock:
         self._spent[what] += time.perf_counter() - began
 
     def seconds(self) -> Seconds:
-        return Seconds(**self._spent, processor=time.process_time() - self._began)
+        return Seconds(**self._spent, processor=time.process_time() - self._began, busy_cores=self._meter.others())
 
 
 def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Prompt:

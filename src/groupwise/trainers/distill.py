@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
+from torch import Tensor
 
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import Section
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Pack, Sequences, micro_batches, pack
+from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -31,6 +32,7 @@ from groupwise.trainers.curriculum import problem_order
 from groupwise.trainers.preferences import pairs_of_step
 from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
 from groupwise.training.forward import sequences_of
+from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
@@ -89,8 +91,8 @@ class DistillConfig(Section):
     """Divides both models' logits before they are compared (Hinton et al., arXiv:1503.02531, without the factor T²)."""
     sequences_per_step: int = Field(64, ge=1)
     """Pairs per step; of `data.source = "jsonl"` alone."""
-    tokens_per_micro_batch: int = Field(16384, ge=1)
-    """Most tokens in one forward and backward; a larger group stands alone."""
+    tokens_per_micro_batch: int = Field(0, ge=0)
+    """Most tokens in one forward and backward, 0 for what suits the device; a larger group stands alone."""
 
     @field_validator("divergence")
     @classmethod
@@ -318,15 +320,20 @@ def distill_gradient(
     """
     ordered = sorted(sequences, key=lambda sequence: sequence.num_read)
     num_tokens = RANKS.sum(sum(sequence.num_predicted for sequence in ordered))
-    total, agreements = 0.0, 0
-    for chunk in micro_batches([sequence.num_read for sequence in ordered], config.tokens_per_micro_batch):
+    budget = micro_batch_tokens(config.tokens_per_micro_batch, student.device)
+    chunks = list(micro_batches([sequence.num_read for sequence in ordered], budget))
+
+    def loss_of(chunk: range) -> tuple[Tensor, tuple[float, int]]:
         packed = pack([ordered[i] for i in chunk], student.device)
         _check_readable(student, teacher, packed)
         compared = student.divergence(packed, teacher, config.comparison)
         loss = compared.divergence / num_tokens
-        loss.backward()
-        total += loss.item()
-        agreements += int(compared.agreements.item())
+        return loss, (loss.item(), int(compared.agreements.item()))
+
+    total, agreements = 0.0, 0
+    for loss, agreed in accumulate(loss_of, chunks, [weight for _, weight in student.trainable()], student.device):
+        total += loss
+        agreements += agreed
     return Gradient(total, agreements / num_tokens, num_tokens)
 
 

@@ -19,7 +19,8 @@ from groupwise.algorithms.preferences import (
     Strength,
     preferred,
 )
-from groupwise.models.packed import pack
+from groupwise.models.cores import in_threads
+from groupwise.models.packed import micro_batch_tokens, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.tasks.preferences import PairsFile, load_pairs
 from groupwise.trainers.base import Trainer, data_line
@@ -32,6 +33,7 @@ from groupwise.trainers.preferences import (
     pairs_of_step,
     train_on_pairs,
 )
+from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
@@ -155,8 +157,10 @@ def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfi
     """The pairs, in order, with the reference's log-probabilities."""
     order = sorted(range(len(pairs)), key=lambda i: pairs[i].num_tokens)
     by_index: dict[int, EncodedPair] = {}
-    for chunk in chunks([pairs[i] for i in order], config.tokens_per_micro_batch):
-        logprobs = pair_logprobs(reference, chunk)
+    budget = micro_batch_tokens(config.tokens_per_micro_batch, reference.device)
+    micro = list(chunks([pairs[i] for i in order], budget))
+    each = in_threads(lambda chunk: pair_logprobs(reference, chunk), micro, reference.device)
+    for chunk, logprobs in zip(micro, each, strict=True):
         for pair, chosen, rejected in zip(chunk, logprobs.chosen.tolist(), logprobs.rejected.tolist(), strict=True):
             by_index[order[len(by_index)]] = pair._replace(ref_chosen=chosen, ref_rejected=rejected)
     return [by_index[i] for i in range(len(pairs))]
@@ -192,12 +196,16 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
     total, measured, num_pairs = 0.0, [], RANKS.sum(len(pairs))
-    for chunk in chunks(pairs, config.tokens_per_micro_batch):
+
+    def loss_of(chunk: Sequence[EncodedPair]) -> tuple[Tensor, tuple[float, list[Tensor]]]:
         logprobs = pair_logprobs(policy, chunk)
         loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
-        loss.backward()
-        total += loss.item()
-        measured.append([tensor.detach().cpu() for tensor in logprobs])
+        return loss, (loss.item(), [tensor.detach().cpu() for tensor in logprobs])
+
+    micro = list(chunks(pairs, micro_batch_tokens(config.tokens_per_micro_batch, policy.device)))
+    for loss, logprobs in accumulate(loss_of, micro, [weight for _, weight in policy.trainable()], policy.device):
+        total += loss
+        measured.append(logprobs)
     return total, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*measured, strict=True)))
 
 

@@ -129,7 +129,7 @@ class Judged(NamedTuple):
     """Groups with advantages, and how well the critic predicted their returns."""
 
     groups: list[AdvantagedGroup]
-    explained_variance: float
+    explained_variance: float | None
 
 
 def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:

@@ -14,7 +14,8 @@ from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Sequences, micro_batches
+from groupwise.models.cores import in_threads
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.preferences import Message, Pair, PairsData
 from groupwise.trainers.base import Recipe
@@ -28,8 +29,8 @@ class PairsConfig(Section):
 
     pairs_per_step: int = Field(64, ge=1)
     """Pairs per step (InstructGPT's reward model and DPO: 64)."""
-    tokens_per_micro_batch: int = Field(16384, ge=1)
-    """Most tokens in one forward and backward."""
+    tokens_per_micro_batch: int = Field(0, ge=0)
+    """Most tokens in one forward and backward; 0: what suits the device."""
     evaluate_every: int = Field(20, ge=1)
     """Steps between two measurements on held-out pairs; the last step is followed by one anyway."""
     evaluate_pairs: int = Field(256, ge=1)
@@ -200,7 +201,7 @@ def train_on_pairs(
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
             measured = held_out[: config.evaluate_pairs]
-            measurement = measure(done, measured, scores, config.tokens_per_micro_batch)
+            measurement = measure(done, measured, scores, config.tokens_per_micro_batch, session.policy.device)
             session.record(
                 {"evaluation": "held_out", **_plain(measurement)}, {"kind": "held_out", **_plain(measurement)}
             )
@@ -214,9 +215,10 @@ def _plain(report: HeldOut) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int) -> HeldOut:
+def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int, device: torch.device) -> HeldOut:
     """Accuracy with its interval, margin, calibration and mean of the scores of some pairs."""
-    pair_scores = torch.cat([scores(chunk) for chunk in chunks(pairs, budget)]).double().cpu()
+    pieces = list(chunks(pairs, micro_batch_tokens(budget, device)))
+    pair_scores = torch.cat(list(in_threads(scores, pieces, device))).double().cpu()
     chosen, rejected = pair_scores.T.numpy()
     return HeldOut(
         step=step,

@@ -27,7 +27,7 @@ class StepResult(NamedTuple):
     sampled: list[ScoredGroup]
     """All groups sampled, those that dynamic sampling replaced included."""
     explained_variance: float | None = None
-    """Of the critic's values, before the update."""
+    """Of the critic's values, before the update; None without one, and where all returns are equal."""
 
 
 class StepReport(NamedTuple):
@@ -75,7 +75,7 @@ class StepReport(NamedTuple):
     """Share correct among all that was sampled, the unbiased pass rate; dynamic sampling makes `correct` differ."""
     value_loss: float
     explained_variance: float | None
-    """1 is a perfect critic; None without one."""
+    """1 is a perfect critic; None without one, and where all returns are equal."""
     weights_bounded: float
     """Share of tokens whose importance weight was truncated or masked."""
     effective_samples: float
@@ -87,6 +87,8 @@ class StepReport(NamedTuple):
     train_s: float
     processor_s: float
     """Processor time of all threads."""
+    busy_cores: float
+    """Cores that other programs used during the step; 0 where the system does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         verify_s=seconds.verify,
         train_s=seconds.train,
         processor_s=seconds.processor,
+        busy_cores=seconds.busy_cores,
     )
 
 

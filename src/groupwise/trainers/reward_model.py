@@ -12,10 +12,12 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.preferences import bradley_terry, centring, preferred
+from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.tasks.preferences import load_pairs
 from groupwise.trainers.base import Trainer
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
+from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
@@ -100,15 +102,19 @@ def reward_model_gradient(
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
     total, pieces, num_pairs = 0.0, [], RANKS.sum(len(pairs))
-    for chunk in chunks(pairs, config.tokens_per_micro_batch):
+
+    def loss_of(chunk: Sequence[EncodedPair]) -> tuple[Tensor, tuple[float, Tensor]]:
         scores = pair_scores(model, chunk)
         chosen, rejected = scores.unbind(1)
         margins = scores.new_tensor([pair.margin for pair in chunk])
         losses = bradley_terry(chosen, rejected, margins) + config.centring * centring(chosen, rejected)
         loss = losses.sum() / num_pairs
-        loss.backward()
-        total += loss.item()
-        pieces.append(scores.detach().cpu())
+        return loss, (loss.item(), scores.detach().cpu())
+
+    micro = list(chunks(pairs, micro_batch_tokens(config.tokens_per_micro_batch, model.device)))
+    for loss, scores in accumulate(loss_of, micro, [weight for _, weight in model.trainable()], model.device):
+        total += loss
+        pieces.append(scores)
     return total, torch.cat(pieces)
 
 

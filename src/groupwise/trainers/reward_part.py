@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -11,7 +12,8 @@ from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Sequences, micro_batches
+from groupwise.models.cores import in_threads
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
@@ -43,8 +45,8 @@ class RewardModelPartConfig(Section):
     must be below what that earns, or a correct answer with a low score would earn less than a wrong one."""
     first_step: int = Field(0, ge=0)
     """It counts from this step on (DeepSeek-R1: in the last 400 of 1,700 steps, because policies learn to fool it)."""
-    tokens_per_micro_batch: int = Field(16384, ge=1)
-    """Most tokens in one forward."""
+    tokens_per_micro_batch: int = Field(0, ge=0)
+    """Most tokens in one forward; 0: what suits the device."""
 
 
 RewardModelConfigs = Mapping[str, RewardModelPartConfig]
@@ -154,13 +156,9 @@ def _scores(
     pairs = zip(groups, visible, strict=True)
     sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
     sizes = [len(sequence.prompt) + sum(map(len, sequence.completions)) for sequence in sequences]
-    scores = iter(
-        [
-            score
-            for chunk in micro_batches(sizes, config.tokens_per_micro_batch)
-            for score in model.scores([sequences[i] for i in chunk]).tolist()
-        ]
-    )
+    chunks = list(micro_batches(sizes, micro_batch_tokens(config.tokens_per_micro_batch, model.device)))
+    scored = in_threads(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
+    scores = chain.from_iterable(scored)
     return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]
 
 

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
+from torch import Tensor
 
 from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
-from groupwise.models.packed import Sequences, micro_batches, pack
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.corpus import CorpusConfig, alphabet, document
 from groupwise.trainers.base import Recipe, Trainer
+from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
@@ -52,8 +54,8 @@ class SftConfig(Section):
 
     sequences_per_step: int = Field(64, ge=1)
     """Examples per step."""
-    tokens_per_micro_batch: int = Field(16384, ge=1)
-    """Most tokens in one forward and backward."""
+    tokens_per_micro_batch: int = Field(0, ge=0)
+    """Most tokens in one forward and backward; 0: what suits the device."""
     loss_on: Literal["completion", "all"] = "completion"
     """`completion` trains the answer given the prompt; `all` trains every token but the first (pretraining)."""
 
@@ -135,12 +137,15 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     """
     examples = sorted(examples, key=lambda example: len(example.prompt) + len(example.completion))
     denominator = RANKS.sum(sum(len(example.completion) for example in examples))
-    total = 0.0
-    for chunk in micro_batches([len(e.prompt) + len(e.completion) for e in examples], tokens_per_micro_batch):
+    budget = micro_batch_tokens(tokens_per_micro_batch, policy.device)
+    chunks = list(micro_batches([len(e.prompt) + len(e.completion) for e in examples], budget))
+
+    def loss_of(chunk: range) -> tuple[Tensor, float]:
         packed = pack([Sequences(examples[i].prompt, [examples[i].completion]) for i in chunk], policy.device)
         loss = -policy.token_logprobs(packed).logprobs.sum() / denominator
-        loss.backward()
-        total += loss.item()
+        return loss, loss.item()
+
+    total = sum(accumulate(loss_of, chunks, [weight for _, weight in policy.trainable()], policy.device))
     if not math.isfinite(total):
         raise DataError(f"the SFT loss is {total}: look at the examples of this step")
     return total, denominator

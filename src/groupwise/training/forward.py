@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
-from groupwise.models.packed import Pack, Sequences, micro_batches, pack
+from groupwise.models.cores import in_threads
+from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.loss_config import LossConfig
 from groupwise.types import Group, ScoredGroup
@@ -35,14 +36,19 @@ def per_token(
     Args:
         groups: whose completions.
         compute: one forward.
-        budget: most tokens in one forward; a larger group stands alone.
+        budget: most tokens in one forward, 0 for what suits the device; a larger group stands alone.
         device: where the packs go.
     """
     sequences = [sequences_of(group) for group in groups]
     sizes = [sequence.num_read for sequence in sequences]
     arrays: list[Arrays] = []
-    for chunk in micro_batches(sizes, budget):
-        values = compute(pack([sequences[i] for i in chunk], device)).float().cpu().numpy()
+    chunks = list(micro_batches(sizes, micro_batch_tokens(budget, device)))
+
+    def values_of(chunk: range) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = compute(pack([sequences[i] for i in chunk], device)).float().cpu().numpy()
+        return values
+
+    for chunk, values in zip(chunks, in_threads(values_of, chunks, device), strict=True):
         lengths = [completion.num_tokens for i in chunk for completion in groups[i].completions]
         pieces = iter(np.split(values, np.cumsum(lengths)[:-1]))
         arrays += [[completion.spread(next(pieces)) for completion in groups[i].completions] for i in chunk]

@@ -15,9 +15,10 @@ from groupwise.algorithms.objective import BatchSize, Tokens, token_loss, token_
 from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
-from groupwise.models.packed import Pack, Sequences, micro_batches, pack
+from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.forward import Arrays, per_token
+from groupwise.training.gradient import accumulate
 from groupwise.training.invariants import Agreement, check_agreement, check_gradient, check_weights
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer
@@ -100,6 +101,12 @@ class Updater:
     reference: Policy | None = None
     critic: CriticLoss | None = None
 
+    @property
+    def weights(self) -> list[Tensor]:
+        """All that an update changes: the policy's weights, and the critic's."""
+        trained = (self.policy, self.critic.critic) if self.critic else (self.policy,)
+        return [weight for part in trained for _, weight in part.trainable()]
+
 
 def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int) -> UpdateMetrics:
     """One or several optimizer updates on a step's groups; groups without a gradient are skipped before the forward.
@@ -120,8 +127,8 @@ def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int
             batch = make_micro_batches(chosen, config, updater.max_tokens, updater.policy.device, chosen_old)
             if RANKS.most(len(batch)):
                 update = _Update(updater, first=not reports)
-                for micro in batch:
-                    update.backward(micro)
+                for measured in accumulate(update.loss, batch, updater.weights, updater.policy.device):
+                    update.add(measured)
                 update.compare()
                 reports.append(update.report(updater.optimizer.update(step)))
     return _mean_report(reports) if reports else NO_UPDATE
@@ -181,11 +188,10 @@ def make_micro_batches(
         for group, rows in zip(groups, rows_of, strict=True)
         if rows and (group.has_gradient or group.critic or always)
     ]
-    pieces = [
-        (prompt, part) for prompt, rows in contributing for part in _split(prompt, rows, config.tokens_per_micro_batch)
-    ]
+    budget = micro_batch_tokens(config.tokens_per_micro_batch, device)
+    pieces = [(prompt, part) for prompt, rows in contributing for part in _split(prompt, rows, budget)]
     sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
-    chunks = micro_batches(sizes, config.tokens_per_micro_batch)
+    chunks = micro_batches(sizes, budget)
     micros = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
     lengths = [row.completion.num_tokens for _, rows in contributing for row in rows]
     check_weights([micro.weights for micro in micros], lengths, batch, config.aggregation)
@@ -260,13 +266,32 @@ def _entropy(completion: Completion) -> NDArray[np.float32]:
     return np.zeros(completion.num_read, np.float32) if completion.entropy is None else completion.entropy
 
 
+class _Measured(NamedTuple):
+    """What is known of a micro-batch beside its loss: sums over its tokens, unless said otherwise."""
+
+    surrogate: float
+    clipped: float
+    kl: float
+    ratio_max: float
+    """The largest ratio."""
+    num_tokens: int
+    has_advantage: bool
+    """Whether any advantage is not 0."""
+    value_loss: float
+    difference: Tensor | None
+    """(M,) trainer - sampler; None after the first update."""
+    importance: ImportanceWeights | None
+    num_weights: int
+    """Importance weights: one per token or per completion."""
+
+
 class _Update:
-    """One optimizer update: gradients are accumulated over its micro-batches, and what is reported with them."""
+    """One optimizer update: the loss of its micro-batches, and the sums that are reported of them."""
 
     def __init__(self, updater: Updater, *, first: bool) -> None:
         self.policy, self.config, self.temperature = updater.policy, updater.loss, updater.temperature
         self.reference, self.critic, self.first = updater.reference, updater.critic, first
-        self.loss = self.clipped = self.kl = self.value_loss = 0.0
+        self.surrogate = self.clipped = self.kl = self.value_loss = 0.0
         self.ratio_max = 0.0
         self.differences: list[Tensor] = []
         self.agreement = Agreement(0.0, 0.0, 0.0)
@@ -274,31 +299,58 @@ class _Update:
         self.num_weights = self.num_tokens = 0
         self.has_advantage = False
 
-    def backward(self, micro: MicroBatch) -> None:
-        """Forward, loss and backward of one micro-batch."""
+    def loss(self, micro: MicroBatch) -> tuple[Tensor, _Measured]:
+        """The loss of one micro-batch; several may be computed at one time, so nothing here is changed by it."""
         logprobs, entropy, states = self.policy.token_logprobs(micro.packed, self.temperature)
-        old_logprobs = self._old(logprobs.detach(), micro)
+        before = logprobs.detach()
+        old_logprobs = before if self.first else self._old(micro)
         importance = self._importance(old_logprobs, micro)
         tokens = Tokens(
-            logprobs, entropy, old_logprobs, micro.advantages, micro.lengths, self._reference(micro), importance
+            logprobs,
+            entropy,
+            old_logprobs,
+            micro.advantages,
+            micro.lengths,
+            self._reference(micro),
+            importance.weights if importance else None,
         )
         losses = token_loss(tokens, self.config.objective)
         loss = (micro.weights * losses.loss).sum()
-        surrogate = loss.item()
-        if self.critic is not None:
-            loss = loss + self._value_loss(self.critic, states, micro)
-        loss.backward()
-        self.loss += surrogate
-        self.clipped += float(losses.clipped.sum())
-        self.kl += losses.kl.sum().item()
-        self.ratio_max = max(self.ratio_max, losses.ratio.max().item())
-        self.num_tokens += len(logprobs)
-        self.has_advantage |= bool(micro.advantages.any())
+        value_loss = self._value_loss(self.critic, states, micro) if self.critic else None
+        measured = _Measured(
+            surrogate=loss.item(),
+            clipped=float(losses.clipped.sum()),
+            kl=losses.kl.sum().item(),
+            ratio_max=losses.ratio.max().item(),
+            num_tokens=len(logprobs),
+            has_advantage=bool(micro.advantages.any()),
+            value_loss=0.0 if value_loss is None else value_loss.item(),
+            difference=before - micro.sampling_logprobs if self.first else None,
+            importance=importance,
+            num_weights=len(micro.lengths) if self.config.correction.level == "sequence" else len(logprobs),
+        )
+        if self.critic is not None and value_loss is not None:
+            loss = loss + self.critic.coef * value_loss
+        return loss, measured
 
-    def _old(self, logprobs: Tensor, micro: MicroBatch) -> Tensor:
-        if self.first:
-            self.differences.append(logprobs - micro.sampling_logprobs)
-            return logprobs
+    def add(self, measured: _Measured) -> None:
+        """Add a micro-batch to the sums."""
+        self.surrogate += measured.surrogate
+        self.clipped += measured.clipped
+        self.kl += measured.kl
+        self.ratio_max = max(self.ratio_max, measured.ratio_max)
+        self.num_tokens += measured.num_tokens
+        self.has_advantage |= measured.has_advantage
+        self.value_loss += measured.value_loss
+        if measured.difference is not None:
+            self.differences.append(measured.difference)
+        if measured.importance is not None:
+            self.bounded += measured.importance.bounded.sum().item()
+            self.weight_sum += measured.importance.sum.item()
+            self.weight_squares += measured.importance.sum_squares.item()
+            self.num_weights += measured.num_weights
+
+    def _old(self, micro: MicroBatch) -> Tensor:
         return micro.sampling_logprobs if micro.old_logprobs is None else micro.old_logprobs
 
     def _reference(self, micro: MicroBatch) -> Tensor | None:
@@ -307,26 +359,19 @@ class _Update:
         with torch.no_grad():
             return self.reference.token_logprobs(micro.packed, self.temperature).logprobs
 
-    def _importance(self, old_logprobs: Tensor, micro: MicroBatch) -> Tensor | None:
+    def _importance(self, old_logprobs: Tensor, micro: MicroBatch) -> ImportanceWeights | None:
         correction = self.config.correction
         if correction.bound == "none":
             return None
-        importance: ImportanceWeights = importance_weights(
+        return importance_weights(
             old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
         )
-        self.bounded += importance.bounded.sum().item()
-        self.weight_sum += importance.sum.item()
-        self.weight_squares += importance.sum_squares.item()
-        self.num_weights += len(importance.weights) if correction.level == "token" else len(micro.lengths)
-        return importance.weights
 
     def _value_loss(self, critic: CriticLoss, states: Tensor, micro: MicroBatch) -> Tensor:
         if micro.values is None or micro.returns is None:
             raise InvariantError("a critic is trained on completions whose values and returns were never computed")
         values = critic.critic.values(micro.packed, states)
-        loss = clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
-        self.value_loss += loss.item()
-        return critic.coef * loss
+        return clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
 
     def compare(self) -> None:
         """Before the weights change: in a step's first update, trainer and sampler agree on all its tokens.
@@ -345,7 +390,7 @@ class _Update:
         check_gradient(grad_norm, self.has_advantage, is_bounded=bool(self.clipped or self.bounded))
         count = self.num_tokens
         return UpdateMetrics(
-            surrogate=self.loss,
+            surrogate=self.surrogate,
             grad_norm=grad_norm,
             clipped=self.clipped / count,
             kl=self.kl / count,

@@ -1,0 +1,166 @@
+"""How work is laid on the processor's cores, so that a core taken by another program makes nobody wait.
+
+A product that is split over cores ends where all its threads meet. When another program takes one of the cores, the
+other threads wait at every product for the one that lost it, so a busy browser costs several times its share of the
+machine. Therefore independent pieces of work run side by side, one thread each (`in_threads`), and where each piece
+needs the one before, as in decoding, products are split only over the cores that nobody else uses (`Sharing`).
+Neither changes a result: the pieces do not depend on the number of threads, and their results are used in order.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
+from pathlib import Path
+from threading import Barrier
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+WAITING = 2
+"""Results of `in_threads` that may wait for the caller, beside the work in hand: so nobody waits for a slow piece."""
+
+
+def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:
+    """`work` of every item, in order: on a processor side by side, one thread each; elsewhere one after the other.
+
+    Whether gradients are recorded is taken over from the caller; other contexts (autocast, inference) are not, so
+    `work` enters those it needs.
+    """
+    num_workers = num_side_by_side(len(items), device)
+    if num_workers < 2:
+        yield from map(work, items)
+        return
+    pool, gradients, pending = _pool(num_workers, torch.get_num_threads()), torch.is_grad_enabled(), deque[Future[R]]()
+
+    def run(item: T) -> R:
+        with torch.set_grad_enabled(gradients):
+            return work(item)
+
+    try:
+        for item in items:
+            pending.append(pool.submit(run, item))
+            if len(pending) == num_workers + WAITING:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:  # also after an error, or when the caller stops early: nothing is left behind
+        for future in pending:
+            future.cancel()
+        wait(pending)
+
+
+def num_side_by_side(num_items: int, device: torch.device, num_threads: int = 0) -> int:
+    """How many of so many items are worked on at one time, with so many threads (0: those that torch has)."""
+    return min(num_threads or torch.get_num_threads(), num_items) if device.type == "cpu" else 1
+
+
+@cache
+def _pool(num_workers: int, num_threads: int) -> ThreadPoolExecutor:
+    """Workers that share out so many threads of torch; each keeps its own number."""
+    ready = Barrier(num_workers + 1)
+
+    def begin() -> None:
+        torch.get_num_threads()  # its first use in a thread would undo what was set before
+        torch.set_num_threads(num_threads // num_workers)
+        ready.wait()
+
+    pool = ThreadPoolExecutor(num_workers, "groupwise", initializer=begin)
+    for _ in range(num_workers):
+        pool.submit(int)  # a thread begins with the first work that no idle one can take
+    ready.wait()
+    torch.set_num_threads(num_threads)  # threads that begin later take the number that was set last, by any thread
+    return pool
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads
+
+LOOK_EVERY_S = 0.2
+"""Seconds between two looks at what other programs use; their times are counted in hundredths of a second."""
+TAKEN = 0.5
+"""Cores in use by others from which on one of them counts as taken."""
+
+
+class Sharing:
+    """While the context is open, products are split only over the cores that other programs leave, at least one.
+
+    On Linux. Elsewhere, and where `OMP_NUM_THREADS` says how many threads there are to be, the number stays.
+    """
+
+    def __init__(self) -> None:
+        self._usual = torch.get_num_threads()
+        self._adapts = self._usual > 1 and "OMP_NUM_THREADS" not in os.environ
+
+    def __enter__(self) -> "Sharing":
+        self.look()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._use(self._usual)
+
+    def look(self) -> None:
+        """Look now and then at what others use, and use the rest; call it often, it mostly returns at once."""
+        if self._adapts and (others := _others_now()) is not None:
+            self._use(min(self._usual, max(1, _meter().num_cores - int(others + TAKEN))))
+
+    def _use(self, num_threads: int) -> None:
+        if torch.get_num_threads() != num_threads:
+            torch.set_num_threads(num_threads)
+
+
+def _others_now() -> float | None:
+    """Cores in use by others since the last look, which is kept between two contexts; None: too short a time."""
+    return _meter().others() if _meter().seconds > LOOK_EVERY_S else None
+
+
+@cache
+def _meter() -> "CoreMeter":
+    return CoreMeter()
+
+
+class CoreMeter:
+    """How many cores other programs use, as the mean over the time between two readings.
+
+    Programs of lower priority do not count: they give way. What a virtual machine's host took away does.
+    """
+
+    def __init__(self) -> None:
+        self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+        self._last = self._read()
+
+    @property
+    def num_cores(self) -> int:
+        """Cores that this process may use."""
+        return len(self._cores)
+
+    @property
+    def seconds(self) -> float:
+        """Since the last reading."""
+        return time.monotonic() - self._last[0]
+
+    def others(self) -> float:
+        """Cores in use by other programs since the last call; 0 where the system does not tell."""
+        before, self._last = self._last, self._read()
+        elapsed, busy, own = (now - then for now, then in zip(self._last, before, strict=True))
+        return max(0.0, (busy - own) / elapsed) if elapsed else 0.0
+
+    def _read(self) -> tuple[float, float, float]:
+        """Seconds that went by, that this process's cores were busy, and that this process used."""
+        busy = 0
+        for line in _STAT.read_text().splitlines() if _STAT.exists() else ():
+            name, *ticks = line.split()
+            if name[3:].isdigit() and int(name[3:]) in self._cores:
+                user, nice, system, _, _, interrupts, soft_interrupts, stolen, *_ = map(int, ticks)
+                busy += user + system + interrupts + soft_interrupts + stolen + (nice if _GIVES_WAY else 0)
+        return time.monotonic(), busy / _TICKS if busy else 0.0, time.process_time() if busy else 0.0
+
+
+_STAT = Path("/proc/stat")
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_GIVES_WAY = hasattr(os, "nice") and os.nice(0) > 0
+"""This process has a lower priority itself, so its own time is counted as such."""

@@ -1,0 +1,173 @@
+"""Work on several cores: the same results in the same order for any number of threads; a busy core is left alone."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from groupwise.models import cores
+from groupwise.models.cores import WAITING, CoreMeter, Sharing, in_threads
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def four_threads() -> Iterator[None]:
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_results_come_in_the_order_of_the_items_whoever_is_first() -> None:
+    def work(item: int) -> int:
+        time.sleep(0.01 * (item % 3 == 0))
+        return item * item
+
+    assert list(in_threads(work, range(20), CPU)) == [item * item for item in range(20)]
+
+
+@pytest.mark.parametrize(("num_items", "each"), [(1, 4), (2, 2), (3, 1), (9, 1)])
+def test_workers_share_out_the_threads_and_the_caller_keeps_its_own(num_items: int, each: int) -> None:
+    assert set(in_threads(lambda _: torch.get_num_threads(), range(num_items), CPU)) == {each}
+    later: list[int] = []
+    thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert [torch.get_num_threads(), *later] == [4, 4]
+
+
+def test_no_more_than_so_many_are_in_hand() -> None:
+    begun = 0
+
+    def work(item: int) -> int:
+        nonlocal begun
+        begun += 1
+        return item
+
+    for number in in_threads(work, range(100), CPU):
+        assert begun <= number + 1 + 4 + WAITING
+
+
+def test_work_within_work_stays_in_its_thread() -> None:
+    def outer(item: int) -> list[str]:
+        return list(in_threads(lambda _: threading.current_thread().name, range(3), CPU))
+
+    assert all(len(set(names)) == 1 for names in in_threads(outer, range(8), CPU))
+
+
+def test_an_error_is_raised_and_nothing_is_left_running() -> None:
+    finished: list[int] = []
+
+    def work(item: int) -> int:
+        if item == 3:
+            raise ValueError("the third")
+        time.sleep(0.02)
+        finished.append(item)
+        return item
+
+    with pytest.raises(ValueError, match="the third"):
+        list(in_threads(work, range(40), CPU))
+    count = len(finished)
+    time.sleep(0.1)
+    assert len(finished) == count < 10
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_gradients_are_recorded_where_the_caller_records_them(enabled: bool) -> None:
+    with torch.set_grad_enabled(enabled):
+        assert set(in_threads(lambda _: torch.is_grad_enabled(), range(6), CPU)) == {enabled}
+
+
+def test_elsewhere_one_follows_the_other() -> None:
+    def name(_: int) -> str:
+        return threading.current_thread().name
+
+    assert set(in_threads(name, range(6), torch.device("meta"))) == {threading.current_thread().name}
+
+
+def test_a_forked_process_has_workers_of_its_own() -> None:
+    list(in_threads(str, range(6), CPU))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if list(in_threads(str, range(6), CPU)) == [str(i) for i in range(6)] else 1)
+    deadline = time.monotonic() + 20
+    while (status := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert status == (child, 0)
+
+
+STAT = """cpu  0 0 0 0 0 0 0 0 0 0
+cpu0 {} 7 {} 900 5 {} {} {} 0 0
+cpu1 {} 0 0 0 0 0 0 0 0 0
+cpu2 9999 0 0 0 0 0 0 0 0 0
+intr 5
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """machine(second, own, cpu0..., cpu1): a machine of two cores for this process, at a moment."""
+    monkeypatch.setattr(cores, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(cores, "_TICKS", 100)
+    monkeypatch.setattr(cores, "_GIVES_WAY", False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+    def at(second: float, own: float, *ticks: int) -> None:
+        (tmp_path / "stat").write_text(STAT.format(*ticks))
+        monkeypatch.setattr(time, "monotonic", lambda: second)
+        monkeypatch.setattr(time, "process_time", lambda: own)
+
+    return at
+
+
+def test_what_others_use_is_what_is_busy_without_our_own_time(machine: Callable[..., None]) -> None:
+    machine(10.0, 1.0, 100, 10, 1, 2, 3, 50)
+    meter = CoreMeter()
+    # 2 s later: 150 + 10 + 1 + 2 + 7 ticks on the first core, 130 on the second, 1.2 s of them ours; 300 - 120 in 2 s
+    machine(12.0, 2.2, 250, 20, 2, 4, 10, 180)
+    assert meter.num_cores == 2
+    assert meter.others() == pytest.approx((1.70 + 1.30 - 1.20) / 2)
+    machine(13.0, 4.2, 300, 20, 2, 4, 10, 200)  # clocks tick at different times: never below 0
+    assert meter.others() == 0.0
+
+
+def test_products_are_split_over_the_cores_that_others_leave(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores._meter.cache_clear()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    torch.set_num_threads(2)
+    machine(0.0, 0.0, 0, 0, 0, 0, 0, 0)
+    seen = []
+    with Sharing() as sharing:
+        # others use 0, 0.4, 0.6, 2, 2 (too soon to look), 0 cores
+        for second, first, number in ((1, 0, 2), (2, 40, 2), (3, 100, 1), (4, 300, 1), (4.1, 300, 1), (5.1, 300, 2)):
+            machine(second, 0.0, first, 0, 0, 0, 0, 0)
+            sharing.look()
+            seen.append((second, torch.get_num_threads(), number))
+        torch.set_num_threads(1)
+    cores._meter.cache_clear()
+    assert [found for _, found, _ in seen] == [number for *_, number in seen]
+    assert torch.get_num_threads() == 2
+
+
+def test_a_number_of_threads_that_was_asked_for_stays(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores._meter.cache_clear()
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    machine(0.0, 0.0, 0, 0, 0, 0, 0, 0)
+    with Sharing() as sharing:
+        machine(5.0, 0.0, 500, 0, 0, 0, 0, 500)
+        sharing.look()
+        assert torch.get_num_threads() == 4
+
+
+def test_a_system_that_does_not_tell_has_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cores, "_STAT", tmp_path / "missing")
+    meter = CoreMeter()
+    assert meter.others() == 0.0
