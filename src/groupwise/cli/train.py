@@ -135,7 +135,7 @@ BUSY = 0.5
 
 
 def _extras(report: StepReport) -> str:
-    """What only some steps have: reward parts beside accuracy, refills, a critic, importance weights, a busy machine."""
+    """What only some steps have: other reward parts, refills, a critic, importance weights, a busy machine."""
     names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
     notes = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
     notes = [note for note in notes if not note.endswith(("+0.000", "-0.000"))]

@@ -126,7 +126,8 @@ def _meter() -> "CoreMeter":
 class CoreMeter:
     """How many cores other programs use, as the mean over the time between two readings.
 
-    Programs of lower priority do not count: they give way. What a virtual machine's host took away does.
+    Processes that this one started are not others. Programs of lower priority do not count: they give way. What a
+    virtual machine's host took away does.
     """
 
     def __init__(self) -> None:
@@ -150,17 +151,32 @@ class CoreMeter:
         return max(0.0, (busy - own) / elapsed) if elapsed else 0.0
 
     def _read(self) -> tuple[float, float, float]:
-        """Seconds that went by, that this process's cores were busy, and that this process used."""
+        """Seconds that went by, that this process's cores were busy, and that it used with those it started."""
         busy = 0
         for line in _STAT.read_text().splitlines() if _STAT.exists() else ():
             name, *ticks = line.split()
             if name[3:].isdigit() and int(name[3:]) in self._cores:
                 user, nice, system, _, _, interrupts, soft_interrupts, stolen, *_ = map(int, ticks)
                 busy += user + system + interrupts + soft_interrupts + stolen + (nice if _GIVES_WAY else 0)
-        return time.monotonic(), busy / _TICKS if busy else 0.0, time.process_time() if busy else 0.0
+        return (time.monotonic(), busy / _TICKS, time.process_time() + _started_seconds()) if busy else (0.0, 0.0, 0.0)
 
 
-_STAT = Path("/proc/stat")
+def _started_seconds() -> float:
+    """Processor time of all processes that this one started, and of those that they started."""
+    ended, ticks = os.times(), 0
+    tasks = list(_PROCESSES.glob("self/task/*"))
+    while tasks:
+        try:
+            for child in (tasks.pop() / "children").read_text().split():
+                ticks += sum(map(int, (_PROCESSES / child / "stat").read_text().rpartition(")")[2].split()[11:15]))
+                tasks.append(_PROCESSES / child / "task" / child)
+        except OSError:  # it ended just now, or the system keeps no such list
+            continue
+    return ended.children_user + ended.children_system + ticks / _TICKS
+
+
+_PROCESSES = Path("/proc")
+_STAT = _PROCESSES / "stat"
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _GIVES_WAY = hasattr(os, "nice") and os.nice(0) > 0
 """This process has a lower priority itself, so its own time is counted as such."""

@@ -35,7 +35,7 @@ class Seconds:
     processor: float
     """Processor time of all threads, which other programs on the machine do not change much."""
     busy_cores: float = 0.0
-    """Cores that other programs used meanwhile, of those that this process may use; 0 where the system does not tell."""
+    """Cores that other programs used meanwhile; 0 where the system does not tell."""
 
 
 class Clock:

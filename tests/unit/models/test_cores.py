@@ -1,6 +1,8 @@
 """Work on several cores: the same results in the same order for any number of threads; a busy core is left alone."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -112,6 +114,7 @@ intr 5
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """machine(second, own, cpu0..., cpu1): a machine of two cores for this process, at a moment."""
     monkeypatch.setattr(cores, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(cores, "_PROCESSES", tmp_path)
     monkeypatch.setattr(cores, "_TICKS", 100)
     monkeypatch.setattr(cores, "_GIVES_WAY", False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
@@ -133,6 +136,22 @@ def test_what_others_use_is_what_is_busy_without_our_own_time(machine: Callable[
     assert meter.others() == pytest.approx((1.70 + 1.30 - 1.20) / 2)
     machine(13.0, 4.2, 300, 20, 2, 4, 10, 200)  # clocks tick at different times: never below 0
     assert meter.others() == 0.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells what processes use")
+def test_a_process_that_was_started_is_not_another_program() -> None:
+    meter, burn = CoreMeter(), "import time\nwhile time.process_time() < 0.5: pass\n"
+    nested = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nimport time\ntime.sleep(9)"
+    before = cores._started_seconds()
+    with subprocess.Popen([sys.executable, "-c", nested]) as process:
+        deadline = time.monotonic() + 60
+        while cores._started_seconds() - before < 0.5 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        alive = cores._started_seconds()
+        process.kill()
+    assert 0.5 <= alive - before < 2
+    assert cores._started_seconds() - before < 2  # what ended counts once
+    assert meter.others() >= 0
 
 
 def test_products_are_split_over_the_cores_that_others_leave(
