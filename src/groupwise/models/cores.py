@@ -36,12 +36,14 @@ def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device)
     if num_workers < 2:
         yield from map(work, items)
         return
-    pool, gradients, pending = _pool(num_workers, torch.get_num_threads()), torch.is_grad_enabled(), deque[Future[R]]()
+    num_threads, gradients = torch.get_num_threads(), torch.is_grad_enabled()
+    pool, pending = _pool(num_workers, num_threads), deque[Future[R]]()
 
     def run(item: T) -> R:
         with torch.set_grad_enabled(gradients):
             return work(item)
 
+    torch.set_num_threads(1)  # the caller's own products meanwhile: threads that help with one go on spinning after it
     try:
         for item in items:
             pending.append(pool.submit(run, item))
@@ -53,6 +55,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device)
         for future in pending:
             future.cancel()
         wait(pending)
+        torch.set_num_threads(num_threads)
 
 
 def num_side_by_side(num_items: int, device: torch.device, num_threads: int = 0) -> int:
