@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.attention import Blocks, Prefix, packed_attention
+from groupwise.models.attention import Blocks, Layout, Prefix, packed_attention
+from groupwise.models.fused_attention import FusedLayout
 
 MAX_SCORES = 1 << 20
 """Attention scores per head that one product may hold; bounds memory, keeps the working set near the cache."""
@@ -72,7 +73,7 @@ def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
 
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """The layout of a packed row for training and prefill."""
+    """The layout of a packed row for training and prefill, where no fused kernel gives the log-sum-exp."""
 
     blocks: tuple[Blocks, ...]
     """Every token of the row is in one of them."""
@@ -92,7 +93,7 @@ class Pack:
     """(1, N)"""
     position_ids: Tensor
     """(1, N) position of each token in its own sequence."""
-    layout: PackedLayout
+    layout: Layout
     head_positions: Tensor
     """(M,) packed index of the token that predicts each target, in the order the sequences were given."""
     targets: Tensor
@@ -139,7 +140,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
         else:
             runs.append(prefix)
             prefixes += _prefixes(prefix, at)
-    blocks = [_block(chunk) for chunk in _chunks([run for run in runs if run.length])]
+    device = torch.device(device)
 
     def tensor(array: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
@@ -147,10 +148,22 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
     return Pack(
         input_ids=tensor(np.concatenate(ids))[None],
         position_ids=tensor(np.concatenate(positions))[None],
-        layout=PackedLayout(tuple(block.on(tensor) for block in blocks), tuple(prefixes), tensor(_inverse(blocks, at))),
+        layout=_layout([run for run in runs if run.length], prefixes, device),
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
     )
+
+
+FUSED_ON = frozenset({"cpu"})
+"""Devices whose fused kernel gives the log-sum-exp."""
+
+
+def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> Layout:
+    if device.type in FUSED_ON:
+        return FusedLayout(tuple(run.length for run in sorted(runs, key=lambda run: run.start)), tuple(prefixes))
+    blocks = [_block(chunk) for chunk in _chunks(runs)]
+    inverse = torch.from_numpy(_inverse(blocks, sum(run.length for run in runs)))
+    return PackedLayout(tuple(block.on(device) for block in blocks), tuple(prefixes), inverse.to(device))
 
 
 def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
@@ -168,8 +181,9 @@ class _Block:
     tokens: NDArray[np.int64]
     padded: NDArray[np.bool_]
 
-    def on(self, tensor: Any) -> Blocks:
-        return Blocks(tensor(self.tokens), tensor(self.padded[:, :, None, None]) if self.padded.any() else None)
+    def on(self, device: torch.device) -> Blocks:
+        padding = torch.from_numpy(self.padded[:, :, None, None]).to(device) if self.padded.any() else None
+        return Blocks(torch.from_numpy(self.tokens).to(device), padding)
 
 
 def _block(runs: Sequence[_Run]) -> _Block:

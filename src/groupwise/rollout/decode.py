@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.packed import PackedLayout
+from groupwise.models.attention import Layout
 from groupwise.models.policy import Policy
 
 
@@ -76,7 +76,7 @@ class KvCache:
 class PrefillLayout:
     """All tokens of several prompts packed in one row; keys and values are kept in the prompts' slots."""
 
-    packed: PackedLayout
+    packed: Layout
     cache: KvCache
     slots: Tensor
     """(N,) slot of each token's prompt."""

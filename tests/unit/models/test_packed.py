@@ -10,13 +10,24 @@ from torch import Tensor
 
 from groupwise.errors import UnsupportedModelError
 from groupwise.models import attention, packed
-from groupwise.models.attention import packed_attention
-from groupwise.models.packed import Sequences, pack
+from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy
 
 TOLERANCE = 1e-5
 SHAPES = [(5, [4, 1, 7]), (1, [3]), (9, [2, 2]), (3, [1, 1]), (6, [1]), (2, [8, 3, 5, 6]), (4, [5, 9, 1])]
 """Prompt length and completion lengths of each group: ragged, single, and of one token."""
+
+
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layout of devices without a fused kernel."""
+    monkeypatch.setattr(packed, "FUSED_ON", frozenset())
+
+
+@pytest.fixture(params=["fused", "in blocks"])
+def either_layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "in blocks":
+        monkeypatch.setattr(packed, "FUSED_ON", frozenset())
 
 
 def ragged(shapes: list[tuple[int, list[int]]] = SHAPES, seed: int = 0) -> list[Sequences]:
@@ -87,6 +98,13 @@ def test_logits_equal_separate_padded_sequences(
     torch.testing.assert_close(ours.double(), torch.cat(theirs), atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("kv_heads", [4, 2, 1], ids=["multi-head", "grouped-query", "multi-query"])
+def test_values_and_gradients_in_blocks(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, in_blocks: None, kv_heads: int
+) -> None:
+    assert_equals_separate(tiny_policy(num_key_value_heads=kv_heads), ragged(), eager_logprobs)
+
+
 def test_temperature_divides_the_logits(
     tiny_policy: Callable[..., Policy], eager_logprobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,14 +123,18 @@ def test_a_head_with_bias_is_computed(tiny_policy: Callable[..., Policy], eager_
     "shapes", [[(1, [1])], [(1, [1, 1, 1])], [(7, [6])] * 3, [(4, [5, 5]), (4, [5, 5])], [(40, [1, 30])]]
 )
 def test_edge_shapes(
-    tiny_policy: Callable[..., Policy], eager_logprobs: Any, shapes: list[tuple[int, list[int]]]
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, either_layout: None, shapes: list[tuple[int, list[int]]]
 ) -> None:
     assert_equals_separate(tiny_policy(num_hidden_layers=1), ragged(shapes), eager_logprobs)
 
 
 @pytest.mark.parametrize("max_scores", [1, 40, 300])
 def test_the_cut_into_blocks_does_not_change_the_result(
-    tiny_policy: Callable[..., Policy], eager_logprobs: Any, monkeypatch: pytest.MonkeyPatch, max_scores: int
+    tiny_policy: Callable[..., Policy],
+    eager_logprobs: Any,
+    in_blocks: None,
+    monkeypatch: pytest.MonkeyPatch,
+    max_scores: int,
 ) -> None:
     whole = len(pack(ragged()).layout.blocks)
     monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
@@ -122,7 +144,7 @@ def test_the_cut_into_blocks_does_not_change_the_result(
 
 @pytest.mark.parametrize("tile", [1, 3])
 def test_the_cut_into_tiles_does_not_change_the_result(
-    tiny_policy: Callable[..., Policy], eager_logprobs: Any, monkeypatch: pytest.MonkeyPatch, tile: int
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, in_blocks: None, monkeypatch: pytest.MonkeyPatch, tile: int
 ) -> None:
     monkeypatch.setattr(attention, "TILE", tile)
     assert max(len(list(block.tiles())) for block in pack(ragged()).layout.blocks) > 2
@@ -171,26 +193,55 @@ def test_empty_prompts_and_completions_are_refused(sequences: Sequences) -> None
         pack([sequences])
 
 
+RAGGED = [(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])]
+
+
+def inputs(batch: Pack, widths: tuple[int, int, int], kv_heads: int, dtype: torch.dtype) -> list[Tensor]:
+    """Random queries of two heads, keys and values for a pack."""
+    generator = torch.Generator().manual_seed(0)
+    heads, size = (2, kv_heads, kv_heads), batch.input_ids.shape[1]
+    return [
+        torch.randn(size, number, width, dtype=dtype, generator=generator).requires_grad_()
+        for number, width in zip(heads, widths, strict=True)
+    ]
+
+
 @pytest.mark.parametrize(("max_scores", "tile"), [(1 << 20, 48), (30, 48), (1 << 20, 2)])
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_attention_gradients_equal_finite_differences(
-    monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int, tile: int
+    in_blocks: None, monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int, tile: int
 ) -> None:
     monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
     monkeypatch.setattr(attention, "TILE", tile)
-    layout = pack(ragged([(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])])).layout
-    num_tokens, generator = len(layout.inverse), torch.Generator().manual_seed(0)
-
-    def tensor(heads: int) -> Tensor:
-        return torch.randn(num_tokens, heads, 3, dtype=torch.float64, generator=generator).requires_grad_()
-
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return packed_attention(query, key, value, layout.blocks, layout.prefixes, layout.inverse, 0.7)
-
+    batch = pack(ragged(RAGGED))
     # the scores are fp32 by design, so the step is large and the tolerance that of fp32
     assert torch.autograd.gradcheck(
-        attend, (tensor(2), tensor(kv_heads), tensor(kv_heads)), eps=3e-3, atol=2e-4, rtol=1e-3
+        lambda *tensors: batch.layout.attend(0, *tensors, 0.7),
+        inputs(batch, (3, 3, 3), kv_heads, torch.float64),
+        eps=3e-3, atol=2e-4, rtol=1e-3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("widths", [(3, 3, 3), (2, 2, 5), (5, 5, 2)], ids=["one width", "wide values", "wide keys"])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_fused_attention_gradients_equal_finite_differences(kv_heads: int, widths: tuple[int, int, int]) -> None:
+    batch = pack(ragged(RAGGED))
+    assert torch.autograd.gradcheck(
+        lambda *tensors: batch.layout.attend(0, *tensors, 0.7), inputs(batch, widths, kv_heads, torch.float64)
     )
+
+
+def test_a_long_group_is_the_same_fused_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = ragged([(130, [300, 513, 40]), (1, [700])])  # longer than the kernel's own blocks
+    results = []
+    for devices in (packed.FUSED_ON, frozenset[str]()):
+        monkeypatch.setattr(packed, "FUSED_ON", devices)
+        batch = pack(sequences)
+        tensors = inputs(batch, (16, 16, 16), 1, torch.float32)
+        out = batch.layout.attend(0, *tensors, 0.25)
+        results.append([out, *torch.autograd.grad((out * random_like(out, 1)).sum(), tensors)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
 def plain_attention(
@@ -218,14 +269,13 @@ def plain_attention(
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_attention_equals_a_plain_loop(kv_heads: int) -> None:
+def test_attention_equals_a_plain_loop(either_layout: None, kv_heads: int) -> None:
     sequences = ragged()
-    layout = pack(sequences).layout
+    batch = pack(sequences)
+    layout, size = batch.layout, batch.input_ids.shape[1]
     generator = torch.Generator().manual_seed(1)
-    query, key, value = (
-        torch.randn(len(layout.inverse), heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads)
-    )
-    ours = packed_attention(query, key, value, layout.blocks, layout.prefixes, layout.inverse, 0.5)
+    query, key, value = (torch.randn(size, heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads))
+    ours = layout.attend(0, query, key, value, 0.5)
     torch.testing.assert_close(
         ours, plain_attention(layout, sequences, query, key, value, 0.5), atol=TOLERANCE, rtol=TOLERANCE
     )
