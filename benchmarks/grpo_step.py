@@ -246,7 +246,9 @@ def say(text: str) -> None:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=[*SHAPES, "all"], default="all", help="all: a, b, c and d")
+    parser.add_argument(
+        "--shape", choices=[*SHAPES, "all"], default="all", help="all: a, b, c and d; e, f and g have long completions"
+    )
     parser.add_argument("--repeats", type=int, help="measured steps per side (default: 5, 3, 5, 1 for a, b, c, d)")
     parser.add_argument("--ours-only", action="store_true", help="leave TRL out")
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="do not measure peak memory")

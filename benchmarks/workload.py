@@ -51,6 +51,7 @@ class Shape:
 
 _SMALL = {"width": 192, "layers": 4, "intermediate": 576, "heads": 4, "kv_heads": 2}
 _LARGE = {"width": 512, "layers": 8, "intermediate": 1536, "heads": 8, "kv_heads": 4, "vocabulary": 32000}
+_LONG: dict[str, Any] = {"repeats": 1, "tuning_prompts": 1}
 _TINY = {"width": 32, "layers": 2, "intermediate": 64, "heads": 2, "kv_heads": 1}
 
 SHAPES: dict[str, Shape] = {
@@ -58,6 +59,15 @@ SHAPES: dict[str, Shape] = {
     "b": Shape("b", **_SMALL, num_prompts=8, prompt_tokens=256, max_tokens=64, repeats=3),
     "c": Shape("c", **_SMALL, num_prompts=16, prompt_tokens=16, max_tokens=64, silent_every=2),
     "d": Shape("d", **_LARGE, num_prompts=8, prompt_tokens=256, max_tokens=32, repeats=1, tuning_prompts=2),
+    "e": Shape(
+        "e", **_SMALL, num_prompts=4, prompt_tokens=16, max_tokens=2048, group_size=8, repeats=1, tuning_prompts=1
+    ),
+    "f": Shape(
+        "f", **_SMALL, num_prompts=1, prompt_tokens=16, max_tokens=8192, group_size=8, repeats=1, tuning_prompts=1
+    ),
+    "g": Shape(
+        "g", **_LARGE, num_prompts=2, prompt_tokens=16, max_tokens=1024, group_size=8, repeats=1, tuning_prompts=1
+    ),
     "tiny": Shape(
         "tiny", **_TINY, num_prompts=2, prompt_tokens=8, max_tokens=8, group_size=4, silent_every=2, repeats=2
     ),
@@ -102,7 +112,7 @@ class Workload:
             num_attention_heads=shape.heads,
             num_key_value_heads=shape.kv_heads,
             head_dim=shape.width // shape.heads,
-            max_position_embeddings=1024,
+            max_position_embeddings=max(1024, shape.prompt_tokens + shape.max_tokens),
             tie_word_embeddings=True,
             eos_token_id=self.tokenizer.eos_token_id,
             pad_token_id=self.tokenizer.pad_token_id,
