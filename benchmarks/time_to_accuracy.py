@@ -31,7 +31,7 @@ import groupwise as gw
 from groupwise.models.loading import quiet_transformers
 
 TARGET = 0.85
-EVERY = 4
+EVERY = 2
 """Steps between two evaluations."""
 RECIPE = "recipes/arithmetic.toml"
 

@@ -58,12 +58,18 @@ def micro_batch_tokens(setting: int, device: torch.device) -> int:
 def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
     """Consecutive ranges of items whose tokens sum to at most the budget; an item over the budget stands alone.
 
+    They are of nearly equal size, as few as the budget allows, so that threads that share them end together.
+
     >>> [list(chunk) for chunk in micro_batches([5, 5, 20, 1], budget=10)]
     [[0, 1], [2], [3]]
+    >>> [list(chunk) for chunk in micro_batches([4] * 6, budget=22)]
+    [[0, 1, 2], [3, 4, 5]]
     """
+    whole = sum(num_tokens)
+    even = whole / max(1, -(-whole // budget))
     start, total = 0, 0
     for index, count in enumerate(num_tokens):
-        if index > start and total + count > budget:
+        if index > start and (total + count > budget or total >= even):
             yield range(start, index)
             start, total = index, 0
         total += count

@@ -273,7 +273,7 @@ def test_held_out_pairs_are_measured_whatever_the_micro_batches(pairs: list[Enco
 
     chosen, rejected = [5, 1, 4, 2, 2], [2, 7, 4, 9, 1]
     for budget in (1, 30, 1000):
-        found = measure(7, pairs, scores, budget)
+        found = measure(7, pairs, scores, budget, torch.device("cpu"))
         assert found.step == 7
         assert found.accuracy.value == pytest.approx((1 + 0 + 0.5 + 0 + 1) / 5)
         assert found.accuracy.low < 0.5 < found.accuracy.high
