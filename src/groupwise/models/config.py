@@ -22,7 +22,7 @@ class ModelConfig(Section):
     """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32.
     `bfloat16` is for GPUs and for processors with instructions for it; where it is slower, a warning says so."""
     num_threads: int = Field(0, ge=0)
-    """CPU threads; 0 leaves the number to torch. Sums may round differently with another number."""
+    """CPU threads; 0 leaves the number to torch, and sampling leaves to other programs the cores that they use."""
 
     def at(self, path: str | Path) -> Self:
         """The same for a model at another path."""

@@ -89,15 +89,25 @@ TAKEN = 0.5
 """Cores in use by others from which on one of them counts as taken."""
 
 
+_ASKED_FOR = [False]
+
+
+def ask_for_threads(number: int) -> None:
+    """Use so many threads, however busy the machine is."""
+    torch.set_num_threads(number)
+    _ASKED_FOR[0] = True
+
+
 class Sharing:
     """While the context is open, products are split only over the cores that other programs leave, at least one.
 
-    On Linux. Elsewhere, and where `OMP_NUM_THREADS` says how many threads there are to be, the number stays.
+    On Linux. Elsewhere, and where the user asked for a number of threads (`OMP_NUM_THREADS`, `model.num_threads`), the
+    number stays.
     """
 
     def __init__(self) -> None:
         self._usual = torch.get_num_threads()
-        self._adapts = self._usual > 1 and "OMP_NUM_THREADS" not in os.environ
+        self._adapts = self._usual > 1 and "OMP_NUM_THREADS" not in os.environ and not _ASKED_FOR[0]
 
     def __enter__(self) -> "Sharing":
         self.look()

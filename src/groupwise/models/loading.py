@@ -16,6 +16,7 @@ from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
 from groupwise.models.backbone import no_progress_bars, precision
 from groupwise.models.config import ModelConfig, located
+from groupwise.models.cores import ask_for_threads
 
 
 def refuse_unsupported(model: PreTrainedModel) -> None:
@@ -110,7 +111,7 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
     with `num_threads` decides it.
     """
     if config.num_threads:
-        torch.set_num_threads(config.num_threads)
+        ask_for_threads(config.num_threads)
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
     device = device_of(config)

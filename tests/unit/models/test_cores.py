@@ -158,6 +158,7 @@ def test_products_are_split_over_the_cores_that_others_leave(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cores._meter.cache_clear()
+    monkeypatch.setattr(cores, "_ASKED_FOR", [False])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     torch.set_num_threads(2)
     machine(0.0, 0.0, 0, 0, 0, 0, 0, 0)
@@ -174,11 +175,17 @@ def test_products_are_split_over_the_cores_that_others_leave(
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.parametrize("how", ["OMP_NUM_THREADS", "model.num_threads"])
 def test_a_number_of_threads_that_was_asked_for_stays(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     cores._meter.cache_clear()
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(cores, "_ASKED_FOR", [False])
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if how == "OMP_NUM_THREADS":
+        monkeypatch.setenv(how, "2")
+    else:
+        cores.ask_for_threads(4)
     machine(0.0, 0.0, 0, 0, 0, 0, 0, 0)
     with Sharing() as sharing:
         machine(5.0, 0.0, 500, 0, 0, 0, 0, 500)
