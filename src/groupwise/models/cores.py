@@ -89,13 +89,15 @@ TAKEN = 0.5
 """Cores in use by others from which on one of them counts as taken."""
 
 
-_ASKED_FOR = [False]
+_asked_for = False
+"""Whether a recipe said how many threads this process uses; like torch's number, it holds for the whole process."""
 
 
 def ask_for_threads(number: int) -> None:
     """Use so many threads, however busy the machine is."""
+    global _asked_for
     torch.set_num_threads(number)
-    _ASKED_FOR[0] = True
+    _asked_for = True
 
 
 class Sharing:
@@ -107,7 +109,7 @@ class Sharing:
 
     def __init__(self) -> None:
         self._usual = torch.get_num_threads()
-        self._adapts = self._usual > 1 and "OMP_NUM_THREADS" not in os.environ and not _ASKED_FOR[0]
+        self._adapts = self._usual > 1 and "OMP_NUM_THREADS" not in os.environ and not _asked_for
 
     def __enter__(self) -> "Sharing":
         self.look()

@@ -158,7 +158,7 @@ def test_products_are_split_over_the_cores_that_others_leave(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cores._meter.cache_clear()
-    monkeypatch.setattr(cores, "_ASKED_FOR", [False])
+    monkeypatch.setattr(cores, "_asked_for", False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     torch.set_num_threads(2)
     machine(0.0, 0.0, 0, 0, 0, 0, 0, 0)
@@ -180,7 +180,7 @@ def test_a_number_of_threads_that_was_asked_for_stays(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     cores._meter.cache_clear()
-    monkeypatch.setattr(cores, "_ASKED_FOR", [False])
+    monkeypatch.setattr(cores, "_asked_for", False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if how == "OMP_NUM_THREADS":
         monkeypatch.setenv(how, "2")
