@@ -13,7 +13,14 @@ from typing import Any
 import torch
 
 from groupwise.algorithms.logprobs import MAX_LOGITS
-from groupwise.models.activations import FP32, activation_bytes, are_dropped, available_memory, head_dim
+from groupwise.models.activations import (
+    FP32,
+    activation_bytes,
+    are_dropped,
+    available_memory,
+    head_dim,
+    layer_bytes,
+)
 from groupwise.models.cores import WAITING
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
@@ -80,6 +87,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     activations = activation_bytes(text, width, tokens, checkpointed=checkpointing)
     training |= {
         "activations": activations * (1 + len(beside)) * at_once,
+        "their gradients": layer_bytes(text, width, tokens) * at_once,  # of one layer at a time
         "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(tokens, text) * at_once,
     }
     sampling = {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}

@@ -65,7 +65,7 @@ class Ledger(LineFile):
         super().append({"schema": SCHEMA_VERSION, **entry, "previous": self._head()})
 
     def _head(self) -> str:
-        """Hash of the last line, which is read from the end of the file: a long ledger costs no more than a short one."""
+        """Hash of the last line, read from the end of the file: a long ledger costs no more than a short one."""
         end, length = self.size, _TAIL
         if not end:
             return _FIRST

@@ -169,7 +169,8 @@ def test_a_saved_model_is_a_plain_one(make: Make, tmp_path: Path) -> None:
     assert not any(type(module).__name__.startswith("Checkpointed") for module in plain.modules())
     assert plain(ids).logits.shape == (1, 3, 263)
     config = ModelConfig(path=str(tmp_path / "on"), activation_checkpointing="on")
-    assert all(torch.equal(a, b) for a, b in zip(gradients(load_policy(config)), gradients(policies["off"]), strict=True))
+    loaded, kept = gradients(load_policy(config)), gradients(policies["off"])
+    assert all(torch.equal(one, other) for one, other in zip(loaded, kept, strict=True))
 
 
 def test_a_model_that_is_let_go_is_freed_at_once(make: Make) -> None:
@@ -230,7 +231,9 @@ def test_micro_batches_side_by_side_share_the_memory(
     assert counts == [4 * 2, 5 * 2]
 
 
-@pytest.mark.parametrize(("setting", "dropped"), [("on", (True, True)), ("off", (False, False)), ("auto", (False, True))])
+@pytest.mark.parametrize(
+    ("setting", "dropped"), [("on", (True, True)), ("off", (False, False)), ("auto", (False, True))]
+)
 def test_settings(setting: Any, dropped: tuple[bool, bool]) -> None:
     assert (are_dropped(setting, 50, 100.0), are_dropped(setting, 51, 100.0)) == dropped
 
