@@ -51,7 +51,7 @@ def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bo
 
 
 def layer_bytes(text: Any, width: int, num_tokens: int) -> int:
-    """Bytes that one layer keeps of so many tokens; its backward needs about as many again, for their gradients."""
+    """Bytes that one layer keeps of so many tokens; its backward needs about half as many again, for gradients."""
     d, query = text.hidden_size, text.num_attention_heads * head_dim(text)
     key_value = (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim(text)
     # norms keep their fp32 input and normalised input; products keep what they read; rotation keeps its inputs
