@@ -1,6 +1,7 @@
 """Peak memory of GRPO and PPO steps at a size where parameters dominate, beside what `groupwise memory` predicts.
 
     python benchmarks/memory.py
+    python benchmarks/memory.py long    # forward and backward of long completions, layers kept and computed again
 
 Each step runs in a process of its own, because a process only knows its own peak; what Python and the libraries hold
 before the model is loaded is measured there too and taken off.
@@ -13,15 +14,23 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 from groupwise.config import parse
 from groupwise.health.memory import MIB, plan
+from groupwise.models.backbone import fingerprint
 from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
+from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import load_policy
 from groupwise.tasks import make_task
 from groupwise.trainers import TRAINERS
+from groupwise.training.gradient import accumulate
 from groupwise.verifiers import make_verifier
 
 WIDTHS = {"hidden_size": 768, "num_hidden_layers": 8, "num_attention_heads": 12, "num_key_value_heads": 4,
@@ -67,6 +76,59 @@ def measure(name: str, model: str) -> None:
     print(json.dumps({"mib": watch.peak()}))
 
 
+LONG = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 576, "context_length": 8448}  # fmt: skip
+"""1.8 M parameters: shape (a) of grpo_step.py with a longer context."""
+PROMPT_TOKENS = 16
+LONG_CASES = ((8, 1024, 1), (8, 1024, 8), (8, 2048, 1), (8, 2048, 8), (1, 8192, 1))
+"""Completions of one prompt, tokens of each, and completions in a micro-batch."""
+
+
+def measure_long(setting: str, num_completions: int, num_tokens: int, at_a_time: int) -> None:
+    """Forward and backward of one group; print its peak, its time, and a sum over the gradient's bits."""
+    quiet_transformers()
+    policy = new_policy(
+        parse(NewModel, {"architecture": "qwen3", **LONG}),
+        byte_tokenizer(),
+        ModelConfig.model_validate({"activation_checkpointing": setting, "device": "cpu"}),
+    )
+    random = np.random.default_rng(0)
+    prompt, *completions = (
+        random.integers(5, 261, length) for length in (PROMPT_TOKENS, *[num_tokens] * num_completions)
+    )
+    parts = [Sequences(prompt, completions[i : i + at_a_time]) for i in range(0, num_completions, at_a_time)]
+    weights = [weight for _, weight in policy.trainable()]
+
+    def loss_of(part: Sequences) -> tuple[torch.Tensor, None]:
+        return policy.token_logprobs(pack([part])).logprobs.sum() / num_completions, None
+
+    list(accumulate(loss_of, [Sequences(prompt, [prompt])] * 2, weights, policy.device))  # libraries set themselves up
+    watch, began = Watch(), time.perf_counter()
+    list(accumulate(loss_of, parts, weights, policy.device))
+    seconds = time.perf_counter() - began
+    gradient = fingerprint((name, weight.grad) for name, weight in policy.trainable() if weight.grad is not None)
+    print(json.dumps({"mib": watch.peak(), "seconds": seconds, "gradient": gradient}))
+
+
+def main_long() -> None:
+    """Measure every case with and without checkpointing."""
+    print(f"peak of forward and backward, MiB, and seconds; {torch.get_num_threads()} threads")
+    for case in LONG_CASES:
+        kept, again = (_child("measure-long", setting, *map(str, case)) for setting in ("off", "on"))
+        assert kept["gradient"] == again["gradient"], "checkpointing changed the gradient"
+        print(
+            f"{case[0]} x {case[1]:5,}, {case[2]} at a time   kept {kept['mib']:7,.0f} in {kept['seconds']:5.1f} s   "
+            f"computed again {again['mib']:7,.0f} in {again['seconds']:5.1f} s   "
+            f"memory {again['mib'] / kept['mib']:.2f}, time {again['seconds'] / kept['seconds']:.2f}"
+        )
+
+
+def _child(*arguments: str) -> dict[str, Any]:
+    """What this program prints in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 class Watch:
     """The most memory held since it was made, sampled: the kernel's own peak holds that of the imports too."""
 
@@ -94,6 +156,10 @@ def main() -> None:
     """Measure every variant and print it beside the prediction."""
     if len(sys.argv) == 4 and sys.argv[1] == "measure":
         return measure(sys.argv[2], sys.argv[3])
+    if len(sys.argv) == 6 and sys.argv[1] == "measure-long":
+        return measure_long(sys.argv[2], *map(int, sys.argv[3:]))
+    if sys.argv[1:] == ["long"]:
+        return main_long()
     quiet_transformers()
     with tempfile.TemporaryDirectory() as directory:
         model = str(Path(directory) / "model")
@@ -104,9 +170,7 @@ def main() -> None:
         print(f"{count:,} parameters, fp32; peak of two steps, MiB")
         for name in VARIANTS:
             predicted = plan(make_recipe(name, model), prompt_tokens=16).peak / MIB
-            command = [sys.executable, __file__, "measure", name, model]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found = json.loads(done.stdout.splitlines()[-1])["mib"]
+            found = _child("measure", name, model)["mib"]
             print(f"{name:24s} measured {found:7,.0f}   predicted {predicted:7,.0f}   {predicted / found - 1:+.0%}")
 
 

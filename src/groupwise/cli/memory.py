@@ -27,4 +27,6 @@ def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, consol
             table.add_row(f"  {name}", f"{size / MIB:,.1f}")
     table.add_row("[bold]peak[/]", f"[bold]{memory.peak / MIB:,.1f}[/]")
     console.print(table)
+    if memory.checkpointing:
+        console.print("Activation checkpointing: layers compute themselves again in the backward.", style="dim")
     console.print("The libraries themselves need about 500 MiB more.", style="dim")

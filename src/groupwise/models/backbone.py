@@ -19,6 +19,7 @@ from torch.func import functional_call
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from groupwise.models.activations import drops_activations
 from groupwise.models.attention import Layout
 from groupwise.models.packed import Pack
 
@@ -47,7 +48,10 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
     """
-    out = body(packed.input_ids, position_ids=packed.position_ids, layout=packed.layout, use_cache=False)
+    named = {"position_ids": packed.position_ids, "layout": packed.layout, "use_cache": False}
+    if drops_activations(body, packed.input_ids):
+        named["drop_activations"] = True
+    out = body(packed.input_ids, **named)
     return nn.functional.embedding(positions, out.last_hidden_state[0])
 
 
@@ -174,15 +178,26 @@ class Backbone:
         return self.copy().freeze()
 
 
+FINGERPRINT_PIECE = 1 << 18
+"""Numbers of a tensor that are looked at together: 2 MiB as int64, which a processor's cache holds."""
+
+
 @torch.no_grad()
 def fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
     """16 hex digits that change when any of the named weights changes by one bit.
 
     Integer sums of the bit patterns and of their squares (modulo 2^64) per tensor: exact, independent of the order
-    of summation and so of thread count and device; cheap enough for every step.
+    of summation and so of thread count, device and pieces; cheap enough for every step. It needs no memory that grows
+    with the weights.
     """
     digest = hashlib.sha256()
     for name, weight in weights:
-        bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16).long()
-        digest.update(f"{name}:{bits.sum().item()}:{(bits * bits).sum().item()}".encode())
+        bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16)
+        sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
+        for piece in bits.flatten().split(FINGERPRINT_PIECE):
+            numbers = piece.long()
+            sums[0] += numbers.sum()
+            sums[1] += numbers.square_().sum()
+        total, total_of_squares = sums.tolist()
+        digest.update(f"{name}:{total}:{total_of_squares}".encode())
     return digest.hexdigest()[:16]

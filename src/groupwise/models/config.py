@@ -21,6 +21,11 @@ class ModelConfig(Section):
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32.
     `bfloat16` is for GPUs and for processors with instructions for it; where it is slower, a warning says so."""
+    activation_checkpointing: Literal["auto", "on", "off"] = "auto"
+    """Whether layers keep only their inputs in a forward of training and compute themselves again in the backward: a
+    third to a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches
+    whose activations would take more than half of the available memory; `groupwise memory` says what is to be expected.
+    """
     num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch, and sampling leaves to other programs the cores that they use."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, local
 from typing import TypeVar
 
 import torch
@@ -63,6 +63,15 @@ def num_side_by_side(num_items: int, device: torch.device, num_threads: int = 0)
     return min(num_threads or torch.get_num_threads(), num_items) if device.type == "cpu" else 1
 
 
+def num_in_hand() -> int:
+    """How many pieces of work may be in hand now: inside the work of `in_threads` so many as it has workers, else 1."""
+    return getattr(_worker, "num_workers", 1)
+
+
+_worker = local()
+"""Of each thread; only those of a pool have something in it."""
+
+
 @cache
 def _pool(num_workers: int, num_threads: int) -> ThreadPoolExecutor:
     """Workers that share out so many threads of torch; each keeps its own number."""
@@ -71,6 +80,7 @@ def _pool(num_workers: int, num_threads: int) -> ThreadPoolExecutor:
     def begin() -> None:
         torch.get_num_threads()  # its first use in a thread would undo what was set before
         torch.set_num_threads(num_threads // num_workers)
+        _worker.num_workers = num_workers
         ready.wait()
 
     pool = ThreadPoolExecutor(num_workers, "groupwise", initializer=begin)

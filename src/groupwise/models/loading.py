@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
+from groupwise.models.activations import allow_checkpointing
 from groupwise.models.backbone import no_progress_bars, precision
 from groupwise.models.config import ModelConfig, located
 from groupwise.models.cores import ask_for_threads
@@ -119,6 +120,7 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
         _warn_if_slow(bfloat16_cost())
     refuse_unsupported(model)
     model.set_attn_implementation(attention.NAME)
+    allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
     model.to(device)  # type: ignore[arg-type]
     _align(model)
     model.eval()

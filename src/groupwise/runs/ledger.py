@@ -16,6 +16,8 @@ from groupwise.runs.atomic import translated_disk_errors
 
 SCHEMA_VERSION = 1
 _FIRST = "0" * 64
+_TAIL = 1 << 16
+"""Bytes from the end of a ledger that are read at first; doubled while the last line is longer."""
 
 
 class LineFile:
@@ -63,12 +65,19 @@ class Ledger(LineFile):
         super().append({"schema": SCHEMA_VERSION, **entry, "previous": self._head()})
 
     def _head(self) -> str:
-        """Hash of the last line."""
-        if not self.size:
+        """Hash of the last line, read from the end of the file: a long ledger costs no more than a short one."""
+        end, length = self.size, _TAIL
+        if not end:
             return _FIRST
         with self.path.open("rb") as file:
-            file.seek(0)
-            return _hash(file.read().splitlines(keepends=True)[-1])
+            while True:
+                start = max(0, end - length)
+                file.seek(start)
+                tail = file.read(end - start)
+                newline = tail.rfind(b"\n", 0, -1)  # of the line before
+                if newline >= 0 or not start:
+                    return _hash(tail[newline + 1 :])
+                length *= 2
 
     def check(self) -> int:
         """Follow the chain; returns the number of lines.

@@ -6,7 +6,9 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ModelError
+from groupwise.health import memory
 from groupwise.health.memory import plan
+from groupwise.models import activations
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
 from groupwise.trainers.grpo import GrpoRecipe
@@ -52,10 +54,57 @@ def test_keys_and_values_by_hand() -> None:
     assert few_alive.sampling["keys and values"] < all_alive.sampling["keys and values"]
 
 
+SHORT = "sampling.max_tokens=16"
+
+
 def test_larger_micro_batches_keep_more_activations() -> None:
-    small, large = (plan(recipe(GrpoRecipe, f"loss.tokens_per_micro_batch={n}")).training for n in (100, 1000))
+    small, large = (plan(recipe(GrpoRecipe, f"loss.tokens_per_micro_batch={n}", SHORT)).training for n in (100, 1000))
     assert large["activations"] == 10 * small["activations"]
     assert large["head"] == 10 * small["head"]
+
+
+def test_a_micro_batch_holds_at_least_its_longest_sequence() -> None:
+    long, exact = (
+        plan(recipe(GrpoRecipe, f"loss.tokens_per_micro_batch={n}", "sampling.max_tokens=900"), 100).training
+        for n in (10, 1000)
+    )
+    assert long == exact
+
+
+def test_a_micro_batch_holds_at_most_the_tokens_of_a_step() -> None:
+    batch = ("grpo.prompts_per_step=2", "grpo.group_size=3", "sampling.max_tokens=10")
+    few, exact = (
+        plan(recipe(GrpoRecipe, f"loss.tokens_per_micro_batch={n}", *batch), 5).training for n in (100_000, 70)
+    )
+    assert few == exact
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_checkpointing_by_hand(num_threads: int) -> None:
+    config = load_policy(ModelConfig()).model.config
+    kept, again = (
+        plan(recipe(GrpoRecipe, f"model.activation_checkpointing={setting}", f"model.num_threads={num_threads}"))
+        for setting in ("off", "on")
+    )
+    assert (kept.checkpointing, again.checkpointing) == (False, True)
+    layer = kept.training["activations"] // config.num_hidden_layers
+    tokens = max(1024, 64 + recipe(GrpoRecipe).sampling.max_tokens)
+    inputs = 4 * config.hidden_size * config.num_hidden_layers * tokens * num_threads
+    assert again.training["activations"] == inputs + layer
+    same = set(again.training) - {"activations"}
+    assert {name: again.training[name] for name in same} == {name: kept.training[name] for name in same}
+    assert set(kept.training) - set(again.training) == {"freed, but held"}
+
+
+def test_the_available_memory_decides_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "model.activation_checkpointing"
+    plans = {setting: plan(recipe(GrpoRecipe, f"{key}={setting}")) for setting in ("off", "on")}
+    held = sum(plans["off"].weights.values()) + plans["off"].training["gradients"]
+    others = plans["off"].training.get("micro-batches' own gradients", 0)
+    needed = held + others + plans["off"].training["activations"] / activations.SHARE
+    for available, expected in ((needed, "off"), (needed - 4, "on")):
+        monkeypatch.setattr(memory, "available_memory", lambda _, available=available: available)
+        assert plan(recipe(GrpoRecipe)) == plans[expected]
 
 
 def test_a_missing_model_is_named() -> None:

@@ -1,6 +1,7 @@
 """A checkpoint loads unchanged in transformers, goes on exactly, and a full disk costs nothing that was finished."""
 
 import dataclasses
+import hashlib
 import json
 import resource
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.errors import CheckpointError, ModelError
+from groupwise.models import backbone
 from groupwise.models.backbone import fingerprint
 from groupwise.models.checkpoint import (
     OPTIMIZER_STATE,
@@ -127,6 +129,21 @@ def test_the_fingerprint_changes_with_one_weight(
         assert fingerprint(model.named_parameters()) != before
         one.copy_(saved)
     assert fingerprint(model.named_parameters()) == before
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 18])
+def test_the_fingerprint_in_pieces_is_that_of_whole_tensors(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(backbone, "FINGERPRINT_PIECE", piece)
+    drawn = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    weights = {
+        "whole": drawn, "turned": drawn.T, "some": drawn[:, ::3], "half": drawn.bfloat16(), "double": drawn.double(),
+        "one": torch.tensor(-2.5), "none": torch.zeros(0, 3), "large": torch.full((500, 3), -1e38),
+    }  # fmt: skip
+    digest = hashlib.sha256()
+    for name, weight in weights.items():
+        bits = weight.contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16).long()
+        digest.update(f"{name}:{bits.sum().item()}:{(bits * bits).sum().item()}".encode())
+    assert fingerprint(weights.items()) == digest.hexdigest()[:16]
 
 
 def test_the_fingerprint_sees_changes_that_cancel_in_a_sum(tiny_policy: Callable[..., Policy]) -> None:

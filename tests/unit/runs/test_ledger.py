@@ -1,6 +1,7 @@
 """The ledger: what was written is read back, and what was edited is found."""
 
 import errno
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import CheckpointError
+from groupwise.runs import ledger as ledger_module
 from groupwise.runs.ledger import SCHEMA_VERSION, Ledger, LineFile
 
 ENTRIES = [{"step": step, "rewards": [0.1, None, step / 3], "text": "数\n\u2028é"} for step in range(4)]
@@ -35,6 +37,30 @@ def test_entries_are_read_back(ledger: Ledger) -> None:
 def test_another_object_goes_on_with_the_chain(ledger: Ledger) -> None:
     Ledger(ledger.path).append(ENTRIES[0])
     assert ledger.check() == len(ENTRIES) + 1
+
+
+@pytest.mark.parametrize("tail", [1, 7, 100, 1 << 16])
+def test_the_hash_of_a_line_of_any_length_is_carried_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: int
+) -> None:
+    monkeypatch.setattr(ledger_module, "_TAIL", tail)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for length in (0, 1, 70_000, 3, 140_000, 0):
+        ledger.append({"text": "x" * length})
+    assert ledger.check() == 6
+
+
+def test_appending_to_a_long_ledger_does_not_read_it(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.path.touch()
+    os.truncate(ledger.path, 1 << 35)  # a hole, more than fits into memory
+    last = b'{"step":1}\n'
+    with ledger.path.open("ab") as file:
+        file.write(b"\n" + last)
+    ledger.append({"step": 2})
+    with ledger.path.open("rb") as file:
+        file.seek((1 << 35) + 1 + len(last))
+        assert json.load(file)["previous"] == hashlib.sha256(last).hexdigest()
 
 
 def test_equal_entries_give_equal_bytes(ledger: Ledger, tmp_path: Path) -> None:

@@ -1,0 +1,175 @@
+"""What a forward keeps for its backward, and activation checkpointing, with which it keeps less.
+
+A checkpointed layer keeps its input alone and computes itself again in the backward (Chen et al. 2016,
+arXiv:1604.06174). It computes the same operations in the same order, so the gradient has the same bits; the price is
+one more forward of the layers. So memory alone decides, micro-batch by micro-batch, and no result depends on it.
+
+Nothing is paid where no gradient is recorded: in sampling, in scoring, in a reference.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from groupwise.errors import UnsupportedModelError
+from groupwise.models.cores import num_in_hand
+
+Setting = Literal["auto", "on", "off"]
+
+SHARE = 0.5
+"""Of the available memory, what activations may take before `auto` drops them. The other half is for what comes and
+goes beside them: attention scores, chunks of logits, gradients, the next step's keys and values, other programs."""
+FP32 = 4
+
+
+def head_dim(text: Any) -> int:
+    """Width of an attention head, from the configuration of a language model."""
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+
+
+def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bool) -> int:
+    """Bytes that the layers keep of so many tokens until the backward.
+
+    Args:
+        text: configuration of the language model.
+        width: bytes of a number in the matrix products.
+        num_tokens: in one forward.
+        checkpointed: every layer keeps its input, and one at a time, the one whose backward it is, all the rest.
+    """
+    layer, num_layers = layer_bytes(text, width, num_tokens), int(text.num_hidden_layers)
+    return num_layers * FP32 * int(text.hidden_size) * num_tokens + layer if checkpointed else num_layers * layer
+
+
+def layer_bytes(text: Any, width: int, num_tokens: int) -> int:
+    """Bytes that one layer keeps of so many tokens; its backward needs about half as many again, for gradients."""
+    d, query = text.hidden_size, text.num_attention_heads * head_dim(text)
+    key_value = (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim(text)
+    # norms keep their fp32 input and normalised input; products keep what they read; rotation keeps its inputs
+    return int(num_tokens * (FP32 * 6 * d + width * (3 * query + 4 * key_value + 4 * text.intermediate_size)))
+
+
+def are_dropped(setting: Setting, num_bytes: int, available: float) -> bool:
+    """Whether activations of so many bytes, all that are kept at one time, are computed again instead of kept."""
+    return setting == "on" or (setting == "auto" and num_bytes > SHARE * available)
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes that may still be taken on a device without swapping; infinite where the system does not tell."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # held by torch for later
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    if _MEMORY.exists():
+        for line in _MEMORY.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
+
+
+_MEMORY = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpointing:
+    """What decides for one model whether its layers keep their activations."""
+
+    setting: Setting
+    text: Any
+    """Configuration of the language model."""
+    width: int
+    """Bytes of a number in the matrix products."""
+
+    def applies(self, num_tokens: int, device: torch.device) -> bool:
+        if self.setting != "auto":
+            return self.setting == "on"
+        kept = activation_bytes(self.text, self.width, num_tokens, checkpointed=False)
+        return are_dropped("auto", kept * num_in_hand(), available_memory(device))
+
+
+_ATTRIBUTE = "groupwise_checkpointing"
+_PREFIX = "Checkpointed"
+
+
+def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype: torch.dtype) -> None:
+    """Prepare the layers of a model, so that `drops_activations` may say for each forward what they do.
+
+    Weights, their names and the configuration stay as they are.
+
+    Raises:
+        UnsupportedModelError: the setting is "on", and the model has no layers that can be computed again.
+    """
+    body = model.base_model
+    layers = [module for module in body.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers and setting == "on":
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no layers that transformers can compute again in the backward: "
+            "set model.activation_checkpointing = off"
+        )
+    for layer in layers:
+        layer.__class__ = _checkpointed(type(layer))  # type: ignore[arg-type]
+    width = torch.finfo(compute_dtype).bits // 8
+    setattr(body, _ATTRIBUTE, _Checkpointing(setting if layers else "off", model.config.get_text_config(), width))
+
+
+def drops_activations(body: nn.Module, input_ids: torch.Tensor) -> bool:
+    """Whether the layers of a body are to compute themselves again in the backward of this forward over ids (1, N)."""
+    checkpointing: _Checkpointing | None = getattr(body, _ATTRIBUTE, None)
+    if checkpointing is None or not torch.is_grad_enabled():
+        return False
+    return checkpointing.applies(input_ids.shape[1], input_ids.device)
+
+
+def return_freed_memory() -> None:
+    """Give the system what this process has freed and still holds; where the C library is not glibc, nothing is done.
+
+    What a layer lets go lies between the inputs that are kept, in pieces that often do not fit the next layer. Without
+    this, a third of the peak would be such holes.
+    """
+    if (trim := _malloc_trim()) is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+
+
+@cache
+def _checkpointed(kind: type[nn.Module]) -> Any:
+    """The class of a layer, which with `drop_activations` in a call keeps its input alone.
+
+    A class, where a function in the layer would do: it would hold the layer that holds it, and no model would be freed
+    when it is let go. `forward` and not the call is computed again: hooks of the layer run once.
+    """
+    if kind.__name__.startswith(_PREFIX):
+        return kind
+
+    class Checkpointed(kind):  # type: ignore[valid-type, misc]
+        def forward(self, *args: Any, drop_activations: bool = False, **named: Any) -> Any:
+            if not drop_activations:
+                return super().forward(*args, **named)
+            compute = super().forward
+            on_processor = next(self.parameters()).device.type == "cpu"
+
+            def compute_lean(*args: Any, **named: Any) -> Any:
+                if on_processor:
+                    return_freed_memory()
+                return compute(*args, **named)
+
+            # no dropout: no state of a random generator is to be restored
+            return checkpoint(compute_lean, *args, use_reentrant=False, preserve_rng_state=False, **named)
+
+    Checkpointed.__name__ = Checkpointed.__qualname__ = _PREFIX + kind.__name__
+    return Checkpointed
