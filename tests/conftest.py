@@ -4,7 +4,9 @@ import copy
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +34,92 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test is told of the runs of others that go on on this machine."""
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
+
+# --------------------------------------------------------------------------------------- every day's tests are short
+
+LIMIT_S = 5.0
+"""Processor time, in seconds, beyond which a test is no everyday test."""
+YARDSTICK_S = 0.018
+"""What `yardstick_s` finds on the quiet machine for which the limit is meant, a server of two cores. Seconds."""
+SLOW_MARKS = ("slow", "peers", "gpu")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """An everyday test that takes more than five seconds fails.
+
+    What counts is the processor time of the test and of its processes, not the time on the clock: beside other
+    programs the clock runs on while the test waits for a core, and the same test would pass today and fail tomorrow.
+    Processor time, too, is longer on a slow machine, and on one whose cores and caches several programs share; so what
+    seems too long is divided by how slow the machine is now. What a test only waits for is not counted; nor are
+    fixtures, which several tests may share.
+    """
+    before = processor_s()
+    result = yield
+    spent = processor_s() - before
+    is_everyday = not any(item.get_closest_marker(mark) for mark in SLOW_MARKS)
+    if is_everyday and spent > LIMIT_S and (spent := spent / slowness()) > LIMIT_S:
+        pytest.fail(
+            f"{item.nodeid} takes {spent:.1f} s of processor time; {LIMIT_S:g} s are allowed every day. "
+            "Make it smaller (a smaller model, fewer steps, a fixture that several tests share), or mark it "
+            "@pytest.mark.slow and leave a small test of the same kind.",
+            pytrace=False,
+        )
+    return result
+
+
+def processor_s() -> float:
+    """Processor time that this process and its children have taken so far, in seconds.
+
+    Those that live on count too, with what they have reaped: a forkserver runs whole trainings for a test, and is never
+    reaped itself. Only Linux tells of them.
+    """
+    times = os.times()
+    return sum(times[:4]) + _living_children_s(os.getpid())
+
+
+def _living_children_s(process: int | str) -> float:
+    """Processor time of the living children of a process and of all below them, in seconds."""
+    total = 0.0
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:  # a process that has just ended, or another system
+        return total
+    for thread in threads:
+        try:
+            children = Path(f"/proc/{process}/task/{thread}/children").read_text().split()
+        except OSError:  # a thread that has just ended
+            continue
+        for child in children:
+            try:
+                stat = Path(f"/proc/{child}/stat").read_text()
+            except OSError:  # a process that has just ended
+                continue
+            ticks = map(int, stat.rpartition(")")[2].split()[11:15])  # own and reaped, user and system
+            total += sum(ticks) / os.sysconf("SC_CLK_TCK") + _living_children_s(child)
+    return total
+
+
+def slowness() -> float:
+    """How many times longer work takes now than on the quiet machine for which the limit is meant; at least 1."""
+    programs_per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(1.0, programs_per_core, yardstick_s() / YARDSTICK_S)
+
+
+def yardstick_s() -> float:
+    """Processor time that a fixed piece of work takes now, in seconds: Python and matrix products, half and half."""
+    matrix = torch.full((256, 256), 1 / 256)
+    found = []
+    for _ in range(5):
+        began = time.process_time()
+        sum(number % 7 for number in range(300_000))
+        for _ in range(24):
+            matrix = matrix @ matrix
+        found.append(time.process_time() - began)
+    return sorted(found)[2]
+
+
+# -------------------------------------------------------------------------------------------------------- tiny models
 
 VOCABULARY = 263
 """Of the byte tokenizer: padding, end, 256 bytes, 5 tags."""
