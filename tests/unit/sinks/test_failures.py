@@ -125,7 +125,7 @@ def test_a_failing_sink_is_one_warning_and_the_same_ledger(
         warnings.simplefilter("always")
         train(recipe(tmp_path / "run", {"bad": mine(name) | patience}))
     (warning,) = [str(one.message) for one in said if issubclass(one.category, UserWarning)]
-    expected = f"sink bad failed, and the run goes on without it: {FAILURES[name]}. See {tmp_path}/run/sinks/bad.log"
+    expected = f"sink bad failed, and the run continues without it: {FAILURES[name]}. See {tmp_path}/run/sinks/bad.log"
     assert re.fullmatch(expected, warning)
     assert ledger(tmp_path / "run") == plain
 
