@@ -38,9 +38,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
 # --------------------------------------------------------------------------------------- every day's tests are short
 
 LIMIT_S = 5.0
-"""Processor time of one everyday test, beyond which it is slow. Seconds, on the machine of `YARDSTICK_S`."""
+"""Processor time, in seconds, beyond which a test is no everyday test."""
 YARDSTICK_S = 0.018
-"""What `yardstick` takes on the machine for which the limit is meant, a server of two cores. Seconds of processor time."""
+"""What `yardstick_s` finds on the machine for which the limit is meant, a server of two cores. Seconds of processor time."""
 SLOW_MARKS = ("slow", "peers", "gpu")
 
 
@@ -50,19 +50,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 
     What counts is the processor time of the test and of its processes, not the time on the clock: beside other
     programs the clock runs on while the test waits for a core, and the same test would pass today and fail tomorrow.
-    Processor time, too, grows on a slow machine, so a test that seems too long is measured again with a yardstick, a
-    piece of work that takes the same everywhere but for the machine's speed. What a test only waits for is not
-    counted; nor are fixtures, which several tests may share.
+    Processor time, too, is longer on a slow machine, and on one whose cores and caches several programs share; so what
+    seems too long is divided by how slow the machine is now. What a test only waits for is not counted; nor are
+    fixtures, which several tests may share.
     """
     before = processor_s()
     yield
     spent = processor_s() - before
     if spent <= LIMIT_S or any(item.get_closest_marker(mark) for mark in SLOW_MARKS):
         return
-    slowness = max(1.0, yardstick() / YARDSTICK_S)
-    if spent > LIMIT_S * slowness:
+    spent /= slowness()
+    if spent > LIMIT_S:
         pytest.fail(
-            f"{item.nodeid} takes {spent / slowness:.1f} s of processor time; {LIMIT_S:g} s are allowed every day. "
+            f"{item.nodeid} takes {spent:.1f} s of processor time; {LIMIT_S:g} s are allowed every day. "
             "Make it smaller (a smaller model, fewer steps, a fixture that several tests share), or mark it "
             "@pytest.mark.slow and leave a small test of the same kind.",
             pytrace=False,
@@ -97,7 +97,13 @@ def _living_children_s(process: int | str) -> float:
     return total
 
 
-def yardstick() -> float:
+def slowness() -> float:
+    """How many times longer work takes now than on the quiet machine for which the limit is meant; at least 1."""
+    programs_per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(1.0, programs_per_core, yardstick_s() / YARDSTICK_S)
+
+
+def yardstick_s() -> float:
     """Processor time that a fixed piece of work takes now, in seconds: Python and matrix products, half and half."""
     matrix = torch.full((256, 256), 1 / 256)
     found = []

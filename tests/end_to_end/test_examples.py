@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import processes
 import pytest
 
 import groupwise as gw
@@ -28,11 +29,22 @@ def command(*words: object) -> str:
     return out.getvalue()
 
 
+SMALL = {"grpo.prompts_per_step": 4, "grpo.group_size": 4, "evaluation.num_problems": 4, "evaluation.test_problems": 4}
+
+
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs an example with one step, in a directory of its own."""
+    """Runs an example with one step on few problems, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EXAMPLE_STEPS", "1")
+    load_recipe, compare = gw.load_recipe, gw.compare
+    monkeypatch.setattr(gw, "load_recipe", lambda source: load_recipe(source, SMALL))
+    overrides = [f"{key}={value}" for key, value in SMALL.items()]
+
+    def compare_small(source: dict[str, Any], **options: Any) -> Any:
+        return compare({**source, "overrides": [*source["overrides"], *overrides]}, **options)
+
+    monkeypatch.setattr(gw, "compare", compare_small)
 
     def run(name: str) -> dict[str, Any]:
         (path,) = [path for path in EXAMPLES if path.stem == name]
@@ -68,7 +80,7 @@ def test_own_task(example: Run) -> None:
 def test_own_loop_leaves_the_weights_that_training_leaves(example: Run, tmp_path: Path) -> None:
     found = example("own_loop")
     fingerprint = found["main"]()
-    recipe = gw.load_recipe(found["RECIPE"], {"evaluation": {"num_problems": 2, "num_samples": 1, "test_problems": 0}})
+    recipe = gw.load_recipe(found["RECIPE"]).with_changes({"evaluation.num_samples": 1, "evaluation.test_problems": 0})
     run = gw.train(recipe)
     (weights,) = [line["weights"] for line in run.directory.ledger.lines() if "weights" in line]
     assert weights == fingerprint
@@ -77,7 +89,12 @@ def test_own_loop_leaves_the_weights_that_training_leaves(example: Run, tmp_path
     assert (tmp_path / "again" / "ledger.jsonl").read_bytes() == (run.path / "ledger.jsonl").read_bytes()
 
 
-def test_compare_algorithms(example: Run, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("start", ["forked", pytest.param("started", marks=pytest.mark.slow)])
+def test_compare_algorithms(
+    example: Run, server: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    if start == "forked":
+        monkeypatch.setattr("groupwise.trainers.compare.subprocess", processes)
     example("compare_algorithms")
     said = capsys.readouterr().out
     assert "2 of 2 runs are done" in said

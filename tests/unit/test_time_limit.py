@@ -45,17 +45,27 @@ def limit(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def failed(limit: ModuleType, slowness: float, folder: Path) -> dict[str, str]:
-    """Why those of `TESTS` failed that did, by name, with a limit of 0.05 s on a machine that is so many times slower."""
+    """Why those of `TESTS` failed that did, by name, with a limit of 0.05 s on a machine so many times slower."""
     (folder / "test_inner.py").write_text(TESTS)
     reports: list[pytest.TestReport] = []
     plugin = SimpleNamespace(
         pytest_runtest_call=limit.pytest_runtest_call,
         pytest_runtest_logreport=lambda report: reports.append(report),
     )
-    options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(folder), "-o", "markers=slow", "--import-mode=importlib"]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        "-o",
+        "markers=slow",
+        "--import-mode=importlib",
+    ]
     with pytest.MonkeyPatch.context() as patch:  # no longer than that: the limit holds for the tests of this file too
         patch.setattr(limit, "LIMIT_S", 0.05)
-        patch.setattr(limit, "yardstick", lambda: limit.YARDSTICK_S * slowness)
+        patch.setattr(limit, "yardstick_s", lambda: limit.YARDSTICK_S * slowness)
+        patch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
         pytest.main([*options, str(folder)], plugins=[plugin])
     assert sum(report.when == "call" for report in reports) == 6
     return {report.nodeid.partition("::")[2]: report.longreprtext for report in reports if report.failed}
@@ -74,8 +84,13 @@ def test_a_slow_machine_has_more_time(limit: ModuleType, tmp_path: Path) -> None
     assert failed(limit, 20, tmp_path).keys() == {"test_that_fails"}
 
 
-def test_the_yardstick_is_computing_time(limit: ModuleType) -> None:
-    assert limit.YARDSTICK_S / 20 < limit.yardstick() < limit.YARDSTICK_S * 100
+def test_a_machine_is_slow_by_the_yardstick_or_by_its_load(limit: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limit.YARDSTICK_S / 20 < limit.yardstick_s() < limit.YARDSTICK_S * 100
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    for load, factor, expected in [(2, 0.5, 1), (4, 1, 1), (12, 1, 3), (12, 5, 5)]:
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        monkeypatch.setattr(limit, "yardstick_s", lambda factor=factor: factor * limit.YARDSTICK_S)
+        assert limit.slowness() == pytest.approx(expected)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of children that live")

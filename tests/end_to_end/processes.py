@@ -1,0 +1,100 @@
+"""Processes that start at once: they are forked from a server that has imported the package, and torch with it, once.
+
+One server is enough for all tests of a process, so all modules of this folder take theirs from here.
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any, TextIO
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    [
+        "groupwise.pipeline",
+        "groupwise.cli.pipeline",
+        "groupwise.cli.train",
+        "groupwise.pages.run",
+        "transformers.models.qwen2.modeling_qwen2",
+        "transformers.models.qwen3.modeling_qwen3",
+    ]
+)
+
+
+def start(run: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
+    """Call a function in a process of its own."""
+    process = CONTEXT.Process(target=run, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+class Forked:
+    """Stands for a `subprocess.Popen` of `python -m groupwise ...`: a process that is forked instead of started."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        stdout: int,
+        stderr: int = subprocess.STDOUT,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        program, *module, self.args = words[0], *words[1:3], list(words[3:])
+        assert (program, module) == (sys.executable, ["-m", "groupwise"])
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        # not a daemon: it may start processes of its own
+        self._process = CONTEXT.Process(target=_command, args=(self.args, writer, dict(env or os.environ)))
+        self._process.start()
+        writer.close()
+        self.stdout: TextIO = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
+        reader.close()
+
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if any(error):
+            self._process.kill()
+        self._process.join()
+        self.stdout.close()
+
+    @property
+    def returncode(self) -> int | None:
+        """None as long as it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+
+def run(words: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> Any:
+    """Stands for `subprocess.run` of `python -m groupwise ...` with its output captured as text."""
+    with Forked(words, stdout=subprocess.PIPE, env=env) as process:
+        said = process.stdout.read()
+    return subprocess.CompletedProcess(words, process.returncode or 0, said, "")
+
+
+def _command(arguments: list[str], writer: Connection, environment: dict[str, str]) -> None:
+    """Be `groupwise` with these arguments."""
+    import torch
+
+    from groupwise.cli.main import main
+
+    os.setsid()  # Ctrl-C is sent to it, and reaches it only so
+    for descriptor in (1, 2):
+        os.dup2(writer.fileno(), descriptor)
+    writer.close()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have ignored it
+    os.environ.clear()
+    os.environ.update(environment)
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))
+    sys.argv = ["groupwise", *arguments]
+    main()
