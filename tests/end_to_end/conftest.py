@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the modules there
 
-from processes import start  # noqa: E402
+from processes import start  
 
 
 @pytest.fixture(scope="session")

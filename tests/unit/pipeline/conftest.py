@@ -1,6 +1,7 @@
 """Pipelines whose stages do next to nothing, so that what surrounds the work can be tested."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from pydantic import Field
 from groupwise.artifacts import DataRef, Makes, ModelRef
 from groupwise.config import Section, parse
 from groupwise.evaluation.row import Row
-from groupwise.pipeline import AnyStage, runner
+from groupwise.pipeline import AnyStage, fingerprint, runner
 from groupwise.pipeline.base import Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
 from groupwise.pipeline.plan import Planned, plan
@@ -18,6 +19,10 @@ from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
 from groupwise.tasks import TaskOptions
 from groupwise.types import FinishReason, Outcome
+
+
+FIND_IMPORT = cache(fingerprint._near)
+"""Where the package imports from does not change while its tests run; to look for it takes longer than they do."""
 
 
 class FakeModel(Section):
@@ -123,8 +128,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, measured: list[str]) -> Pipeline:
+def fake(tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """first -> second -> third, and `other`, which reads a file of its own; `third` makes a model."""
+    monkeypatch.setattr(fingerprint, "_near", FIND_IMPORT)
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "weights").write_text("1 2 3")
     (tmp_path / "mine.jsonl").write_text("{}\n")
