@@ -1,29 +1,21 @@
 """Processes that start at once: they are forked from a server that has imported the package, and torch with it, once.
 
-One server is enough for all tests of a process, so all modules of this folder take theirs from here.
+One server is enough for all tests of a process, so all modules of this folder take theirs from here. Where the package
+itself starts processes, this module may stand for `subprocess`: `run` and `Popen` of `python -m groupwise`.
 """
 
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from subprocess import PIPE, STDOUT, CompletedProcess
 from typing import Any, TextIO
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [
-        "groupwise.pipeline",
-        "groupwise.cli.pipeline",
-        "groupwise.cli.train",
-        "groupwise.pages.run",
-        "transformers.models.qwen2.modeling_qwen2",
-        "transformers.models.qwen3.modeling_qwen3",
-    ]
-)
+CONTEXT.set_forkserver_preload(["preloaded"])
 
 
 def start(run: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
@@ -33,7 +25,7 @@ def start(run: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
     return process
 
 
-class Forked:
+class Popen:
     """Stands for a `subprocess.Popen` of `python -m groupwise ...`: a process that is forked instead of started."""
 
     def __init__(
@@ -41,7 +33,7 @@ class Forked:
         words: Sequence[str],
         *,
         stdout: int,
-        stderr: int = subprocess.STDOUT,
+        stderr: int = STDOUT,
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
@@ -55,7 +47,7 @@ class Forked:
         self.stdout: TextIO = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
         reader.close()
 
-    def __enter__(self) -> "Forked":
+    def __enter__(self) -> "Popen":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -77,9 +69,9 @@ class Forked:
 
 def run(words: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> Any:
     """Stands for `subprocess.run` of `python -m groupwise ...` with its output captured as text."""
-    with Forked(words, stdout=subprocess.PIPE, env=env) as process:
+    with Popen(words, stdout=PIPE, env=env) as process:
         said = process.stdout.read()
-    return subprocess.CompletedProcess(words, process.returncode or 0, said, "")
+    return CompletedProcess(words, process.returncode or 0, said, "")
 
 
 def _command(arguments: list[str], writer: Connection, environment: dict[str, str]) -> None:
@@ -87,6 +79,7 @@ def _command(arguments: list[str], writer: Connection, environment: dict[str, st
     import torch
 
     from groupwise.cli.main import main
+    from groupwise.pipeline import seeds
 
     os.setsid()  # Ctrl-C is sent to it, and reaches it only so
     for descriptor in (1, 2):
@@ -97,4 +90,7 @@ def _command(arguments: list[str], writer: Connection, environment: dict[str, st
     os.environ.update(environment)
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))
     sys.argv = ["groupwise", *arguments]
+    global CONTEXT
+    CONTEXT = multiprocessing.get_context("fork")  # type: ignore[assignment]  # it would start a server of its own
+    seeds.subprocess = sys.modules[__name__]  # type: ignore[attr-defined]
     main()

@@ -1,14 +1,13 @@
 """The recipe of DeepSeek-R1 with every count cut to the bone, and processes that run it and are killed."""
 
 import json
-import multiprocessing
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import processes
+
 RECIPE = Path(__file__).parents[2] / "recipes" / "r1.toml"
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["groupwise.pipeline"])
 
 _RUN = {"run": {"num_steps": 2, "checkpoint_every": 1}}
 _RL = _RUN | {
@@ -83,9 +82,7 @@ def run(settings: list[str], **options: Any) -> bool:
 
 def start(settings: list[str]) -> ForkServerProcess:
     """Run the small pipeline in a process of its own."""
-    process = CONTEXT.Process(target=run, args=(settings,), daemon=True)
-    process.start()
-    return process
+    return processes.start(run, settings)
 
 
 SAME = ("facts.json", "begun.json", "data.jsonl", "lineage.json", "evaluation.parquet", "ledger.jsonl")

@@ -1,14 +1,13 @@
 """Distillation, whole runs: a small student nears the shipped base model, and a killed run ends in the same ledger."""
 
-import importlib
 import json
-import multiprocessing
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
+import signalled_run
 import torch
 from rich.console import Console
 
@@ -21,12 +20,7 @@ from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers.distill import DistillRecipe, DistillStep, train_distill
 
-sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
-signalled_run = importlib.import_module("signalled_run")
-
 PATIENCE_S = 300.0
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["groupwise.trainers"])
 SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
 SAMPLED = {"task": SUMS, "prompts_per_step": 4, "group_size": 2, "sampling": {"max_tokens": 24}}
 SOURCES = pytest.mark.parametrize("source", ["jsonl", "teacher", "student"])
@@ -103,17 +97,14 @@ def test_on_policy_distillation_mends_a_damaged_copy(pairs: Path, tmp_path: Path
 
 def exit_code_of_a_kill_at(one: DistillRecipe, place: str) -> int | None:
     """Run in a process of its own until it is to write this file or directory, and is killed."""
-    process = CONTEXT.Process(
-        target=signalled_run.train_and_signal, args=(one, signal.SIGKILL, place, train_distill), daemon=True
-    )
-    process.start()
+    process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place, train_distill)
     process.join(PATIENCE_S)
     return process.exitcode
 
 
 @SOURCES
 def test_a_killed_run_ends_in_the_same_ledger_and_weights(
-    source: str, model: Path, pairs: Path, tmp_path: Path
+    source: str, model: Path, pairs: Path, server: None, tmp_path: Path
 ) -> None:
     whole, killed = (recipe(source, model, pairs, tmp_path / name) for name in ("whole", "killed"))
     train_distill(whole)

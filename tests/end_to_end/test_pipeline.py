@@ -1,14 +1,15 @@
 """The recipe of DeepSeek-R1, every count cut to the bone: all stages, then skipped, changed, killed, moved."""
 
-import importlib
 import json
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
+import signalled_run
+import small_pipeline as small
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
@@ -17,16 +18,13 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
 
-sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the modules there
-signalled_run = importlib.import_module("signalled_run")
-small = importlib.import_module("small_pipeline")
-
 DATA = Path(__file__).parents[3] / "shared" / "data"
 PATIENCE_S = 600.0
+pytestmark = pytest.mark.usefixtures("imports_are_found_once")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, imports_are_found_once: None) -> Path:
     """A pipeline that ran from its beginning to its end."""
     directory = Path(tmp_path_factory.mktemp("uninterrupted") / "r1")
     assert small.run(small.overrides(directory))
@@ -136,12 +134,12 @@ KILLED_BEFORE = ("step-000001.parquet", "facts.json")
 
 
 @pytest.mark.slow
-def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(finished: Path, tmp_path: Path) -> None:
+def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(
+    finished: Path, server: None, tmp_path: Path
+) -> None:
     one = small.overrides(tmp_path / "elsewhere" / "r1")
     for place in KILLED_BEFORE:
-        arguments = (one, signal.SIGKILL, place, small.run)
-        process = small.CONTEXT.Process(target=signalled_run.train_and_signal, args=arguments, daemon=True)
-        process.start()
+        process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place, small.run)
         process.join(PATIENCE_S)
         assert process.exitcode == -signal.SIGKILL, place
         stage = PipelineDirectory(tmp_path / "elsewhere" / "r1").stage("zero")

@@ -1,8 +1,6 @@
 """Learning from pairs, whole runs: it learns on the shipped base model, and a killed run ends in the same ledger."""
 
-import importlib
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -10,7 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import processes
 import pytest
+import signalled_run
 import torch
 
 from groupwise.cli.main import main
@@ -22,12 +22,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.preferences import HeldOut
 
-sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
-signalled_run = importlib.import_module("signalled_run")
-
 PATIENCE_S = 300.0
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["groupwise.trainers"])
 NUM_STEPS = 6
 ALGORITHMS = pytest.mark.parametrize("algorithm", ["reward_model", "dpo"])
 SUMS = {
@@ -113,14 +108,15 @@ def recipe(algorithm: str, model: Path, directory: Path) -> Any:
 
 def run_until(one: Any, place: int | str) -> int | None:
     """Run until a place of `signalled_run` kills it; returns the exit code."""
-    process = CONTEXT.Process(target=signalled_run.train_and_signal, args=(one, signal.SIGKILL, place), daemon=True)
-    process.start()
+    process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place)
     process.join(PATIENCE_S)
     return process.exitcode
 
 
 @ALGORITHMS
-def test_a_killed_run_ends_in_the_same_ledger_and_weights(algorithm: str, model: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_in_the_same_ledger_and_weights(
+    algorithm: str, model: Path, server: None, tmp_path: Path
+) -> None:
     whole, killed = (recipe(algorithm, model, tmp_path / name) for name in ("whole", "killed"))
     assert run_until(whole, "nowhere") == 0
     place, kills = 5, 0

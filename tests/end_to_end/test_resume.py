@@ -4,19 +4,17 @@ The runs are real processes. They are forked from a server that has imported the
 milliseconds; what they do is `train`, from reading the model to the test split.
 """
 
-import importlib
 import json
-import multiprocessing
 import random
 import shutil
 import signal
-import sys
 import time
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
+import signalled_run
 
 from groupwise.config import parse
 from groupwise.errors import CheckpointError
@@ -29,13 +27,8 @@ from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
 from groupwise.trainers.rl import RlRecipe
 
-sys.path.insert(0, str(Path(__file__).parent))  # started processes take this path over and find the module there
-signalled_run = importlib.import_module("signalled_run")
-
 NUM_STEPS = 6
 PATIENCE_S = 300.0
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["groupwise.trainers.grpo"])
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"optimizer": {"lr": 1e-2}},
     "everything on": {
@@ -67,7 +60,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, server: None) -> Path:
     """A model with random weights that writes digits so often that some of its answers are right."""
     config = NewModel(
         architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
@@ -96,14 +89,8 @@ def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
     return parse(PpoRecipe if "ppo" in changes else GrpoRecipe, values | changes)
 
 
-def start(one: RlRecipe) -> ForkServerProcess:
-    process = CONTEXT.Process(target=train, args=(one,), daemon=True)
-    process.start()
-    return process
-
-
 def run_to_the_end(one: RlRecipe) -> RunDirectory:
-    process = start(one)
+    process = processes.start(train, one)
     process.join(PATIENCE_S)
     assert process.exitcode == 0
     return RunDirectory(Path(one.run.directory))
@@ -111,8 +98,7 @@ def run_to_the_end(one: RlRecipe) -> RunDirectory:
 
 def run_until(one: RlRecipe, number: int, place: int | str) -> int | None:
     """Run with a signal at a place of `signalled_run`; returns the exit code."""
-    process = CONTEXT.Process(target=signalled_run.train_and_signal, args=(one, number, place), daemon=True)
-    process.start()
+    process = processes.start(signalled_run.train_and_signal, one, number, place)
     process.join(PATIENCE_S)
     return process.exitcode
 
@@ -209,7 +195,7 @@ def test_a_run_killed_at_random_times_ends_in_the_same_ledger(
     run = RunDirectory(Path(one.run.directory))
     draw = random.Random(0)
     for _ in range(6):
-        process = start(one)
+        process = processes.start(train, one)
         while not run.config.exists() and process.is_alive():  # what comes before has its own test
             time.sleep(0.001)
         process.join(draw.uniform(0.02, 0.6))
@@ -292,8 +278,7 @@ def test_a_finished_run_is_refused_and_left_alone(model: Path, tmp_path: Path) -
 def test_a_restart_deletes_the_old_run_and_repeats_it(model: Path, tmp_path: Path) -> None:
     one = recipe(model, tmp_path / "run", **VARIANTS["plain"])
     before = run_to_the_end(one).ledger.path.read_bytes()
-    process = CONTEXT.Process(target=train, args=(one, True), daemon=True)
-    process.start()
+    process = processes.start(train, one, True)
     process.join(PATIENCE_S)
     assert process.exitcode == 0
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before

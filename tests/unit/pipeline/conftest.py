@@ -20,7 +20,6 @@ from groupwise.pipeline.runner import Display, run_pipeline
 from groupwise.tasks import TaskOptions
 from groupwise.types import FinishReason, Outcome
 
-
 FIND_IMPORT = cache(fingerprint._near)
 """Where the package imports from does not change while its tests run; to look for it takes longer than they do."""
 

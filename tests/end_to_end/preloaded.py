@@ -1,0 +1,19 @@
+"""What the server of `processes.py` has done before it forks the first run."""
+
+# ruff: noqa: F401
+
+from functools import cache
+
+import matplotlib.backends.backend_agg
+import pandas
+import transformers.models.qwen2.modeling_qwen2
+import transformers.models.qwen3.modeling_qwen3
+
+import groupwise.cli.pipeline
+import groupwise.cli.train
+import groupwise.pages.run
+import groupwise.rollout.decode
+from groupwise.pipeline import fingerprint
+
+fingerprint._near = cache(fingerprint._near)  # type: ignore[assignment]
+fingerprint.code_version(["groupwise.pipeline.train", "groupwise.pipeline.evaluation"])
