@@ -29,7 +29,10 @@ def command(*words: object) -> str:
     return out.getvalue()
 
 
-SMALL = {"grpo.prompts_per_step": 4, "grpo.group_size": 4, "evaluation.num_problems": 4, "evaluation.test_problems": 4}
+SMALL = {
+    "grpo.prompts_per_step": 4, "grpo.group_size": 4, "sampling.max_tokens": 48, "evaluation.num_problems": 4,
+    "evaluation.test_problems": 4,
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -103,7 +103,19 @@ def run_until(one: RlRecipe, number: int, place: int | str) -> int | None:
     return process.exitcode
 
 
-@pytest.fixture(scope="module", params=["everything on", "ppo", pytest.param("plain", marks=pytest.mark.slow)])
+EVERY, ONE = (
+    pytest.mark.parametrize(
+        "variant",
+        [pytest.param(name, marks=() if name in everyday else pytest.mark.slow) for name in VARIANTS],
+        indirect=True,
+        scope="module",
+    )
+    for everyday in (("everything on", "ppo"), ("everything on",))
+)
+"""Tests with every variant; all but these are slow. What a critic adds is the same wherever a run is broken off."""
+
+
+@pytest.fixture(scope="module")
 def variant(request: pytest.FixtureRequest) -> dict[str, Any]:
     return VARIANTS[request.param]
 
@@ -128,6 +140,7 @@ def assert_same(run: RunDirectory, expected: RunDirectory) -> None:
     assert run.finished.exists()
 
 
+@EVERY
 def test_the_uninterrupted_run_learns_something(uninterrupted: RunDirectory) -> None:
     lines = list(uninterrupted.ledger.lines())
     steps = [line for line in lines if "groups" in line]
@@ -137,6 +150,7 @@ def test_the_uninterrupted_run_learns_something(uninterrupted: RunDirectory) -> 
     assert [line["evaluation"] for line in lines if "evaluation" in line] == ["dev"] * 3 + ["test-before", "test-after"]
 
 
+@EVERY
 def test_a_repeat_gives_the_same_ledger(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
 ) -> None:
@@ -144,23 +158,26 @@ def test_a_repeat_gives_the_same_ledger(
 
 
 PLACES = [
-    "dev-step-000000.parquet", "step-000000", "best", "ledger.jsonl", "step-000000.parquet", "step-000002",
-    "step-000003.parquet", "step-000004", "step-000005.parquet", "dev-step-000006.parquet", "step-000006",
-    "test-before.parquet", "test-after.parquet", "finished.json",
+    ["dev-step-000000.parquet", "step-000000", "best", "ledger.jsonl", "step-000000.parquet", "step-000002"],
+    ["step-000003.parquet", "step-000004", "step-000005.parquet", "dev-step-000006.parquet", "step-000006",
+     "test-before.parquet", "test-after.parquet", "finished.json"],
 ]  # fmt: skip
 """Just before these files get their names: evaluations, checkpoints, rollouts, the mark of the best, the end."""
 
 
+@EVERY
+@pytest.mark.parametrize("places", PLACES, ids=["first half", "second half"])
 def test_a_run_killed_at_chosen_places_ends_in_the_same_ledger(
-    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
+    model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path, places: list[str]
 ) -> None:
     one = recipe(model, tmp_path / "killed", **variant)
-    for place in PLACES:
+    for place in places:
         assert run_until(one, signal.SIGKILL, place) == -signal.SIGKILL, place
     assert_same(run_to_the_end(one), uninterrupted)
 
 
 @pytest.mark.slow
+@EVERY
 def test_a_run_killed_while_files_are_written_ends_in_the_same_ledger(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
 ) -> None:
@@ -179,6 +196,7 @@ def test_a_run_killed_while_files_are_written_ends_in_the_same_ledger(
     assert_same(run, uninterrupted)
 
 
+@ONE
 def test_a_run_killed_while_it_is_begun_ends_in_the_same_ledger(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
 ) -> None:
@@ -188,6 +206,7 @@ def test_a_run_killed_while_it_is_begun_ends_in_the_same_ledger(
     assert_same(run_to_the_end(one), uninterrupted)
 
 
+@ONE
 def test_a_run_killed_at_random_times_ends_in_the_same_ledger(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
 ) -> None:
@@ -208,6 +227,7 @@ def test_a_run_killed_at_random_times_ends_in_the_same_ledger(
     assert_same(run, uninterrupted)
 
 
+@ONE
 @pytest.mark.parametrize("step", [0, 2, NUM_STEPS - 1])
 def test_an_interrupt_finishes_the_step_and_writes_a_checkpoint(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path, step: int
@@ -222,6 +242,7 @@ def test_an_interrupt_finishes_the_step_and_writes_a_checkpoint(
     assert_same(run_to_the_end(one), uninterrupted)
 
 
+@ONE
 def test_an_interrupt_outside_of_the_steps_can_be_resumed(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path
 ) -> None:
@@ -284,6 +305,7 @@ def test_a_restart_deletes_the_old_run_and_repeats_it(model: Path, tmp_path: Pat
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
 
 
+@ONE
 def test_the_recorded_recipe_repeats_the_run(model: Path, uninterrupted: RunDirectory, tmp_path: Path) -> None:
     again = load_recipe(uninterrupted.config, [f"run.directory={json.dumps(str(tmp_path / 'again'))}"])
     assert_same(run_to_the_end(again), uninterrupted)
