@@ -54,9 +54,9 @@ def test_a_reward_model_learns_which_sum_is_right(tmp_path: Path) -> None:
     """Chance is 0.5; the rejected result differs in one digit, and no problem is seen twice."""
     found = train(
         "reward_model", tmp_path / "run",
-        run={"directory": str(tmp_path / "run"), "num_steps": 50, "checkpoint_every": 1000},
-        optimizer={"lr": 5e-4, "warmup_steps": 5},
-        reward_model={"pairs_per_step": 32, "evaluate_every": 1000},
+        run={"directory": str(tmp_path / "run"), "num_steps": 24, "checkpoint_every": 1000},
+        optimizer={"lr": 1e-3, "warmup_steps": 5},
+        reward_model={"pairs_per_step": 16, "evaluate_every": 1000},
     )  # fmt: skip
     [held_out] = found.held_out
     assert held_out.accuracy.low > 0.55, held_out
@@ -68,9 +68,9 @@ def test_a_reward_model_learns_which_sum_is_right(tmp_path: Path) -> None:
 def test_dpo_raises_the_margin_on_pairs_it_never_saw(tmp_path: Path) -> None:
     found = train(
         "dpo", tmp_path / "run",
-        run={"directory": str(tmp_path / "run"), "num_steps": 25, "checkpoint_every": 1000},
-        optimizer={"lr": 1e-4, "warmup_steps": 5},
-        dpo={"pairs_per_step": 32, "evaluate_every": 1000},
+        run={"directory": str(tmp_path / "run"), "num_steps": 12, "checkpoint_every": 1000},
+        optimizer={"lr": 3e-4, "warmup_steps": 5},
+        dpo={"pairs_per_step": 16, "evaluate_every": 1000},
     )  # fmt: skip
     [held_out] = found.held_out
     assert abs(found.steps[0].margin) < 1e-4  # policy and reference are the same
