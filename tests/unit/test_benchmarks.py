@@ -43,10 +43,25 @@ def test_half_of_the_groups_of_shape_c_are_silent(grpo_step: ModuleType) -> None
     assert (rewards.min(1) < rewards.max(1)).sum() == 8
 
 
-def test_two_checkouts_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+SHORT_SIDE = """
+import json, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.dumps({part: 0.1 + int(line) for part in sys.argv[2:]}), flush=True)
+"""
+"""A side's program that computes nothing; a real one takes seconds to begin."""
+
+
+@pytest.mark.parametrize("is_real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_checkouts_take_turns(
+    is_real: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     root = str(BENCHMARKS.parent)
-    importlib.import_module("before_after").main([root, root, "--shape", "tiny", "--repeats", "2"])
+    before_after = importlib.import_module("before_after")
+    if not is_real:
+        monkeypatch.setattr(before_after, "SIDE", SHORT_SIDE)
+    before_after.main([root, root, "--shape", "tiny", "--repeats", "2"])
     out, progress = capsys.readouterr()
     assert out.startswith("shape tiny, 2 pairs")
     assert progress.count(" s before, ") == 3

@@ -4,6 +4,7 @@ The stores are read without the packages that wrote them where that is possible:
 """
 
 import json
+import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
@@ -37,8 +38,12 @@ def check(points: Callable[[str], Points]) -> None:
     assert points("dev/second") == []
 
 
-def test_tensorboard(resumed: Callable[..., Path]) -> None:
+def test_tensorboard(resumed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
+    # it imports torch where there is one, which takes each of the three processes longer than all it writes
+    (tmp_path / "without" / "torch").mkdir(parents=True)
+    (tmp_path / "without" / "torch" / "__init__.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"), prepend=os.pathsep)
     from tensorboardX.proto.event_pb2 import Event
 
     (file,) = (resumed(kind="tensorboard") / "tensorboard").glob("events.out.tfevents.*")
