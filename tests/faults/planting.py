@@ -56,6 +56,14 @@ def trees(package: str) -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
+@cache
+def _names(tree: ast.AST) -> frozenset[str]:
+    """Names of variables and attributes in a piece of syntax."""
+    nodes = list(ast.walk(tree))
+    variables = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return frozenset(variables | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
+
+
 class Change(ast.NodeTransformer):
     """A copy of a file's syntax with `after` in every place of `before`."""
 
@@ -66,10 +74,13 @@ class Change(ast.NodeTransformer):
         self.around: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = []
         self.places: list[str] = []
         """Qualified name of the outermost function around each place; empty outside of all functions."""
-        self.tree: ast.Module = self.visit(copy.deepcopy(tree))
+        self.wanted = [ast.dump(statement.value if self.is_expression else statement) for statement in self.before]
+        # most files hold other names altogether, and to go through a copy of each takes longer than a training run
+        is_possible = set().union(*map(_names, self.before)) <= _names(tree)
+        self.tree: ast.Module = self.visit(copy.deepcopy(tree)) if is_possible else tree
 
     def visit(self, node: ast.AST) -> Any:
-        if self.is_expression and ast.dump(node) == ast.dump(self.before[0].value) and self._in_scope():
+        if self.is_expression and self._is_wanted(node) and self._in_scope():
             return ast.copy_location(self._replacement()[0].value, node)
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             return self.generic_visit(node)
@@ -85,11 +96,15 @@ class Change(ast.NodeTransformer):
                 self._replace_statements(held)
         return super().generic_visit(node)
 
+    def _is_wanted(self, node: ast.AST, number: int = 0) -> bool:
+        """Whether this says what the expression says, or the statement of this number."""
+        piece = self.before[number].value if self.is_expression else self.before[number]
+        return type(node) is type(piece) and ast.dump(node) == self.wanted[number]
+
     def _replace_statements(self, held: list[ast.stmt]) -> None:
-        wanted = [ast.dump(statement) for statement in self.before]
-        for start in range(len(held) - len(wanted), -1, -1):
-            here = slice(start, start + len(wanted))
-            if [ast.dump(statement) for statement in held[here]] == wanted:
+        for start in range(len(held) - len(self.before), -1, -1):
+            here = slice(start, start + len(self.before))
+            if all(self._is_wanted(statement, number) for number, statement in enumerate(held[here])):
                 held[here] = [ast.copy_location(statement, held[start]) for statement in self._replacement()]
 
     def _in_scope(self) -> bool:

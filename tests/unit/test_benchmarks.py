@@ -52,7 +52,7 @@ for line in sys.stdin:
 """A side's program that computes nothing; a real one takes seconds to begin."""
 
 
-@pytest.mark.parametrize("is_real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_real", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["short", "real"])
 def test_two_checkouts_take_turns(
     is_real: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
