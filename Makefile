@@ -3,10 +3,10 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint slow mutate parity demo r1 bench base clean
+.PHONY: help venv test test-all lint slow mutate parity demo r1 bench base clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 venv: .venv/installed ## create .venv with the pinned versions; again only when they change
 
@@ -18,6 +18,9 @@ venv: .venv/installed ## create .venv with the pinned versions; again only when 
 # not reordered: the modules that take longest stand in the first folders, so no process is left alone with one at the end
 test: venv ## the fast tests and the examples in docstrings (CPU, no network)
 	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules tests src
+
+test-all: venv ## the fast tests and those that take minutes
+	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules -m 'not peers' tests src
 
 lint: venv ## lint, format and types, all without changing a file
 	$(BIN)/ruff check .

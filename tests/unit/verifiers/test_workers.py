@@ -116,7 +116,7 @@ def test_many_threads_and_workers_keep_the_order(target: str) -> None:
 
 def test_failures_become_verdicts_without_reward_and_are_not_cached(target: str) -> None:
     problem = Problem("p", "q", "x^2")
-    for answer, timeout_s, outcome in [("sleep", 3.0, Outcome.TIMEOUT), ("die", 60.0, Outcome.CRASHED)]:
+    for answer, timeout_s, outcome in [("sleep", 2.0, Outcome.TIMEOUT), ("die", 60.0, Outcome.CRASHED)]:
         with MathVerifier(MathVerifier.Config(kind="math", timeout_s=timeout_s), WorkerPool(target)) as verifier:
             verdicts = verifier.verify_many([Request(problem, f"\\boxed{{{answer}}}"), Request(problem, r"\boxed{y}")])
             assert [v.outcome for v in verdicts] == [outcome, Outcome.CORRECT]
