@@ -432,18 +432,18 @@ def test_replay_names_what_a_run_has(trained: Trained, copy: Path) -> None:
     assert "step-000001.parquet cannot be read" in refuse("replay", copy, "--step", 1, "--problem", min(ids))
 
 
-def test_eval_takes_all_rows_of_a_plain_file_unless_a_split_is_asked_for(tmp_path: Path) -> None:
+def test_eval_takes_all_rows_of_a_plain_file_unless_a_split_is_asked_for(random_model: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     rows = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(205)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--task", "jsonl", "--set", f"task.path={file}", "--samples", 1, "--max-tokens", 2, "--json")
-    asked = json.loads(succeed("eval", "base", *options))
+    asked = json.loads(succeed("eval", random_model, *options))
     assert (asked["split"], asked["problems"]) == ("all rows", 205)
-    assert json.loads(succeed("eval", "base", *options, "--problems", 3))["problems"] == 3
-    dev = json.loads(succeed("eval", "base", *options, "--split", "dev"))
+    assert json.loads(succeed("eval", random_model, *options, "--problems", 3))["problems"] == 3
+    dev = json.loads(succeed("eval", random_model, *options, "--split", "dev"))
     assert dev["split"] == "dev"
     assert 0 < dev["problems"] < 205
-    assert "mine has no test split" in refuse("eval", "base", *options, "--split", "test")
+    assert "mine has no test split" in refuse("eval", random_model, *options, "--split", "test")
 
 
 # ------------------------------------------------------------------------------------------- runs, report, export
