@@ -64,8 +64,10 @@ def are_dropped(setting: Setting, num_bytes: int, available: float) -> bool:
 
 
 def available_memory(device: torch.device) -> float:
-    """Bytes that may still be taken on a device without swapping; infinite where the system does not tell."""
+    """Bytes that may still be taken on a device without swapping; infinite where nothing tells, or it is not here."""
     if device.type == "cuda":
+        if not torch.cuda.is_available():
+            return float("inf")
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # held by torch for later
         return float(torch.cuda.mem_get_info(device)[0] + unused)
     if _MEMORY.exists():

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from groupwise.config import parse
 from groupwise.errors import ModelError
@@ -105,6 +106,12 @@ def test_the_available_memory_decides_as_in_training(monkeypatch: pytest.MonkeyP
     for available, expected in ((needed, "off"), (needed - 4, "on")):
         monkeypatch.setattr(memory, "available_memory", lambda _, available=available: available)
         assert plan(recipe(GrpoRecipe)) == plans[expected]
+
+
+def test_a_gpu_that_is_elsewhere_has_room() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one here")
+    assert not plan(recipe(GrpoRecipe, "model.device=cuda")).checkpointing
 
 
 def test_a_missing_model_is_named() -> None:
