@@ -22,10 +22,17 @@ NAMES = sorted(path.name for path in OLD.glob("*.toml") if path.name != RECORDED
 def meaning(path: Path) -> Any:
     """Everything that a recipe sets, resolved."""
     if "pipeline" not in read_toml(path):
-        return load_recipe(path).model_dump(mode="json")
+        return without_size(load_recipe(path).model_dump(mode="json"))
     recipe, stages = load_pipeline(path)
     whole = recipe.model_dump(mode="json", exclude={"stages"})
-    return whole, [(stage.name, stage.makes, stage.inputs, stage.settings) for stage in stages]
+    return whole, [(stage.name, stage.makes, stage.inputs, without_size(stage.settings)) for stage in stages]
+
+
+def without_size(settings: Any) -> Any:
+    """Settings without the size of micro-batches, which today's recipes leave to the device."""
+    if not isinstance(settings, dict):
+        return settings
+    return {key: without_size(value) for key, value in settings.items() if key != "tokens_per_micro_batch"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +43,8 @@ def test_an_old_recipe_means_what_todays_means(name: str) -> None:
 
 
 def test_what_an_old_run_recorded_is_read_without_a_word() -> None:
-    assert recorded_recipe(OLD / RECORDED) == load_recipe(TODAY / "arithmetic.toml")
+    recorded = recorded_recipe(OLD / RECORDED)
+    assert without_size(recorded.model_dump(mode="json")) == meaning(TODAY / "arithmetic.toml")
 
 
 def test_what_moved_is_said() -> None:
