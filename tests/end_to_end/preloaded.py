@@ -2,10 +2,10 @@
 
 # ruff: noqa: F401
 
+from contextlib import suppress
 from functools import cache
 
 import matplotlib.backends.backend_agg
-import pandas
 import transformers.models.qwen2.modeling_qwen2
 import transformers.models.qwen3.modeling_qwen3
 
@@ -14,6 +14,9 @@ import groupwise.cli.train
 import groupwise.pages.run
 import groupwise.rollout.decode
 from groupwise.pipeline import fingerprint
+
+with suppress(ImportError):  # transformers imports it where it is installed
+    import pandas
 
 fingerprint._near = cache(fingerprint._near)  # type: ignore[assignment]
 fingerprint.code_version(["groupwise.pipeline.train", "groupwise.pipeline.evaluation"])
