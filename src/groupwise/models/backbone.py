@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from groupwise.models.activations import drops_activations
 from groupwise.models.attention import Layout
+from groupwise.models.cores import Sharing
 from groupwise.models.packed import Pack
 
 
@@ -190,6 +191,11 @@ def fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
     of summation and so of thread count, device and pieces; cheap enough for every step. It needs no memory that grows
     with the weights.
     """
+    with Sharing():
+        return _fingerprint(weights)
+
+
+def _fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
     digest = hashlib.sha256()
     for name, weight in weights:
         bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16)

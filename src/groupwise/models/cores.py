@@ -130,17 +130,12 @@ class Sharing:
 
     def look(self) -> None:
         """Look now and then at what others use, and use the rest; call it often, it mostly returns at once."""
-        if self._adapts and (others := _others_now()) is not None:
-            self._use(min(self._usual, max(1, _meter().num_cores - int(others + TAKEN))))
+        if self._adapts:
+            self._use(min(self._usual, max(1, _meter().num_cores - int(_meter().lately() + TAKEN))))
 
     def _use(self, num_threads: int) -> None:
         if torch.get_num_threads() != num_threads:
             torch.set_num_threads(num_threads)
-
-
-def _others_now() -> float | None:
-    """Cores in use by others since the last look, which is kept between two contexts; None: too short a time."""
-    return _meter().others() if _meter().seconds > LOOK_EVERY_S else None
 
 
 @cache
@@ -158,16 +153,18 @@ class CoreMeter:
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
         self._last = self._read()
+        self._lately = 0.0
 
     @property
     def num_cores(self) -> int:
         """Cores that this process may use."""
         return len(self._cores)
 
-    @property
-    def seconds(self) -> float:
-        """Since the last reading."""
-        return time.monotonic() - self._last[0]
+    def lately(self) -> float:
+        """What others used when it was last read, which is done again after a while."""
+        if time.monotonic() - self._last[0] > LOOK_EVERY_S:
+            self._lately = self.others()
+        return self._lately
 
     def others(self) -> float:
         """Cores in use by other programs since the last call; 0 where the system does not tell."""

@@ -11,6 +11,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import ReadIf, Section
 from groupwise.errors import InvariantError
+from groupwise.models.cores import Sharing
 
 FALLS = ReadIf(lambda optimizer: optimizer.schedule != "constant", "a schedule that falls: linear or cosine")
 
@@ -69,6 +70,10 @@ class Optimizer:
         Raises:
             InvariantError: the gradient is not finite; the weights are left as they were.
         """
+        with Sharing():
+            return self._update(step)
+
+    def _update(self, step: int) -> float:
         limit = self.config.max_grad_norm or math.inf
         norms = [clip_grad_norm_(parameters, limit, foreach=True).item() for parameters in self._parts]
         if not all(math.isfinite(norm) for norm in norms):
