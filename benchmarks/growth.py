@@ -4,8 +4,8 @@
     python benchmarks/growth.py --dial completion --most 2048
     python benchmarks/growth.py --picture docs/growth.png --json growth.json
 
-The model is that of shape (a) of `grpo_step.py`: width 192, 4 layers, one token per byte. Every point has its own
-process: a step that warms up, then the faster of two. The exponent of a dial is the slope of log seconds over log dial
+The model is that of shape (a) of `grpo_step.py`: width 192, 4 layers, one token per byte; one dial takes that of (g).
+Every point has its own process: a step that warms up, then the faster of two. The exponent of a dial is the slope of log seconds over log dial
 in its upper half. Beside it is that of the arithmetic: products with weights as `workload.necessary_work` counts them,
 and products of attention, 4 d operations for each token and each one that it sees when sampled, 12 d when trained.
 """
@@ -32,6 +32,7 @@ DIALS: dict[str, dict[int, Shape]] = {
     "completion": {n: replace(BASE, num_prompts=1, max_tokens=n) for n in (64, 128, 256, 512, 1024, 2048, 4096, 8192)},
     "vocabulary": {n: replace(BASE, vocabulary=n) for n in (263, 1024, 4096, 16384, 65536, 151936)},
     "width": {n: replace(BASE, width=n, intermediate=3 * n) for n in (64, 128, 256, 512, 1024)},
+    "completion, large": {n: replace(SHAPES["g"], max_tokens=n) for n in (256, 512, 1024)},
 }
 MEANINGS = {
     "group": "completions per prompt, 8 prompts",
@@ -39,7 +40,10 @@ MEANINGS = {
     "completion": "most tokens per completion, 1 prompt × 8",
     "vocabulary": "tokens in the vocabulary",
     "width": "width of the model",
+    "completion, large": "most tokens per completion, 2 prompts × 8, 42 M parameters",
 }
+REFERENCE = 256
+"""Tokens of the completions that longer ones are compared with."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,24 @@ def table(points: list[Point]) -> str:
     lines += ["", "| dial | | time grows with exponent | arithmetic | memory |", "|---|---|---|---|---|"]
     for dial in dict.fromkeys(point.dial for point in points):
         of_dial = [point for point in points if point.dial == dial]
-        if len(of_dial) > 3:
+        if len(of_dial) > 2:
             slopes = (f"{exponent(of_dial, what):.2f}" for what in ("seconds", "work", "memory_mb"))
             lines.append(f"| {dial} | {MEANINGS[dial]} | {' | '.join(slopes)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *lengths(points)])
+
+
+def lengths(points: list[Point]) -> list[str]:
+    """Markdown: time per token over that at REFERENCE tokens, and what is left of it when the operations are taken out."""
+    lines = []
+    for dial in ("completion", "completion, large"):
+        by_length = {point.value: point for point in points if point.dial == dial}
+        for value in (value for value in by_length if value > REFERENCE and REFERENCE in by_length):
+            point, short = by_length[value], by_length[REFERENCE]
+            time = point.seconds / point.tokens / (short.seconds / short.tokens)
+            work = point.work / point.tokens / (short.work / short.tokens)
+            lines.append(f"| {dial} | {value:,} | {time:.2f} | {work:.2f} | {time / work:.2f} |")
+    heads = ["", f"| dial | tokens | time per token over {REFERENCE} | operations | beyond them |", "|---|---|---|---|---|"]
+    return heads + lines if lines else []
 
 
 def draw(points: list[Point], path: Path) -> None:

@@ -2,6 +2,7 @@
 
     python benchmarks/memory.py
     python benchmarks/memory.py long    # forward and backward of long completions, layers kept and computed again
+    python benchmarks/memory.py shapes  # steps of the shapes of grpo_step.py whose completions are long
 
 Each step runs in a process of its own, because a process only knows its own peak; what Python and the libraries hold
 before the model is loaded is measured there too and taken off.
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from sides import Ours
+from workload import SHAPES, Workload
 
 from groupwise.config import parse
 from groupwise.health.memory import MIB, plan
@@ -123,6 +126,33 @@ def main_long() -> None:
         )
 
 
+SHAPES_MEASURED = ("e", "g")
+
+
+def measure_shape(name: str) -> None:
+    """Run two planned steps of a shape and print the peak."""
+    quiet_transformers()
+    workload = Workload(SHAPES[name])
+    watch = Watch()
+    ours = Ours(workload)
+    for step in range(2):
+        ours.step(step)
+    print(json.dumps({"mib": watch.peak()}))
+
+
+def main_shapes() -> None:
+    """Measure every such shape and print it beside the prediction."""
+    quiet_transformers()
+    for name in SHAPES_MEASURED:
+        ours = Ours(Workload(SHAPES[name]))
+        with tempfile.TemporaryDirectory() as directory:
+            ours.policy.model.save_pretrained(directory)
+            recipe = ours.recipe.model_copy(update={"model": ModelConfig(path=directory)})
+            planned = plan(recipe, prompt_tokens=SHAPES[name].prompt_tokens)
+        found, predicted = _child("measure-shape", name)["mib"], planned.peak / MIB
+        print(f"shape {name}   measured {found:7,.0f}   predicted {predicted:7,.0f}   {predicted / found - 1:+.0%}")
+
+
 def _child(*arguments: str) -> dict[str, Any]:
     """What this program prints in a process of its own."""
     done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
@@ -158,6 +188,10 @@ def main() -> None:
         return measure(sys.argv[2], sys.argv[3])
     if len(sys.argv) == 6 and sys.argv[1] == "measure-long":
         return measure_long(sys.argv[2], *map(int, sys.argv[3:]))
+    if len(sys.argv) == 3 and sys.argv[1] == "measure-shape":
+        return measure_shape(sys.argv[2])
+    if sys.argv[1:] == ["shapes"]:
+        return main_shapes()
     if sys.argv[1:] == ["long"]:
         return main_long()
     quiet_transformers()
