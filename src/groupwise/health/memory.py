@@ -2,6 +2,10 @@
 
 A step has two phases. Sampling holds weights, optimizer moments, keys and values; training holds weights, moments,
 gradients, activations of one micro-batch and a chunk of logits. The peak is the larger of the two.
+Weights in bf16 take 2 bytes each, and have a master copy in fp32 beside them; moments and the gradient that is added up
+stay fp32, while the gradients that micro-batches computed side by side hold of their own are bf16.
+FlexAttention keeps the log-sum-exp of every token, head and layer, as our own attention does, and beside the layers a
+mask: four lists of blocks, each of 4 bytes per pair of blocks, four counts per block, and two numbers per token.
 Activation checkpointing leaves of the activations the layers' inputs and one whole layer; where the recipe leaves it
 to the memory that is available, what decides is this machine's, now.
 """
@@ -22,6 +26,7 @@ from groupwise.models.activations import (
     layer_bytes,
 )
 from groupwise.models.cores import WAITING
+from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.size import language_model_size, reward_model_size
@@ -66,16 +71,22 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     """
     size = language_model_size(recipe.model.path)
     count, text = size.total, size.config.get_text_config()
-    weights = {"policy": FP32 * count, "optimizer": MOMENTS * FP32 * count}
+    of_weight = torch.finfo(getattr(torch, recipe.model.weights_dtype)).bits // 8
+    rounded = of_weight != FP32
+    weights = {"policy": of_weight * count, "optimizer": MOMENTS * FP32 * count}
+    if rounded:
+        weights["masters"] = FP32 * count
     training = {"gradients": FP32 * count}
     if recipe.loss.kl_coef > 0:
-        weights["reference"] = FP32 * count
+        weights["reference"] = of_weight * count
     beside = trainer_of(recipe).trained_beside(recipe)
     for name in beside:
-        weights |= {name: FP32 * count, f"{name}'s optimizer": MOMENTS * FP32 * size.body}
+        weights |= {name: of_weight * count, f"{name}'s optimizer": MOMENTS * FP32 * size.body}
+        if rounded:
+            weights[f"{name}'s masters"] = FP32 * size.body
         training[f"{name}'s gradients"] = FP32 * size.body
     for name, part in recipe.reward_models.items():
-        weights[f"reward model {name}"] = FP32 * reward_model_size(part.path)
+        weights[f"reward model {name}"] = of_weight * reward_model_size(part.path)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     device = torch.device(device_of(recipe.model))
     longest = prompt_tokens + recipe.sampling.max_tokens  # one that is larger than a micro-batch stands alone
@@ -84,7 +95,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     num_weights, num_threads = count + len(beside) * size.body, recipe.model.num_threads or torch.get_num_threads()
     at_once = num_micro_batches_at_once(num_weights, num_threads, device, num_threads)
     if at_once > 1:
-        training["micro-batches' own gradients"] = (at_once + WAITING) * FP32 * num_weights
+        training["micro-batches' own gradients"] = (at_once + WAITING) * of_weight * num_weights
     available = available_memory(device) - sum(weights.values()) - sum(training.values())
     kept = at_once * activation_bytes(text, width, tokens, checkpointed=False)
     checkpointing = are_dropped(recipe.model.activation_checkpointing, kept, available)
@@ -94,6 +105,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         "their gradients": layer_bytes(text, width, tokens) * at_once // 2,  # of one layer at a time
         "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(tokens, text) * at_once,
     }
+    if recipe.model.attention == "flex":
+        training["block mask"] = mask_bytes(tokens)
     if device.type == "cpu" and not checkpointing:
         training["freed, but held"] = int(HELD * activations)
     sampling = {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}

@@ -22,6 +22,7 @@ from transformers.utils import logging as transformers_logging
 from groupwise.models.activations import drops_activations
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
+from groupwise.models.flex import flex_layout, takes_flex
 from groupwise.models.packed import Pack
 
 
@@ -49,7 +50,8 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
     """
-    named = {"position_ids": packed.position_ids, "layout": packed.layout, "use_cache": False}
+    layout = flex_layout(packed.shapes, packed.input_ids.device) if takes_flex(body) else packed.layout
+    named = {"position_ids": packed.position_ids, "layout": layout, "use_cache": False}
     if drops_activations(body, packed.input_ids):
         named["drop_activations"] = True
     out = body(packed.input_ids, **named)
@@ -140,7 +142,8 @@ class Backbone:
             return {}
         modules = self.model.base_model.named_modules()
         linear = [part.named_parameters(name, recurse=False) for name, part in modules if isinstance(part, nn.Linear)]
-        return {name: weight for named in linear for name, weight in named}
+        dtype = self.compute_dtype
+        return {name: weight for named in linear for name, weight in named if weight.dtype is not dtype}
 
     def addresses(self) -> tuple[object, ...]:
         """Where the body's weights lie, and its precision: a recorded forward is valid while this stays the same."""

@@ -4,7 +4,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.artifacts import SHIPPED, ModelRef
 from groupwise.config import Section
@@ -19,8 +19,16 @@ class ModelConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the matrix products, in sampling and in training alike. Weights and log-probabilities stay fp32.
+    """Precision of the matrix products, in sampling and in training alike. Log-probabilities stay fp32.
     `bfloat16` is for GPUs and for processors with instructions for it; where it is slower, a warning says so."""
+    weights_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the weights. With `bfloat16` the model holds 2 bytes of each, and so does its checkpoint; a trainer
+    adds up gradients in fp32, keeps fp32 master copies that its updates change, and rounds them for the model after
+    each. The masters start from the rounded weights. It needs `compute_dtype = "bfloat16"`."""
+    attention: Literal["packed", "flex"] = "packed"
+    """How forwards of training and scoring compute attention. `flex` is torch's FlexAttention, compiled, on CUDA alone;
+    sampling always takes `packed`. Values and gradients of its eager form are tested against `packed` on a processor;
+    the compiled form has not been timed, so `packed` is the default."""
     activation_checkpointing: Literal["auto", "on", "off"] = "auto"
     """Whether layers keep only their inputs in a forward of training and compute themselves again in the backward: a
     third to a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches
@@ -28,6 +36,15 @@ class ModelConfig(Section):
     """
     num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch, and sampling leaves to other programs the cores that they use."""
+
+    @model_validator(mode="after")
+    def _weights_meet_their_products(self) -> Self:
+        if self.weights_dtype == "bfloat16" and self.compute_dtype != "bfloat16":
+            raise ValueError(
+                f'weights_dtype = "bfloat16" needs compute_dtype = "bfloat16", which is {self.compute_dtype!r} here: '
+                "products in fp32 of rounded weights would gain nothing"
+            )
+        return self
 
     def at(self, path: str | Path) -> Self:
         """The same for a model at another path."""

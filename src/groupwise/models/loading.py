@@ -18,6 +18,7 @@ from groupwise.models.activations import allow_checkpointing
 from groupwise.models.backbone import no_progress_bars, precision
 from groupwise.models.config import ModelConfig, located
 from groupwise.models.cores import ask_for_threads
+from groupwise.models.flex import refuse_without_cuda, set_flex
 
 
 def refuse_unsupported(model: PreTrainedModel) -> None:
@@ -119,11 +120,21 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
     if device == "cpu" and config.compute_dtype == "bfloat16":
         _warn_if_slow(bfloat16_cost())
     refuse_unsupported(model)
+    if config.attention == "flex":
+        refuse_without_cuda(device)
     model.set_attn_implementation(attention.NAME)
     allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
+    _round(model, getattr(torch, config.weights_dtype))
     model.to(device)  # type: ignore[arg-type]
+    set_flex(model, config.attention == "flex")
     _align(model)
     model.eval()
+
+
+def _round(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Give all weights this precision. Buffers, such as the frequencies of positions, keep theirs."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
 
 
 ALIGNMENT = 64

@@ -100,6 +100,8 @@ class Pack:
     position_ids: Tensor
     """(1, N) position of each token in its own sequence."""
     layout: Layout
+    shapes: tuple[tuple[int, ...], ...]
+    """Of every group, tokens of its prompt, then those that are read of each completion."""
     head_positions: Tensor
     """(M,) packed index of the token that predicts each target, in the order the sequences were given."""
     targets: Tensor
@@ -154,6 +156,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
     return Pack(
         input_ids=tensor(np.concatenate(ids))[None],
         position_ids=tensor(np.concatenate(positions))[None],
+        shapes=tuple((len(s.prompt), *(len(completion) - 1 for completion in s.completions)) for s in sequences),
         layout=_layout([run for run in runs if run.length], prefixes, device),
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),

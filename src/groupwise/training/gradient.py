@@ -45,6 +45,7 @@ def accumulate(
     for gradients, report in in_threads(differentiate, items, device):
         for weight, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:
+                gradient = gradient.to(weight.grad_dtype)  # fp32 where the optimizer keeps masters
                 weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         yield report
 

@@ -1,4 +1,9 @@
-"""AdamW with warm-up, decay and gradient clipping."""
+"""AdamW with warm-up, decay and gradient clipping.
+
+Weights in bf16 have fp32 master copies here (Micikevicius et al. 2018, arXiv:1710.03740, section 3.1): bf16 has 8 bits
+of precision, so an update smaller than about 1/256 of a weight would be rounded away. The gradient of a micro-batch
+comes in bf16; it is added up over micro-batches, clipped and used in fp32.
+"""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import ReadIf, Section
-from groupwise.errors import InvariantError
+from groupwise.errors import CheckpointError, InvariantError
 from groupwise.models.cores import Sharing
 
 FALLS = ReadIf(lambda optimizer: optimizer.schedule != "constant", "a schedule that falls: linear or cosine")
@@ -53,7 +58,10 @@ class Optimizer:
         """Steps in the whole run; the schedule ends there."""
         self.updates_done = 0
         """Updates so far: the policy's version."""
-        of_policy, of_critic = ([weight for _, weight in named] for named in (weights, critic))
+        copies = [[(weight, _master(weight)) for _, weight in named] for named in (weights, critic)]
+        self._rounded = {id(master): weight for part in copies for weight, master in part if master is not weight}
+        """The bf16 weight of each master, by the master's id."""
+        of_policy, of_critic = ([master for _, master in part] for part in copies)
         self._parts = [of_policy, of_critic] if of_critic else [of_policy]
         """Policy, then the critic if there is one; each is clipped by its own norm."""
         groups = []
@@ -74,6 +82,7 @@ class Optimizer:
             return self._update(step)
 
     def _update(self, step: int) -> float:
+        self._take_gradients()
         limit = self.config.max_grad_norm or math.inf
         norms = [clip_grad_norm_(parameters, limit, foreach=True).item() for parameters in self._parts]
         if not all(math.isfinite(norm) for norm in norms):
@@ -87,31 +96,80 @@ class Optimizer:
         for group in self.adamw.param_groups:
             group["lr"] = group["peak"] * share
         self.adamw.step()
+        self._round()
         self.adamw.zero_grad(set_to_none=True)
         self.updates_done += 1
         return norms[0]
+
+    def _masters(self) -> list[tuple[int, Tensor]]:
+        """Masters with their index among all that AdamW changes."""
+        changed = (parameter for group in self.adamw.param_groups for parameter in group["params"])
+        return [(index, parameter) for index, parameter in enumerate(changed) if id(parameter) in self._rounded]
+
+    def _take_gradients(self) -> None:
+        """Move the gradients of weights in bf16 to their masters."""
+        for _, master in self._masters():
+            weight = self._rounded[id(master)]
+            master.grad, weight.grad = weight.grad, None
+
+    @torch.no_grad()
+    def _round(self) -> None:
+        """Give the model the masters, rounded."""
+        for _, master in self._masters():
+            self._rounded[id(master)].copy_(master)
 
     def lr(self, step: int) -> float:
         """The policy's learning rate of a step (0-based)."""
         return self.config.lr * learning_rate_share(self.config, step, self.num_steps)
 
     def state(self) -> dict[str, Tensor]:
-        """Running moments by parameter index, for a checkpoint."""
+        """Running moments, and masters where there are any, by parameter index, for a checkpoint."""
         states = self.adamw.state_dict()["state"]
         return {
             f"{index}.{name}": torch.as_tensor(value)
             for index, state in states.items()
             for name, value in state.items()
-        }
+        } | {f"{index}.{MASTER}": master.detach() for index, master in self._masters()}
 
     def load_state(self, tensors: dict[str, Tensor], updates_done: int) -> None:
-        """Restore the moments that `state` gave."""
+        """Restore what `state` gave.
+
+        Raises:
+            CheckpointError: the masters are missing, superfluous, or do not round to the model's weights.
+        """
+        self._load_masters({key: tensor for key, tensor in tensors.items() if key.endswith(f".{MASTER}")})
         states: dict[int, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             index, name = key.split(".", 1)
+            if name == MASTER:
+                continue
             states.setdefault(int(index), {})[name] = tensor
         self.adamw.load_state_dict({"state": states, "param_groups": self.adamw.state_dict()["param_groups"]})
         self.updates_done = updates_done
+
+    @torch.no_grad()
+    def _load_masters(self, saved: dict[str, Tensor]) -> None:
+        masters = {f"{index}.{MASTER}": master for index, master in self._masters()}
+        if saved.keys() != masters.keys():
+            raise CheckpointError(
+                f"the checkpoint has fp32 masters of {len(saved)} weights, and {len(masters)} are in bf16 here: "
+                "model.weights_dtype must be what it was"
+            )
+        for key, master in masters.items():
+            if not torch.equal(saved[key].to(master.device, torch.bfloat16), self._rounded[id(master)]):
+                raise CheckpointError(f"the checkpoint's master {key} does not round to the model's weight")
+            master.copy_(saved[key])
+
+
+MASTER = "master"
+
+
+def _master(weight: Tensor) -> Tensor:
+    """The fp32 copy that updates change, where a weight is in bf16; else the weight itself."""
+    if weight.dtype is not torch.bfloat16:
+        return weight
+    weight.grad_dtype = torch.float32
+    return weight.detach().float().requires_grad_()
 
 
 def learning_rate_share(config: OptimizerConfig, step: int, num_steps: int) -> float:

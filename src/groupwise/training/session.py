@@ -130,11 +130,11 @@ class Recipe(Section):
 
 def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) -> None:
     """Bring optimizer and critic back to where a checkpoint's state left them."""
-    moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
-    optimizer.load_state(moments, state.facts["updates_done"])
-    if critic:
+    if critic:  # first: the optimizer compares weights in bf16 with its masters
         weights = {n.removeprefix(CRITIC): tensor for n, tensor in state.tensors.items() if n.startswith(CRITIC)}
         critic.load_state(weights)
+    moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
+    optimizer.load_state(moments, state.facts["updates_done"])
 
 
 def peak_memory_mb() -> float:

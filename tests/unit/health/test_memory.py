@@ -117,3 +117,22 @@ def test_a_gpu_that_is_elsewhere_has_room() -> None:
 def test_a_missing_model_is_named() -> None:
     with pytest.raises(ModelError, match="nowhere"):
         plan(recipe(GrpoRecipe, "model.path=./nowhere"))
+
+
+def test_weights_in_bf16_and_their_masters(count: int) -> None:
+    bf16 = ("model.compute_dtype=bfloat16", "model.weights_dtype=bfloat16", "model.num_threads=3")
+    found, full = (plan(recipe(GrpoRecipe, "loss.kl_coef=0.1", *bf16[:n], bf16[2])) for n in (2, 1))
+    assert found.weights == {"policy": 2 * count, "masters": 4 * count, "optimizer": 8 * count, "reference": 2 * count}
+    assert found.training["gradients"] == 4 * count
+    own = "micro-batches' own gradients"
+    assert 2 * found.training[own] == full.training[own]
+    with_critic = plan(recipe(PpoRecipe, "critic.backbone=own", *bf16)).weights
+    assert with_critic["critic"] == 2 * count
+    assert 2 * with_critic["critic's masters"] == with_critic["critic's optimizer"]
+
+
+def test_a_block_mask_by_hand() -> None:
+    keys = ("model.device=cuda", "loss.tokens_per_micro_batch=1000", SHORT)
+    flex, packed = (plan(recipe(GrpoRecipe, *keys, f"model.attention={kind}")).training for kind in ("flex", "packed"))
+    # 1,000 tokens are 8 blocks: 4 lists of 8 × 8, 4 counts of 8, 2 numbers for 1,024 tokens, each of 4 bytes
+    assert flex == packed | {"block mask": 4 * (4 * 64 + 4 * 8 + 2 * 1024)}
