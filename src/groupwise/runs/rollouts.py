@@ -5,8 +5,12 @@ verifier failed (and `advantage` in evaluations). Where advantages differ betwee
 `advantage` is their mean and `token_advantages` holds them; else that is null. `sampled` says which tokens the policy
 drew; null where it drew all of them. `entropy` is null where the engine does not measure it.
 
+A value that nothing measured is null, never 0: a list as a whole, or the entries of tokens that were put in.
+
 Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer), schema 4
-`sampled`, schema 5 `open_ended` (of the problem); `groupwise.upgrade` says how an older file is read.
+`sampled`, schema 5 `open_ended` (of the problem), schema 6 everything below it, which says what a step's updates did
+with every token (`groupwise.runs.records.CompletionRecord` explains each column), one row group for every group, and
+the groups that were sampled and not kept. `groupwise.upgrade` says how an older file is read.
 """
 
 import io
@@ -50,8 +54,24 @@ SCHEMA = pa.schema(
         ("sampling_logprobs", pa.list_(pa.float32())),
         ("entropy", pa.list_(pa.float32())),
         ("sampled", pa.list_(pa.bool_())),
+        ("num_tokens", pa.int64()),
+        ("discarded", pa.string()),
+        ("trained", pa.bool_()),
+        ("loss_weight", pa.float64()),
+        ("old", pa.string()),
+        ("prompt_token_ends", pa.list_(pa.int32())),
+        ("token_ends", pa.list_(pa.int32())),
+        ("trainer_logprobs", pa.list_(pa.float32())),
+        ("ref_logprobs", pa.list_(pa.float32())),
+        ("after_logprobs", pa.list_(pa.float32())),
+        ("ratio", pa.list_(pa.float32())),
+        ("bound", pa.list_(pa.int8())),
+        ("importance", pa.list_(pa.float32())),
+        ("kl", pa.list_(pa.float32())),
+        ("values", pa.list_(pa.float32())),
+        ("returns", pa.list_(pa.float32())),
     ],
-    metadata={"groupwise_schema": "5"},
+    metadata={"groupwise_schema": "6"},
 )
 
 
