@@ -34,11 +34,11 @@ class RecordConfig(Section):
     groups: Annotated[int, _WITH_STEPS] = Field(0, ge=0)
     """Most groups of a step: the one with the largest advantage, then by a hash of the problem; 0: all."""
     tokens: Annotated[TokenColumns, _WITH_STEPS] = "all"
-    """What is recorded of every token: `all` (some 50 bytes), `sampled` (what the sampler knew, some 12 bytes), `none`
+    """What is recorded of every token: `all`, `sampled` (what the sampler knew), `none`
     (the text alone: such completions cannot be replayed)."""
     after_every: Annotated[int, _WITH_TOKENS] = Field(0, ge=0)
     """Steps from one after whose update the log-probabilities of the recorded tokens are measured again to the next; 0:
-    never. It costs one forward of those tokens, about a third of the time that training on them took."""
+    never. It costs one forward of those tokens."""
     after_groups: Annotated[int, _WITH_AFTER] = Field(0, ge=0)
     """Most recorded groups for which that is done; 0: all."""
 
