@@ -5,7 +5,7 @@ sources/            the user's own Python that the recipe names, as it was
 environment.json    versions, commit, hardware, thread count
 ledger.jsonl        facts that are identical on a repeat or a resume
 metrics.jsonl       what may differ: timings, memory, throughput
-rollouts/*.parquet  every completion
+rollouts/*.parquet  completions, a file for each step and evaluation; index.jsonl says what each file holds
 checkpoints/step-N  Hugging Face directories with trainer state; `best` points at one of them
 lock                held by the process that works in the directory
 """
@@ -98,6 +98,11 @@ class RunDirectory:
     def finished(self) -> Path:
         """Exists when the run has nothing left to do."""
         return self.path / "finished.json"
+
+    @property
+    def index(self) -> LineFile:
+        """What the files of completions hold; `runs.records` reads it."""
+        return LineFile(self.path / "rollouts" / "index.jsonl")
 
     def rollouts(self, step: int) -> Path:
         """Completions of one training step."""

@@ -1,0 +1,139 @@
+"""What a file of completions holds, group by group: the lines of `rollouts/index.jsonl`.
+
+A list of steps and groups opens from these lines alone; a completion is then one row group of one parquet file. The
+same entries are made of the file itself where there is no index, so runs of earlier versions have one, too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from statistics import fmean, pstdev
+from typing import Any, Literal, Self
+
+from groupwise.types import FinishReason, Outcome
+
+Flat = Literal["right", "wrong", "equal", "failed"]
+"""Why a group has no signal: all judged completions are correct, none is, their rewards are equal for another reason,
+or none was judged."""
+
+
+def flat_because(outcomes: Sequence[Outcome], rewards: Sequence[float | None]) -> Flat | None:
+    """Why no two judged completions of a group earned different rewards; None where two did.
+
+    >>> flat_because([Outcome.CORRECT, Outcome.CRASHED], [1.0, None])
+    'right'
+    """
+    judged = [(o, r) for o, r in zip(outcomes, rewards, strict=True) if o.judged and r is not None]
+    if len({reward for _, reward in judged}) > 1:
+        return None
+    correct = [outcome is Outcome.CORRECT for outcome, _ in judged]
+    if not judged:
+        return "failed"
+    return "right" if all(correct) else "equal" if any(correct) else "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEntry:
+    """One recorded group, without texts and tokens. Means are over judged completions and None where there is none."""
+
+    problem: str
+    """Id of the problem."""
+    difficulty: str
+    row_group: int
+    """Which row group of the file holds it (in files before schema 6: which one holds its first row)."""
+    first_row: int
+    """Its first row in the file."""
+    num_completions: int
+    num_judged: int
+    num_correct: int
+    num_failed: int
+    """Completions on which the verifier failed."""
+    num_truncated: int
+    """Completions that ran into the token limit."""
+    num_trained: int | None
+    """Completions that the step's updates read; None where that was not recorded."""
+    reward: float | None
+    """Mean."""
+    reward_std: float | None
+    """Population standard deviation."""
+    length: float
+    """Mean of sampled tokens over all completions."""
+    longest: int
+    advantage: float | None
+    """Largest absolute advantage of a completion; None where there is none (evaluations)."""
+    flat: Flat | None
+    """Why it has no signal; None where it has one."""
+    discarded: str | None
+    """Why it was sampled and not trained on; None where it was kept. `Discarded` says what the words mean."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], row_group: int, first_row: int) -> Self:
+        """Of a group's rows, which have `LIGHT` columns."""
+        outcomes, rewards = [Outcome(row["outcome"]) for row in rows], [row["reward"] for row in rows]
+        judged = [reward for reward in rewards if reward is not None]
+        trained = [row["trained"] for row in rows]
+        advantages = [abs(row["advantage"]) for row in rows if row["advantage"] is not None]
+        lengths = [row["num_tokens"] for row in rows]
+        return cls(
+            problem=rows[0]["problem"],
+            difficulty=rows[0]["difficulty"] or "",
+            row_group=row_group,
+            first_row=first_row,
+            num_completions=len(rows),
+            num_judged=sum(outcome.judged for outcome in outcomes),
+            num_correct=outcomes.count(Outcome.CORRECT),
+            num_failed=sum(outcome.failed for outcome in outcomes),
+            num_truncated=sum(row["finish_reason"] == FinishReason.LENGTH for row in rows),
+            num_trained=None if None in trained else sum(trained),
+            reward=fmean(judged) if judged else None,
+            reward_std=pstdev(judged) if judged else None,
+            length=fmean(lengths),
+            longest=max(lengths),
+            advantage=max(advantages, default=None),
+            flat=flat_because(outcomes, rewards),
+            discarded=rows[0]["discarded"],
+        )
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Self:
+        """From a line of the index.
+
+        Raises:
+            ValueError: it has other keys, or a value of another type.
+        """
+        names = {field.name for field in fields(cls)}
+        if facts.keys() != names:
+            raise ValueError(f"an entry has the keys {', '.join(sorted(facts))}")
+        entry = cls(**facts)
+        counts = (entry.row_group, entry.first_row, entry.num_completions)
+        if not isinstance(entry.problem, str) or not all(type(n) is int and n >= 0 for n in counts):
+            raise ValueError("an entry has no problem, or no place in its file")
+        return entry
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+LIGHT = (
+    "problem", "difficulty", "outcome", "finish_reason", "reward", "advantage", "num_tokens", "trained", "discarded",
+)  # fmt: skip
+"""Columns that an entry is made of; none holds a text of a model or a token."""
+
+
+def entries(rows: Iterable[Mapping[str, Any]], row_groups: Sequence[int]) -> list[GroupEntry]:
+    """The entries of a file.
+
+    Args:
+        rows: of the whole file, in its order, with `LIGHT` columns; the rows of a group follow each other.
+        row_groups: rows of each row group of the file.
+    """
+    ends = [sum(row_groups[: i + 1]) for i in range(len(row_groups))]
+    found: list[GroupEntry] = []
+    first = 0
+    for _, group in groupby(rows, lambda row: row["problem"]):
+        own = list(group)
+        place = next(i for i, end in enumerate(ends) if first < end)
+        found.append(GroupEntry.of(own, place, first))
+        first += len(own)
+    return found
