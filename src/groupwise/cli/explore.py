@@ -32,4 +32,6 @@ def run_explore(runs: Sequence[Path], export: Path | None, port: int, console: C
 
 def found_runs(folder: Path) -> list[Path]:
     """Run directories in a folder, by name."""
-    return sorted(config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists())
+    return sorted(
+        config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
+    )

@@ -94,8 +94,8 @@ def _facts(views: Views, num_runs: int, cap: int) -> dict[str, bytes]:
         out = left[index]
         if out["lists"] or out["groups"]:
             notice = (
-                f"This page is a selection: {out['lists']} steps or evaluations and {out['groups']} groups of the others "
-                f"were left out to stay below {cap / 1e6:g} MB. `groupwise explore` on the run shows everything."
+                f"This page is a selection: {out['lists']} steps or evaluations and {out['groups']} groups of the "
+                f"others were left out to stay below {cap / 1e6:g} MB. `groupwise explore` on the run shows everything."
             )
             run = {**run, "notices": [*run["notices"], notice]}
             run["places"] = [one for one in run["places"] if f"runs/{index}/places/{one['id']}" in found]

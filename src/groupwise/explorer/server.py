@@ -34,7 +34,9 @@ ADDRESS = "127.0.0.1"
 def make_app(paths: Sequence[Path], port: int, token: str) -> Guard:
     """The application: its routes behind its guard."""
     hosts = frozenset({f"{ADDRESS}:{port}", f"localhost:{port}"})
-    return Guard(Starlette(routes=make_routes(Views(paths))), hosts, token)
+    app = Starlette(routes=make_routes(Views(paths)))
+    app.router.redirect_slashes = False  # an address is right or wrong
+    return Guard(app, hosts, token)
 
 
 def make_routes(views: Views) -> list[Route]:
@@ -48,7 +50,7 @@ def make_routes(views: Views) -> list[Route]:
                     body = encoded(answer(**request.path_params))
             except GroupwiseError as error:
                 return JSONResponse({"error": str(error)}, 404)
-            except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+            except Exception as error:  # whatever a damaged or hostile file causes, the server lives and says so
                 return JSONResponse({"error": f"this cannot be shown: {error!r}"[:500]}, 500)
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
             headers = {"etag": etag}

@@ -50,7 +50,9 @@ class Views:
         """
         run = self._run(index)
         places = run.places()
-        passes = {f"{kind}": line.get("pass_at_1") for kind in run.records.kinds() for line in run.records.metrics(kind)}
+        passes = {
+            f"{kind}": line.get("pass_at_1") for kind in run.records.kinds() for line in run.records.metrics(kind)
+        }
         passes |= {f"dev-step-{line['step']:06d}": line.get("pass_at_1") for line in run.records.metrics("dev")}
         return {
             **self._headline(run),
@@ -218,7 +220,11 @@ def _short(text: str | None) -> str:
 
 
 def _place(identifier: str, at: At) -> dict[str, Any]:
-    return {"id": identifier, "step": at if isinstance(at, int) else None, "name": str(at) if isinstance(at, str) else f"step {at}"}
+    return {
+        "id": identifier,
+        "step": at if isinstance(at, int) else None,
+        "name": str(at) if isinstance(at, str) else f"step {at}",
+    }
 
 
 def _columns(table: pa.Table, numbers: Mapping[str, int]) -> dict[str, list[Any]]:
