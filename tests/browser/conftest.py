@@ -94,6 +94,8 @@ def served() -> Iterator[Callable[..., Served]]:
     for process in processes:
         process.terminate()
         process.wait(20)
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 @pytest.fixture(scope="session")

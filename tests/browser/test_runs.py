@@ -1,6 +1,7 @@
 """Runs in a real browser: what is shown is what the files say, hostile ones do nothing, big ones stay quick."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from written_run import HOSTILE, group, row, write_groups, write_hostile, write_run
 
+from groupwise.config import parse
 from groupwise.explorer.export import write_export
 from groupwise.explorer.wire import short_hash
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.trainers import train
+from groupwise.trainers.grpo import GrpoRecipe
 
 pytestmark = pytest.mark.browser
 
@@ -85,12 +92,63 @@ def test_what_if_takes_the_group_along(tab: Callable[..., Any], served: Callable
     assert page.input_value("#set-clip_high") == "0.28"
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps of a tiny model."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=64,
+    )  # fmt: skip
+    policy = new_policy(config, character_tokenizer("0123456789 What is?+-\n"), ModelConfig(device="cpu"))
+    save_checkpoint(folder / "model", policy)
+    values: dict[str, Any] = {
+        "run": {"directory": str(folder / "run"), "num_steps": 2, "checkpoint_every": 2},
+        "model": {"path": str(folder / "model"), "device": "cpu", "num_threads": 1},
+        "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3},
+        "verifier": {"extraction": "last_number"},
+        "grpo": {"prompts_per_step": 3, "group_size": 16},
+        "sampling": {"max_tokens": 6},
+        "evaluation": {"every": 2, "num_problems": 3, "num_samples": 4, "test_problems": 3, "test_samples": 4},
+    }
+    train(parse(GrpoRecipe, values))
+    return folder / "run"
+
+
+def test_a_run_trained_here_is_shown_as_its_files_say(
+    tab: Callable[..., Any], served: Callable[..., Any], trained: Path
+) -> None:
+    page, address = tab().page, served(trained).address
+    page.goto(address + "run/0")
+    page.wait_for_selector(".metric")
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    names = page.eval_on_selector_all(".metric", "elements => elements.map((e) => e.dataset.metric)")
+    steps = [line for line in lines if line.get("kind", "step") == "step"]
+    assert {name for name, value in steps[0].items() if type(value) is float} <= set(names)
+    rows = pq.read_table(trained / "rollouts" / "step-000001.parquet").to_pylist()
+    page.evaluate("location.hash = '/run/0/at/s1'")
+    page.wait_for_selector(".virtual .row[data-row]")
+    assert page.inner_text("#count") == f"{len(rows)} of {len(rows)} completions"
+    row = rows[5]
+    page.evaluate(f"location.hash = '/run/0/at/s1/{short_hash(row['problem'])}/{row['sample']}'")
+    page.wait_for_selector("#tokens .tok")
+    assert page.locator("#tokens .tok").count() == len(row["token_ids"])
+    page.focus("#tokens .tok >> nth=0")
+    page.keyboard.press("ArrowRight")
+    reading = page.inner_text("#reading")
+    shown = float(re.findall(r"\(sampler\) (\S+)", reading)[0].replace("−", "-"))
+    assert shown == pytest.approx(row["sampling_logprobs"][1], rel=1e-4)
+    assert f"id {row['token_ids'][1]}" in reading
+    told = page.inner_text("[data-fact=advantage]").replace("−", "-")
+    assert float(told) == pytest.approx(row["advantage"], abs=1e-4)
+
+
 def test_two_evaluations_are_compared(tab: Callable[..., Any], served: Callable[..., Any], a_run: Path) -> None:
     page = tab().page
     before, after = (f"0.e{short_hash(name)}" for name in ("test-before", "test-after"))
     page.goto(f"{served(a_run).address}compare?a={before}&b={after}")
     page.wait_for_selector("#verdict")
-    assert "1 problems in both: 1 gained, 0 lost" in page.inner_text("#verdict")
+    assert "1 problem in both: 1 gained, 0 lost" in page.inner_text("#verdict")
     page.click("[data-problem]")
     page.wait_for_selector(".completion")
     assert page.locator("ins, del").count() > 0
@@ -111,7 +169,7 @@ def test_a_live_run_grows_on_the_page(tab: Callable[..., Any], served: Callable[
     page.wait_for_selector(".facts")
     with (a_run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "step", "step": 3, "reward": 0.9}) + "\n")
-    page.wait_for_function("document.querySelector('.facts dd').textContent.startsWith('4 of')", timeout=15_000)
+    page.wait_for_selector(".facts dd >> text=4 of 3", timeout=15_000)
 
 
 @pytest.mark.parametrize("exported", [False, True])

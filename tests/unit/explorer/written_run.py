@@ -85,8 +85,8 @@ def write_run(path: Path, steps: int = 3, config: str = CONFIG) -> Path:
         rewards: tuple[list[float | None], ...] = ([1.0, 0.0, 1.0, None], [0.0, 0.0, 0.0, 0.0])
         groups = [group(step, f"23×{17 + step + k}", each) for k, each in enumerate(rewards)]
         write_groups(path / "rollouts" / f"step-{step:06d}.parquet", groups)
-    for name, rewards in (("test-before", [0.0, 0.0]), ("test-after", [1.0, 0.0])):
-        write_groups(path / "rollouts" / f"{name}.parquet", [group(steps, "6×7", rewards, advantage=None)])
+    for later, (name, rewards) in enumerate((("test-before", [0.0, 0.0]), ("test-after", [1.0, 0.0]))):
+        write_groups(path / "rollouts" / f"{name}.parquet", [group(steps + later, "6×7", rewards, advantage=None)])
     return path
 
 

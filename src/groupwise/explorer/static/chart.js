@@ -2,7 +2,7 @@
 
 import { number, s } from "./dom.js";
 
-const WIDTH = 640;
+const HISTOGRAM = 320;
 const MOST_POINTS = 2000;
 
 /** Indices to draw: of every bucket the smallest and the largest value, in order. */
@@ -53,6 +53,7 @@ function path(values, x, y, indices) {
  */
 export function lines(series, options) {
   const height = options.height ?? 120;
+  const WIDTH = Math.min(Math.max(innerWidth - 80, 260), options.width ?? 760);
   const [left, right, top, bottom] = [46, 12, 10, 22];
   const every = series.flatMap((one) => one.values).concat(options.band ?? []);
   const [low, high] = extent(every);
@@ -74,11 +75,11 @@ export function lines(series, options) {
     (one.marks ?? []).flatMap((marked, i) => (marked ? [s("circle", { class: "ring", cx: x(i), cy: y(one.values[i]), r: 4 })] : [])),
     xs.length === 1 && known(one.values[0]) ? s("circle", { class: "dot", cx: x(0), cy: y(one.values[0]), r: 3 }) : null,
   ]));
-  if (options.onpick) pickable(chart, series, { ...options, x, height, left, right });
+  if (options.onpick) pickable(chart, series, { ...options, x, height, left, right, width: WIDTH });
   return chart;
 }
 
-function pickable(chart, series, { x, xs = null, height, left, right, onpick, cursor, ...options }) {
+function pickable(chart, series, { x, height, width, left, right, onpick, cursor, ...options }) {
   const steps = series[0].values.map((_, i) => i);
   const line = s("line", { class: "cursor", y1: 4, y2: height - 18, visibility: "hidden" });
   const note = s("text", { class: "reading", y: 12, "text-anchor": "middle" });
@@ -89,14 +90,14 @@ function pickable(chart, series, { x, xs = null, height, left, right, onpick, cu
     line.setAttribute("x1", x(at));
     line.setAttribute("x2", x(at));
     line.setAttribute("visibility", "visible");
-    note.setAttribute("x", Math.min(Math.max(x(at), left + 60), WIDTH - right - 60));
+    note.setAttribute("x", Math.min(Math.max(x(at), left + 60), width - right - 60));
     note.textContent = `step ${options.steps[at]}: ${number(series[0].values[at])}`;
     chart.setAttribute("aria-valuenow", options.steps[at]);
     chart.setAttribute("aria-valuetext", note.textContent);
   };
   const nearest = (event) => {
     const box = chart.getBoundingClientRect();
-    const place = (event.clientX - box.left) / box.width * WIDTH;
+    const place = (event.clientX - box.left) / box.width * width;
     return steps.reduce((best, i) => (Math.abs(x(i) - place) < Math.abs(x(best) - place) ? i : best), 0);
   };
   chart.addEventListener("pointermove", (event) => move(nearest(event)));
@@ -116,9 +117,9 @@ export function histogram(values, label, bins = 20) {
   const counts = Array(bins).fill(0);
   for (const value of numbers) counts[Math.min(bins - 1, Math.floor((value - low) / (high - low) * bins))] += 1;
   const most = Math.max(...counts, 1);
-  const width = WIDTH / 2 / bins;
-  return s("svg", { class: "chart small", viewBox: `0 0 ${WIDTH / 2} 90`, role: "img", "aria-label": `${label}: ${numbers.length} values from ${number(low)} to ${number(high)}` },
+  const width = HISTOGRAM / bins;
+  return s("svg", { class: "chart small", viewBox: `0 0 ${HISTOGRAM} 90`, role: "img", "aria-label": `${label}: ${numbers.length} values from ${number(low)} to ${number(high)}` },
     counts.map((count, i) => s("rect", { class: "column", x: i * width + 1, width: width - 2, y: 66 - 60 * count / most, height: 60 * count / most },
       s("title", {}, `${number(low + i * (high - low) / bins, 3)} to ${number(low + (i + 1) * (high - low) / bins, 3)}: ${count}`))),
-    s("text", { x: 2, y: 84 }, number(low, 3)), s("text", { x: WIDTH / 2 - 2, y: 84, "text-anchor": "end" }, number(high, 3)));
+    s("text", { x: 2, y: 84 }, number(low, 3)), s("text", { x: HISTOGRAM - 2, y: 84, "text-anchor": "end" }, number(high, 3)));
 }

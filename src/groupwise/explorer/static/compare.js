@@ -1,5 +1,6 @@
 // Two places side by side: which problems were gained and lost, and how one completion differs from another.
 
+import { Trouble } from "./data.js";
 import { h, percent, put, shown } from "./dom.js";
 import { crumbs, notices, outcome, placeName } from "./pieces.js";
 
@@ -75,23 +76,29 @@ export async function compare(root, _, context) {
   const state = { a: known("a", places[0]), b: known("b", places.at(-1)), A: 0, B: 0, problem: query.get("problem") };
   const result = h("div", {});
   const body = h("div", {});
-  const pick = async (problem) => {
+  const told = (work) => async (...given) => {
+    try { await work(...given); } catch (error) {
+      if (!(error instanceof Trouble)) throw error;
+      put(body, notices([error.message]));
+    }
+  };
+  const pick = told(async (problem) => {
     state.problem = problem;
     query.set("problem", problem);
     context.replace(query);
     const [a, b] = await Promise.all([read(context, state.a, `/groups/${problem}`), read(context, state.b, `/groups/${problem}`)]);
     const draw = () => put(body, texts(a, b, state, draw));
     draw();
-  };
-  const load = async () => {
+  });
+  const load = told(async () => {
     put(body);
     const [a, b] = await Promise.all([read(context, state.a), read(context, state.b)]);
     const rows = changes(a, b);
     const [gained, lost] = [rows.filter((row) => row.change > 0).length, rows.filter((row) => row.change < 0).length];
-    put(result, notices([...a.notices, ...b.notices]), h("p", { class: "lead", id: "verdict" }, rows.length ? `${rows.length} problems in both: ${gained} gained, ${lost} lost, ${rows.length - gained - lost} the same.`
+    put(result, notices([...a.notices, ...b.notices]), h("p", { class: "lead", id: "verdict" }, rows.length ? `${rows.length} ${rows.length === 1 ? "problem" : "problems"} in both: ${gained} gained, ${lost} lost, ${rows.length - gained - lost} the same.`
       : "No problem is in both. Two evaluations ask the same problems; training steps ask others each time."), rows.length ? table(rows, pick) : null);
     if (state.problem && rows.some((row) => row.id === state.problem)) await pick(state.problem);
-  };
+  });
   const select = (name, label) => h("label", {}, label, h("select", { id: `place-${name}`, onchange: (event) => { state[name] = event.target.value; query.set(name, event.target.value); context.replace(query); load(); } },
     places.map((place) => h("option", { value: place.key, selected: place.key === state[name] }, shown(place.name)))));
   put(root, crumbs([["Runs", "#/"], ["Compare", null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Compare"), h("h1", {}, "What was gained, what was lost")),

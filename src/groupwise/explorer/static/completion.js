@@ -100,7 +100,7 @@ function body(value, context) {
     put(list, tokenList(value, figures, state, reading));
     const values = figures[state.by];
     put(strip, values && values.length > 1 ? lines([{ name: state.by, values: Array.from(values) }], {
-      label: `${FIGURES[state.by].label} over the tokens`, x: Array.from(values, (_, i) => i), height: 110 }) : null);
+      label: `${FIGURES[state.by].label} over the tokens`, x: Array.from(values, (_, i) => i), height: 110, width: 1150 }) : null);
   };
   const set = (name, text) => { context.query.set(name, text); context.replace(context.query); draw(); };
   const missing = Object.keys(FIGURES).filter((name) => !figures[name]).map((name) => FIGURES[name].label);
@@ -126,7 +126,7 @@ export async function completion(root, [run, place, problem, sample], context) {
     ["policy version", number(value.policy_version)]];
   put(root, crumbs([["Runs", "#/"], [value.run, `#/run/${run}`], [placeName(value.place), base], [value.problem, `${base}/${problem}`], [`completion ${sample}`, null]]),
     h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Completion"), h("h1", {}, `Completion ${sample} `, outcome(value.outcome)),
-      h("p", {}, link(-1, "← before"), " ", link(1, "after →"))),
+      h("p", {}, link(-1, "← previous"), " ", link(1, "next →"))),
     h("dl", { class: "facts", vars: { margin: "1rem 0" } }, facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { "data-fact": name }, text)))),
     notices(value.notices), value.num_read ? body(value, context) : null,
     h("div", { class: "pair", vars: { "margin-top": "1rem" } },

@@ -14,12 +14,12 @@ const SEED = {
     ["23 × 17 is about 20 × 20, so 400", 0], ["17 × 23 = 17 × 20 + 17 × 3 = 340 + 51 = 391", 1],
     ["23 × 17 = 230 + 151 = 381", 0], ["(20 + 3) × 17 = 340 + 51. The answer is 391", 1],
     ["23 × 7 = 161 and 23 × 1 = 23, together 184", 0], ["23 × 17 = 20² − 3² = 391", 1],
-  ].map(([text, reward]) => ({ text, reward, format: 1, length: text.length, truncated: false })),
+  ].map(([text, reward]) => ({ text, reward, format: 1, length: text.match(/\d|[^\s\d]+/g).length, truncated: false })),
 };
 
 const DEFAULTS = {
   estimator: "group_normalised", loss: "clipped_ratio", clip_low: 0.2, clip_high: 0.2, dual_clip: 0, tau_pos: 1,
-  tau_neg: 1.05, aggregation: "sequence", kl_coef: 0, kl_estimator: "k3", kl_corrected: false, step_size: 2.5,
+  tau_neg: 1.05, aggregation: "sequence", kl_coef: 0, kl_estimator: "k3", kl_corrected: false, step_size: 2,
   epochs: 1, max_tokens: 64, others: "1 0 0 0 1 0 0 0",
 };
 const CHOICES = { estimator: ADVANTAGES, loss: POLICY_LOSSES, aggregation: AGGREGATIONS, kl_estimator: KL_ESTIMATORS };
@@ -175,25 +175,30 @@ function control(state, name, change) {
     id, type: "number", min: low, max: high, step: "any", "data-step": step, value: state[name],
     onchange: (event) => change(() => {
       const value = event.target.valueAsNumber;
-      if (Number.isFinite(value)) state[name] = Math.min(Math.max(name === "epochs" ? Math.round(value) : value, low), high);
+      if (Number.isFinite(value)) event.target.value = state[name] = Math.min(Math.max(name === "epochs" ? Math.round(value) : value, low), high);
     }),
   }));
 }
 
+const DIALS = { clipped_ratio: ["clip_low", "clip_high", "dual_clip"], sequence_ratio: ["clip_low", "clip_high", "dual_clip"],
+  clipped_weight: ["clip_low", "clip_high"], soft_gate: ["tau_pos", "tau_neg"], reinforce: [] };
+
+/** What decides which controls there are: while it stays, they stay, and whoever types into one is not disturbed. */
+const structure = (state) => [state.estimator.startsWith("batch_"), DIALS[state.loss], state.aggregation === "constant", state.kl_coef > 0].join(" ");
+
 function controls(state, change) {
-  const dials = { clipped_ratio: ["clip_low", "clip_high", "dual_clip"], sequence_ratio: ["clip_low", "clip_high", "dual_clip"],
-    clipped_weight: ["clip_low", "clip_high"], soft_gate: ["tau_pos", "tau_neg"], reinforce: [] }[state.loss];
+  const dials = DIALS[state.loss];
   const size = h("div", { class: "control" }, h("label", { for: "set-size" }, "Group size"), h("input", {
     id: "set-size", type: "number", min: 1, max: MOST, value: state.group.length, onchange: (event) => change(() => {
       const wanted = Math.min(Math.max(Math.round(event.target.valueAsNumber) || 1, 1), MOST);
       while (state.group.length < wanted) state.group.push(blank(state.group.length));
-      state.group.length = wanted;
+      event.target.value = state.group.length = wanted;
       state.selected = Math.min(state.selected, wanted - 1);
     }),
   }));
   const one = (name) => control(state, name, change);
   return [
-    h("fieldset", {}, h("legend", {}, "Group"), size, one("estimator"), h("p", { class: "hint" }, PAPERS[state.estimator]),
+    h("fieldset", {}, h("legend", {}, "Group"), size, one("estimator"), h("p", { class: "hint", id: "formula" }, PAPERS[state.estimator]),
       state.estimator.startsWith("batch_") && one("others")),
     h("fieldset", {}, h("legend", {}, "Loss"), one("loss"), dials.map(one), one("aggregation"),
       state.aggregation === "constant" && one("max_tokens")),
@@ -254,6 +259,12 @@ export function learn(root, query, replace) {
   const table = h("tbody", {});
   const place = { lead: h("div", {}), facts: h("div", {}), terms: h("div", {}), epochs: h("div", {}), controls: h("form", {
     class: "controls", onsubmit: (event) => event.preventDefault(), "aria-label": "settings" }) };
+  let built = null;
+  const settings = () => {
+    if (built !== structure(state)) put(place.controls, controls(state, change));
+    else document.getElementById("formula").textContent = PAPERS[state.estimator];
+    built = structure(state);
+  };
   const draw = () => {
     const focused = document.activeElement?.id;
     let result;
@@ -262,7 +273,7 @@ export function learn(root, query, replace) {
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       put(place.lead, h("p", { class: "lead", role: "alert" }, `This estimator cannot be used here: ${error.message}.`));
-      put(place.controls, controls(state, change));
+      settings();
       return;
     }
     const said = insight(state.group, state.estimator);
@@ -272,8 +283,8 @@ export function learn(root, query, replace) {
     put(table, rows(state, result, change));
     put(place.terms, arithmetic(state, result));
     put(place.epochs, epochs(state, result));
-    put(place.controls, controls(state, change));
-    if (focused) document.getElementById(focused)?.focus();
+    settings();
+    if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus();
   };
   const change = (apply) => { apply(); replace(toQuery(state, query)); draw(); };
   put(root,

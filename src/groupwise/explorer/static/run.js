@@ -11,7 +11,7 @@ function chart(run, name) {
   const values = run.metrics.columns[name];
   const steps = run.metrics.steps;
   return h("section", { class: "card metric", "data-metric": name }, h("h2", {}, shown(name)), lines([{ name, values, tone: "" }], {
-    label: `${name} over ${steps.length} steps`, x: steps, steps, onpick: (i) => {
+    label: `${name} over ${steps.length} steps`, x: steps, steps, width: 400, onpick: (i) => {
       const place = run.places.find((one) => one.step === steps[i]);
       if (place) location.hash = `/run/${run.index}/at/${place.id}`;
     },

@@ -52,7 +52,7 @@ function virtual(rows, href) {
     draw();
     spacer.querySelector(`[data-row="${next}"]`)?.focus({ preventScroll: true });
   });
-  return { box, show: (next) => { current = next; drawn = ""; spacer.style.height = `${next.length * ROW}px`; box.scrollTop = 0; draw(); } };
+  return { box, show: (next) => { current = next; drawn = ""; spacer.style.height = `${Math.max(next.length, 1) * ROW}px`; box.scrollTop = 0; draw(); } };
 }
 
 function groupTable(value, base) {
@@ -89,9 +89,9 @@ export async function step(root, [run, place], context) {
     options.map(([key, text]) => h("option", { value: key, selected: key === state[name] }, text))));
   const at = value.steps.indexOf(place);
   put(root, crumbs([["Runs", "#/"], [value.run, `#/run/${run}`], [placeName(value.place), null]]),
-    h("header", { class: "title" }, h("p", { class: "eyebrow" }, value.place.step === null ? "Evaluation" : "Step"), h("h1", {}, shown(placeName(value.place))),
-      h("p", {}, at > 0 ? h("a", { href: `#/run/${run}/at/${value.steps[at - 1]}` }, "← step before") : null, " ",
-        at >= 0 && at + 1 < value.steps.length ? h("a", { href: `#/run/${run}/at/${value.steps[at + 1]}` }, "step after →") : null)),
+    h("header", { class: "title" }, h("p", { class: "eyebrow" }, value.place.step === null ? "Evaluation" : "Training"), h("h1", {}, shown(placeName(value.place))),
+      h("p", {}, at > 0 ? h("a", { href: `#/run/${run}/at/${value.steps[at - 1]}` }, "← previous step") : null, " ",
+        at >= 0 && at + 1 < value.steps.length ? h("a", { href: `#/run/${run}/at/${value.steps[at + 1]}` }, "next step →") : null)),
     h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices)),
     h("div", { class: "grid" }, h("section", { class: "card" }, h("h2", {}, "Rewards"), histogram(rows.map((row) => row.reward), "rewards")),
       h("section", { class: "card" }, h("h2", {}, "Tokens"), histogram(rows.map((row) => row.length), "tokens"))),
