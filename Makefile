@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint slow mutate parity demo r1 bench base clean
+.PHONY: help venv test test-all lint slow browser mutate parity demo r1 bench base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -12,7 +12,7 @@ venv: .venv/installed ## create .venv with the pinned versions; again only when 
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev,explorer]'
 	touch $@
 
 # not reordered: the modules that take longest stand in the first folders, so no process is left alone with one at the end
@@ -20,7 +20,7 @@ test: venv ## the fast tests and the examples in docstrings (CPU, no network)
 	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules tests src
 
 test-all: venv ## the fast tests and those that take minutes
-	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules -m 'not peers' tests src
+	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules -m 'not peers and not browser' tests src
 
 lint: venv ## lint, format and types, all without changing a file
 	$(BIN)/ruff check .
@@ -29,6 +29,10 @@ lint: venv ## lint, format and types, all without changing a file
 
 slow: venv ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+browser: venv ## the explorer's pages in a real browser (installs playwright; needs chromium, and npm for axe-core)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,explorer,browser]'
+	$(BIN)/python -m pytest -m 'browser and not slow' tests/browser
 
 mutate: venv ## change the formulas one place at a time: every mutant must fail a test or be explained (ten minutes)
 	$(BIN)/python tests/mutation/mutate.py src/groupwise/algorithms

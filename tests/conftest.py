@@ -41,7 +41,7 @@ LIMIT_S = 5.0
 """Processor time, in seconds, beyond which a test is no everyday test."""
 YARDSTICK_S = 0.018
 """What `yardstick_s` finds on the quiet machine for which the limit is meant, a server of two cores. Seconds."""
-SLOW_MARKS = ("slow", "peers", "gpu")
+SLOW_MARKS = ("slow", "peers", "gpu", "browser")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,13 +19,14 @@ LAYERS: dict[str, int] = {
     "models": 2, "rollout": 2, "training": 2, "audit": 2, "evaluation": 2,
     "trainers": 3,
     "pipeline": 4, "pages": 4, "health": 4, "oracle": 4,
-    "cli": 5, "__main__": 5,
+    "explorer": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
 """Layer of every top-level module; a module may import those of lower layers, and itself."""
 
 NEIGHBOURS = {
     ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout", "models"), ("training", "models"),
     ("evaluation", "rollout"), ("evaluation", "models"), ("__main__", "cli"),
+    ("cli", "explorer"),
 }  # fmt: skip
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 
@@ -36,6 +37,7 @@ FORBIDDEN = {name: ("torch", "transformers") for name, layer in LAYERS.items() i
     "sinks": ("torch", "transformers"),
     "audit": ("torch", "transformers"),
     "algorithms": ("transformers",),
+    "explorer": ("torch", "transformers"),
 }
 """Outside packages that a top-level module must do without."""
 

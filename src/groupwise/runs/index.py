@@ -7,6 +7,7 @@ same entries are made of the file itself where there is no index, so runs of ear
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
+from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any, Literal, Self
 
@@ -69,7 +70,7 @@ class GroupEntry:
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], row_group: int, first_row: int) -> Self:
         """Of a group's rows, which have `LIGHT` columns."""
-        outcomes, rewards = [Outcome(row["outcome"]) for row in rows], [row["reward"] for row in rows]
+        outcomes, rewards = [Outcome(row["outcome"]) for row in rows], [_finite(row["reward"]) for row in rows]
         judged = [reward for reward in rewards if reward is not None]
         trained = [row["trained"] for row in rows]
         advantages = [abs(row["advantage"]) for row in rows if row["advantage"] is not None]
@@ -113,6 +114,11 @@ class GroupEntry:
     def facts(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
+
+
+def _finite(reward: float | None) -> float | None:
+    """A reward that is no number, which only a damaged file has, is none."""
+    return reward if reward is not None and isfinite(reward) else None
 
 
 LIGHT = (

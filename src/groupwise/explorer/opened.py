@@ -1,0 +1,103 @@
+"""A run directory that somebody else may have made: opened only where nothing in it leads out of it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError
+from groupwise.explorer.wire import short_hash
+from groupwise.runs.records import At, Records
+from groupwise.runs.tolerant import Lines
+
+READ = ("config.toml", "metrics.jsonl", "ledger.jsonl", "findings.jsonl", "rollouts", "rollouts/index.jsonl")
+"""Names in a run directory that the pages read."""
+
+
+class NotThereError(GroupwiseError):
+    """An address of something that was not recorded."""
+
+
+@dataclass(slots=True)
+class OpenedRun:
+    """One run of those that the command was given."""
+
+    index: int
+    path: Path
+    _records: Records | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """Name of the directory."""
+        return self.path.resolve().name
+
+    def trouble(self) -> str | None:
+        """Why the run cannot be shown at all; None where it can."""
+        inside = self.path.resolve()
+        for name in READ:
+            target = (self.path / name).resolve()
+            if target.exists() and not target.is_relative_to(inside):
+                return f"{name} leads out of the run directory: links are not followed, and the run is not shown"
+        try:
+            if self._records is None:
+                self._records = Records.open(self.path)
+        except (GroupwiseError, OSError) as error:
+            return str(error)
+        return None
+
+    @property
+    def records(self) -> Records:
+        """What it recorded.
+
+        Raises:
+            NotThereError: the run cannot be shown.
+        """
+        if trouble := self.trouble():
+            raise NotThereError(trouble)
+        assert self._records is not None
+        return self._records
+
+    def config(self) -> tuple[dict[str, Any], str | None]:
+        """The recipe, and why it cannot be read."""
+        try:
+            return self.records.config, None
+        except (GroupwiseError, OSError, UnicodeError, RecursionError) as error:
+            return {}, str(error)
+
+    def notices(self) -> list[str]:
+        """What could not be read, a sentence each."""
+        return [
+            f"{damage.file}{'' if damage.line is None else f', line {damage.line}'}: {damage.what}"
+            for damage in self.records.damage[:20]
+        ]
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Lines of findings.jsonl; empty where nobody looked for any."""
+        return [line for _, line in Lines(self.path / "findings.jsonl").read()[0]]
+
+    def places(self) -> dict[str, At]:
+        """Steps and evaluations with completions, by what stands for them in an address."""
+        records = self.records
+        steps: dict[str, At] = {f"s{step}": step for step in records.steps()}
+        return steps | {f"e{short_hash(name)}": name for name in records.evaluations()}
+
+    def place(self, identifier: str) -> At:
+        """The step or evaluation of an address.
+
+        Raises:
+            NotThereError: nothing was recorded there.
+        """
+        places = self.places()
+        if identifier not in places:
+            raise NotThereError(f"{self.name} has no completions at {identifier}")
+        return places[identifier]
+
+    def problem(self, at: At, identifier: str) -> str:
+        """The problem of an address.
+
+        Raises:
+            NotThereError: it has no group there.
+        """
+        for entry in self.records.groups(at):
+            if short_hash(entry.problem) == identifier:
+                return entry.problem
+        raise NotThereError(f"{self.name} has no group {identifier} there")

@@ -1,0 +1,64 @@
+// One run: what it is, how its figures went, where its completions are.
+
+import { lines } from "./chart.js";
+import { h, number, percent, put, shown } from "./dom.js";
+import { crumbs, notices, placeName } from "./pieces.js";
+
+const FIRST = ["reward", "correct", "length", "truncated", "entropy", "grad_norm", "kl", "clipped"];
+const rank = (name) => { const at = FIRST.indexOf(name); return at < 0 ? FIRST.length : at; };
+
+function chart(run, name) {
+  const values = run.metrics.columns[name];
+  const steps = run.metrics.steps;
+  return h("section", { class: "card metric", "data-metric": name }, h("h2", {}, shown(name)), lines([{ name, values, tone: "" }], {
+    label: `${name} over ${steps.length} steps`, x: steps, steps, width: 400, onpick: (i) => {
+      const place = run.places.find((one) => one.step === steps[i]);
+      if (place) location.hash = `/run/${run.index}/at/${place.id}`;
+    },
+  }));
+}
+
+function evaluations(run) {
+  const places = run.places.filter((place) => place.step === null);
+  if (!places.length) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Evaluations"), h("ul", {}, places.map((place) => h("li", {},
+    h("a", { href: `#/run/${run.index}/at/${place.id}` }, shown(place.name)),
+    place.pass_at_1 === null ? null : ` · pass@1 ${percent(place.pass_at_1)}`))));
+}
+
+function findings(run) {
+  if (!run.findings.length) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Findings"), h("ul", {}, run.findings.map((one) => h("li", {},
+    shown([one.severity, one.rule, one.text].filter(Boolean).join(" · "))))));
+}
+
+function content(run, filter) {
+  const names = Object.keys(run.metrics.columns).filter((name) => name.includes(filter)).sort((a, b) => rank(a) - rank(b));
+  return names.slice(0, 60).map((name) => chart(run, name));
+}
+
+export async function run(root, [index], context) {
+  const { value, changed } = await context.facts(`runs/${index}`);
+  if (!context.isCurrent()) return;
+  if (context.isPoll && (!changed || root.querySelector(".metric :focus, #filter:focus"))) { context.poll(); return; }
+  const steps = value.places.filter((place) => place.step !== null);
+  const grid = h("div", { class: "grid" });
+  const scroll = scrollY;
+  const filter = h("input", { id: "filter", type: "search", value: context.query.get("q") ?? "", oninput: (event) => {
+    context.query.set("q", event.target.value);
+    context.replace(context.query);
+    put(grid, content(value, event.target.value));
+  } });
+  put(grid, content(value, filter.value));
+  put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, `${value.algorithm ?? "Run"} · ${value.finished ? "finished" : "unfinished"}`),
+    h("h1", {}, shown(value.name)), h("p", {}, shown(value.path))),
+  h("div", { vars: { "margin-top": "1.2rem" } }, notices(value.notices)),
+  h("dl", { class: "facts" }, [["steps", `${value.done} of ${value.num_steps ?? "?"}`], ["task", value.task ?? "–"], ["model", value.model ?? "–"],
+    ["seed", number(value.seed)]].map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(text))))),
+  h("div", { class: "tools" }, h("label", {}, "Find a figure", filter), steps.length ? h("label", {}, "Open a step", h("select", {
+    id: "steps", onchange: (event) => { if (event.target.value) location.hash = `/run/${index}/at/${event.target.value}`; },
+  }, h("option", { value: "" }, "choose"), steps.map((place) => h("option", { value: place.id }, placeName(place))))) : null),
+  findings(value), grid, h("div", { vars: { "margin-top": "1rem" } }, evaluations(value)));
+  if (context.isPoll) scrollTo(0, scroll);
+  if (!value.finished) context.poll();
+}

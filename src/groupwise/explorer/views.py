@@ -1,0 +1,275 @@
+"""The facts of every page, as plain values. What was not recorded is None or named; nothing here is a guess."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from groupwise.errors import GroupwiseError
+from groupwise.explorer.opened import NotThereError, OpenedRun
+from groupwise.explorer.wire import floats, short_hash
+from groupwise.runs.completion import CompletionRecord, GroupRecord
+from groupwise.runs.index import GroupEntry
+from groupwise.runs.records import At
+
+MOST_TEXT = 20_000
+"""Characters of a completion that the page of its group shows."""
+MOST_WHOLE_TEXT = 1_000_000
+"""Characters of a text that any page shows."""
+MOST_OF_A_TOKEN = 1_000
+LIST_TEXT = 160
+MOST_METRICS = 400
+_FIGURES = {
+    "advantage": "token_advantages", "sampling_logprobs": "sampling_logprobs", "entropy": "entropy", "ratio": "ratio",
+    "mismatch": "mismatch", "kl": "kl", "change": "change", "importance": "importance",
+    "trainer_logprobs": "trainer_logprobs", "ref_logprobs": "ref_logprobs", "after_logprobs": "after_logprobs",
+    "values": "values", "returns": "returns",
+}  # fmt: skip
+"""What the page calls a figure of a token, and the record's field."""
+_COLUMNS = ("problem", "sample", "outcome", "reward", "advantage", "num_tokens", "finish_reason", "text")
+
+
+class Views:
+    """The pages' facts of the runs that the command was given."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._runs = [OpenedRun(index, path) for index, path in enumerate(paths)]
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, in a few words each."""
+        return [self._headline(run) for run in self._runs]
+
+    def run(self, index: int) -> dict[str, Any]:
+        """One run: what it is, its figures by step, where its completions are.
+
+        Raises:
+            NotThereError: there is no such run, or it cannot be shown.
+        """
+        run = self._run(index)
+        places = run.places()
+        passes = {
+            f"{kind}": line.get("pass_at_1") for kind in run.records.kinds() for line in run.records.metrics(kind)
+        }
+        passes |= {f"dev-step-{line['step']:06d}": line.get("pass_at_1") for line in run.records.metrics("dev")}
+        return {
+            **self._headline(run),
+            "path": str(run.path),
+            "metrics": columns_of(run.records.metrics("step")),
+            "findings": [
+                {name: str(line[name]) for name in ("severity", "rule", "text") if name in line}
+                for line in run.findings()
+            ],
+            "places": [
+                {**_place(key, at), "pass_at_1": first_number(passes.get(at) if isinstance(at, str) else None)}
+                for key, at in places.items()
+            ],
+        }
+
+    def place(self, index: int, identifier: str) -> dict[str, Any]:
+        """A step or an evaluation: its groups, and columns with a value per completion.
+
+        Raises:
+            NotThereError: nothing was recorded there.
+        """
+        run = self._run(index)
+        at = run.place(identifier)
+        groups = [{"id": short_hash(entry.problem), **entry.facts()} for entry in run.records.groups(at)]
+        numbers = {group["problem"]: number for number, group in enumerate(groups)}
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
+        }
+        notices = run.notices()
+        if groups:
+            try:
+                columns = _columns(run.records.table(at, _COLUMNS), numbers)
+            except GroupwiseError as error:
+                notices.append(str(error))
+        steps = [key for key, place in run.places().items() if isinstance(place, int)]
+        return {
+            "run": run.name, "place": _place(identifier, at), "steps": steps, "groups": groups, "columns": columns,
+            "notices": notices,
+        }  # fmt: skip
+
+    def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
+        """One group without its tokens, and the settings with which "what if" begins.
+
+        Raises:
+            NotThereError: it was not recorded.
+        """
+        run, at, group = self._group(index, identifier, problem, tokens=False)
+        prompt = run.records.group(at, group.entry.problem)
+        ends = prompt.prompt_token_ends
+        tokens = None if ends is None else _cut(prompt.prompt, ends)
+        return {
+            "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
+            "question": _short(group.question), "reference": _short(group.reference), "prompt": _short(group.prompt),
+            "prompt_tokens": tokens, "prompt_ids": prompt.prompt_token_ids, "discarded": group.entry.discarded,
+            "completions": [_of_group(one) for one in group.completions], "notices": run.notices(),
+            "settings": learn_settings(run.config()[0]),
+        }  # fmt: skip
+
+    def completion(self, index: int, identifier: str, problem: str, sample: int) -> dict[str, Any]:
+        """One completion with every figure of its tokens.
+
+        Raises:
+            NotThereError: it was not recorded.
+        """
+        run, at, group = self._group(index, identifier, problem, tokens=True)
+        found = [one for one in group.completions if one.sample == sample]
+        if not found:
+            raise NotThereError(f"{run.name} has no completion {sample} of this problem there")
+        one = found[0]
+        return {
+            "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
+            "question": _short(group.question), "reference": _short(group.reference),
+            "samples": [other.sample for other in group.completions],
+            **_of_group(one, MOST_WHOLE_TEXT), "loss_weight": one.loss_weight, "policy_version": one.policy_version,
+            **_tokens(one), "replay": _replay(run.path, at, one), "notices": run.notices(),
+        }  # fmt: skip
+
+    def _run(self, index: int) -> OpenedRun:
+        if not 0 <= index < len(self._runs):
+            raise NotThereError(f"there is no run {index}; there are {len(self._runs)}")
+        run = self._runs[index]
+        if trouble := run.trouble():
+            raise NotThereError(f"{run.name}: {trouble}")
+        return run
+
+    def _group(self, index: int, identifier: str, problem: str, tokens: bool) -> tuple[OpenedRun, At, GroupRecord]:
+        run = self._run(index)
+        at = run.place(identifier)
+        return run, at, run.records.group(at, run.problem(at, problem), tokens=tokens)
+
+    def entries(self, index: int, identifier: str) -> list[GroupEntry]:
+        """The groups of a place, for an export that chooses some."""
+        run = self._run(index)
+        return run.records.groups(run.place(identifier))
+
+    def _headline(self, run: OpenedRun) -> dict[str, Any]:
+        none = dict.fromkeys(("algorithm", "num_steps", "task", "model", "seed", "pass_at_1"))
+        empty = {"index": run.index, "name": run.name, "done": 0, "finished": False, **none}
+        if trouble := run.trouble():
+            return {**empty, "notices": [trouble]}
+        config, why = run.config()
+        lines, dev = run.records.metrics("step"), run.records.metrics("dev")
+        return {
+            **empty,
+            "algorithm": _text(config.get("algorithm")),
+            "num_steps": _at(config, "run", "num_steps"),
+            "task": _text(_at(config, "task", "kind") or _at(config, "task", "name")),
+            "model": _text(_at(config, "model", "path")),
+            "seed": _at(config, "run", "seed"),
+            "done": len(lines),
+            "finished": run.records.finished,
+            "pass_at_1": first_number(dev[-1].get("pass_at_1")) if dev else None,
+            "notices": [*([why] if why else []), *run.notices()],
+        }
+
+
+def columns_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every number of the lines by its dotted name, a value per step; None where a line has none."""
+    flat = [_numbers(line) for line in lines]
+    names = list(dict.fromkeys(name for line in flat for name in line if name != "step"))[:MOST_METRICS]
+    return {"steps": [line["step"] for line in lines], "columns": {n: [line.get(n) for line in flat] for n in names}}
+
+
+def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's settings that the page Learn has too, by its names."""
+    loss = _at(config, "loss", "policy", "kind")
+    found = {
+        "estimator": _at(config, "advantage", "kind"), "loss": loss, "aggregation": _at(config, "loss", "aggregation"),
+        "kl_coef": _at(config, "loss", "kl_coef"), "kl_estimator": _at(config, "loss", "kl_estimator"),
+        "epochs": _at(config, "loss", "epochs"), "max_tokens": _at(config, "sampling", "max_tokens"),
+        **{name: _at(config, "loss", "policy", name) for name in ("clip_low", "clip_high", "dual_clip")},
+        **{name: _at(config, "loss", "policy", name) for name in ("tau_pos", "tau_neg")},
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if isinstance(value, str | int | float)}
+
+
+def first_number(value: Any) -> float | None:
+    """The estimate of [estimate, low, high]."""
+    first = value[0] if isinstance(value, list) and value else value
+    return float(first) if isinstance(first, int | float) and not isinstance(first, bool) else None
+
+
+def _numbers(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    flat: dict[str, float] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _at(table: Any, *names: str) -> Any:
+    for name in names:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return None if isinstance(table, Mapping | list) else table
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _short(text: str | None) -> str:
+    return (text or "")[:MOST_WHOLE_TEXT]
+
+
+def _place(identifier: str, at: At) -> dict[str, Any]:
+    return {
+        "id": identifier,
+        "step": at if isinstance(at, int) else None,
+        "name": str(at) if isinstance(at, str) else f"step {at}",
+    }
+
+
+def _columns(table: pa.Table, numbers: Mapping[str, int]) -> dict[str, list[Any]]:
+    values = {name: table[name] for name in _COLUMNS}
+    return {
+        "group": [numbers.get(problem, 0) for problem in values["problem"].to_pylist()],
+        "sample": values["sample"].to_pylist(),
+        "outcome": values["outcome"].to_pylist(),
+        "reward": values["reward"].to_pylist(),
+        "advantage": values["advantage"].to_pylist(),
+        "length": values["num_tokens"].to_pylist(),
+        "finish": values["finish_reason"].to_pylist(),
+        "text": pc.utf8_slice_codeunits(pc.fill_null(values["text"], ""), 0, LIST_TEXT).to_pylist(),
+    }
+
+
+def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:
+    return {
+        "sample": one.sample, "text": one.text[:most], "cut": max(0, len(one.text) - most), "outcome": one.outcome,
+        "finish": one.finish_reason, "answer": _text(one.answer), "evidence": _short(one.evidence)[:most],
+        "reward": one.reward, "parts": dict(one.reward_parts), "measures": dict(one.measures),
+        "advantage": one.advantage, "length": one.num_tokens,
+    }  # fmt: skip
+
+
+def _tokens(one: CompletionRecord) -> dict[str, Any]:
+    fields = {name: getattr(one, attribute) for name, attribute in _FIGURES.items()}
+    return {
+        "num_read": 0 if one.token_ids is None else len(one.token_ids),
+        "ids": None if one.token_ids is None else one.token_ids.tolist(),
+        "tokens": None if one.token_ends is None else _cut(one.text, one.token_ends.tolist()),
+        "sampled": None if one.sampled is None or one.sampled.all() else one.sampled.tolist(),
+        "bound": None if one.bound is None else one.bound.tolist(),
+        "figures": {name: floats(values) for name, values in fields.items()},
+    }
+
+
+def _cut(text: str, ends: Sequence[int]) -> list[str]:
+    return [text[start:end][:MOST_OF_A_TOKEN] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _replay(path: Path, at: At, one: CompletionRecord) -> str | None:
+    if not isinstance(at, int):
+        return None
+    return (
+        f"groupwise replay {shlex.quote(str(path))} --step {at} --problem {shlex.quote(one.problem)} "
+        f"--sample {one.sample}"
+    )

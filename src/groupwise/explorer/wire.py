@@ -1,0 +1,44 @@
+"""How facts travel to the pages: JSON that every browser reads, and numbers of tokens as they were recorded."""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def encoded(facts: Any) -> bytes:
+    """JSON in ASCII; a number that JSON does not have (NaN, infinities) is null."""
+    return json.dumps(_plain(facts), allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def inert(content: bytes) -> str:
+    """The same JSON so that it can stand between tags: nothing in it can end a tag or begin one."""
+    text = content.decode("ascii")
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def floats(values: NDArray[np.float32] | None) -> str | None:
+    """(T,) numbers as base64 of little-endian 32-bit floats, so that each arrives as it was recorded; NaN, too."""
+    return None if values is None else base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
+
+
+def short_hash(text: str) -> str:
+    """12 hexadecimal digits that stand for a name in an address: a name itself never does."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    return value

@@ -1,0 +1,304 @@
+"""Runs in a real browser: what is shown is what the files say, hostile ones do nothing, big ones stay quick."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from written_run import HOSTILE, group, row, write_groups, write_hostile, write_run
+
+from groupwise.config import parse
+from groupwise.explorer.export import write_export
+from groupwise.explorer.wire import short_hash
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.trainers import train
+from groupwise.trainers.grpo import GrpoRecipe
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def a_run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "first")
+
+
+def origin(address: str) -> str:
+    return address.partition("/#")[0]
+
+
+def test_clicks_lead_from_the_run_to_the_token_of_the_file(
+    tab: Callable[..., Any], served: Callable[..., Any], a_run: Path
+) -> None:
+    one, address = tab(), served(a_run).address
+    page = one.page
+    page.goto(address)
+    page.click("text=first")
+    page.wait_for_selector(".metric")
+    assert page.locator(".metric").count() == 3
+    assert "token" not in page.url
+    page.select_option("#steps", "s1")
+    page.wait_for_selector(".virtual .row[data-row]")
+    assert page.inner_text("#count") == "8 of 8 completions"
+    page.click("tbody th a >> nth=0")
+    page.wait_for_selector(".completion")
+    recorded = pq.read_table(a_run / "rollouts" / "step-000001.parquet").to_pylist()[1]
+    page.click("text=Completion 1")
+    page.wait_for_selector("#tokens .tok")
+    texts = page.eval_on_selector_all("#tokens .tok", "elements => elements.map((e) => e.textContent)")
+    assert "".join(texts) == recorded["text"]
+    page.select_option("#by", "entropy")
+    page.hover("#tokens .tok >> nth=3")
+    assert f"entropy, nats {recorded['entropy'][3]:.5g}"[:18] in page.inner_text("#reading")
+    assert page.inner_text("[data-fact=reward]") == f"{recorded['reward']:g}"
+    assert "groupwise replay" in page.inner_text("pre.command")
+    assert one.foreign(origin(address)) == []
+
+
+def test_a_point_of_a_chart_opens_its_step_by_keyboard(
+    tab: Callable[..., Any], served: Callable[..., Any], a_run: Path
+) -> None:
+    page, address = (one := tab()).page, served(a_run).address
+    page.goto(address + "run/0")
+    page.focus("[data-metric=reward] svg")
+    for key in ("Home", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_url("**/at/s1")
+    page.wait_for_selector(".virtual .row[data-row]")
+    page.focus(".virtual .row[data-row='0']")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#tokens .tok")
+    page.focus("#tokens .tok >> nth=0")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.i") == "1"
+    assert "token 1 of 12" in page.inner_text("#reading")
+    assert one.foreign(origin(address)) == []
+
+
+def test_what_if_takes_the_group_along(tab: Callable[..., Any], served: Callable[..., Any], a_run: Path) -> None:
+    page = tab().page
+    page.goto(f"{served(a_run).address}run/0/at/s0/{short_hash('23×17')}")
+    page.click("#what-if")
+    page.wait_for_selector("#mean")
+    assert "What is 23×17?" in page.inner_text("h1")
+    assert page.inner_text("#mean") == "0.667"  # of 1, 0, 1; the verifier failed on the fourth
+    assert page.input_value("#set-estimator") == "group_normalised"
+    assert page.input_value("#set-clip_high") == "0.28"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps of a tiny model."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=64,
+    )  # fmt: skip
+    policy = new_policy(config, character_tokenizer("0123456789 What is?+-\n"), ModelConfig(device="cpu"))
+    save_checkpoint(folder / "model", policy)
+    values: dict[str, Any] = {
+        "run": {"directory": str(folder / "run"), "num_steps": 2, "checkpoint_every": 2},
+        "model": {"path": str(folder / "model"), "device": "cpu", "num_threads": 1},
+        "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3},
+        "verifier": {"extraction": "last_number"},
+        "grpo": {"prompts_per_step": 3, "group_size": 16},
+        "sampling": {"max_tokens": 6},
+        "evaluation": {"every": 2, "num_problems": 3, "num_samples": 4, "test_problems": 3, "test_samples": 4},
+    }
+    train(parse(GrpoRecipe, values))
+    return folder / "run"
+
+
+def test_a_run_trained_here_is_shown_as_its_files_say(
+    tab: Callable[..., Any], served: Callable[..., Any], trained: Path
+) -> None:
+    page, address = tab().page, served(trained).address
+    page.goto(address + "run/0")
+    page.wait_for_selector(".metric")
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    names = page.eval_on_selector_all(".metric", "elements => elements.map((e) => e.dataset.metric)")
+    steps = [line for line in lines if line.get("kind", "step") == "step"]
+    assert {name for name, value in steps[0].items() if type(value) is float} <= set(names)
+    rows = pq.read_table(trained / "rollouts" / "step-000001.parquet").to_pylist()
+    page.evaluate("location.hash = '/run/0/at/s1'")
+    page.wait_for_selector(".virtual .row[data-row]")
+    assert page.inner_text("#count") == f"{len(rows)} of {len(rows)} completions"
+    row = rows[5]
+    page.evaluate(f"location.hash = '/run/0/at/s1/{short_hash(row['problem'])}/{row['sample']}'")
+    page.wait_for_selector("#tokens .tok")
+    assert page.locator("#tokens .tok").count() == len(row["token_ids"])
+    page.focus("#tokens .tok >> nth=0")
+    page.keyboard.press("ArrowRight")
+    reading = page.inner_text("#reading")
+    shown = float(re.findall(r"\(sampler\) (\S+)", reading)[0].replace("−", "-"))
+    assert shown == pytest.approx(row["sampling_logprobs"][1], rel=1e-4)
+    assert f"id {row['token_ids'][1]}" in reading
+    told = page.inner_text("[data-fact=advantage]").replace("−", "-")
+    assert float(told) == pytest.approx(row["advantage"], abs=1e-4)
+
+
+def test_two_evaluations_are_compared(tab: Callable[..., Any], served: Callable[..., Any], a_run: Path) -> None:
+    page = tab().page
+    before, after = (f"0.e{short_hash(name)}" for name in ("test-before", "test-after"))
+    page.goto(f"{served(a_run).address}compare?a={before}&b={after}")
+    page.wait_for_selector("#verdict")
+    assert "1 problem in both: 1 gained, 0 lost" in page.inner_text("#verdict")
+    page.click("[data-problem]")
+    page.wait_for_selector(".completion")
+    assert page.locator("ins, del").count() > 0
+
+
+def test_without_the_token_nothing_is_told(tab: Callable[..., Any], served: Callable[..., Any], a_run: Path) -> None:
+    one = tab()
+    one.page.goto(origin(served(a_run).address))
+    one.page.wait_for_selector("[role=alert]")
+    assert "token" in one.page.inner_text("[role=alert]")
+    assert all("403" in error for error in one.errors)  # the browser's own line about the refusal
+    one.errors.clear()
+
+
+def test_a_live_run_grows_on_the_page(tab: Callable[..., Any], served: Callable[..., Any], a_run: Path) -> None:
+    page = tab().page
+    page.goto(served(a_run).address + "run/0")
+    page.wait_for_selector(".facts")
+    with (a_run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "step", "step": 3, "reward": 0.9}) + "\n")
+    page.wait_for_selector(".facts dd >> text=4 of 3", timeout=15_000)
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_hostile_run_is_shown_and_does_nothing(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path, exported: bool
+) -> None:
+    run = write_hostile(tmp_path / "hostile")
+    base = f"{write_export([run], tmp_path / 'page.html').as_uri()}#/" if exported else served(run).address
+    one = tab()
+    page = one.page
+    problem = f"run/0/at/s0/{short_hash(HOSTILE[0])}"
+    for path in ("", "run/0", "run/0/at/s0", problem, *(f"{problem}/{n}" for n in range(len(HOSTILE) + 1)), "compare"):
+        page.goto("about:blank")
+        page.goto(base + path)
+        page.wait_for_selector("h1, [role=alert]")
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main script, main img, main iframe").count() == 0
+        assert page.locator("[role=alert]").count() == 0 or exported
+    page.goto("about:blank")
+    page.goto(base + problem + "/4")
+    page.wait_for_selector("#tokens")
+    assert "⟨U+202E⟩gnp.exe" in page.inner_text("#tokens")
+    assert one.foreign(base.partition("/#")[0] if not exported else "file://") in ([], ["about:blank"])
+
+
+def test_damaged_and_missing_things_are_named(tab: Callable[..., Any], served: Callable[..., Any], a_run: Path) -> None:
+    (a_run / "rollouts" / "step-000001.parquet").write_bytes(b"PAR1 cut")
+    one = tab()
+    address = served(a_run).address
+    one.page.goto(address + "run/0/at/s1")
+    one.page.wait_for_selector(".notice")
+    assert "cannot be read" in one.page.inner_text(".notice")
+    one.page.goto("about:blank")
+    one.page.goto(address + "run/7")
+    one.page.wait_for_selector("[role=alert]")
+    assert "there is no run 7" in one.page.inner_text("[role=alert]")
+    one.errors.clear()  # the browser's own line about the 404
+
+
+def test_an_exported_run_opens_from_a_file(tab: Callable[..., Any], a_run: Path, tmp_path: Path) -> None:
+    one = tab()
+    address = write_export([a_run], tmp_path / "page.html").as_uri()
+    for path, wanted in (
+        ("/", "text=first"),
+        ("/run/0", ".metric"),
+        ("/run/0/at/s0", ".virtual .row[data-row]"),
+        (f"/run/0/at/s0/{short_hash('23×17')}/2", "#tokens .tok"),
+    ):
+        one.page.goto("about:blank")
+        one.page.goto(f"{address}#{path}")
+        one.page.wait_for_selector(wanted)
+    assert [url for url in one.requests if not url.startswith(("file://", "data:", "about:"))] == []
+
+
+@pytest.mark.parametrize("width", [360, 640, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_and_keeps_nobody_out(
+    tab: Callable[..., Any], a_run: Path, tmp_path: Path, axe: str, width: int, scheme: str
+) -> None:
+    address = write_export([a_run], tmp_path / "page.html").as_uri()
+    one = tab(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problem = f"/run/0/at/s0/{short_hash('23×17')}"
+    wanted = {
+        "/": ".card",
+        "/run/0": ".metric",
+        "/run/0/at/s0": ".virtual .row[data-row]",
+        problem: ".completion",
+        f"{problem}/2": "#tokens .tok",
+        "/compare": "#verdict",
+    }
+    found = []
+    for path, element in wanted.items():
+        one.page.goto("about:blank")
+        one.page.goto(f"{address}#{path}")
+        one.page.wait_for_selector(element)
+        assert one.page.evaluate("document.documentElement.scrollWidth") <= width, path
+        one.page.evaluate(axe)
+        for each in one.page.evaluate("axe.run().then((answer) => answer.violations)"):
+            if each["impact"] in ("serious", "critical"):
+                found.append((path, each["id"], each["nodes"][0]["html"][:160]))
+    assert found == []
+
+
+@pytest.mark.slow
+def test_ten_thousand_completions_of_a_thousand_tokens_stay_quick(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "big", steps=1)
+    one = row(0, "p", 0, ["word "] * 1000, 1.0)
+    groups = (
+        [{**one, "problem": f"problem {g}", "sample": i, "reward": float(i % 2)} for i in range(16)] for g in range(625)
+    )
+    write_groups(run / "rollouts" / "step-000000.parquet", groups)
+    page, address = tab().page, served(run).address
+    page.goto(address + "run/0")
+    page.wait_for_selector(".metric")
+    times: dict[str, list[float]] = {"list": [], "completion": []}
+    for _ in range(5):
+        began = time.perf_counter()
+        page.evaluate("location.hash = '/run/0/at/s0'")
+        page.wait_for_selector(".virtual .row[data-row='0']")
+        times["list"].append(time.perf_counter() - began)
+        assert page.inner_text("#count") == "10,000 of 10,000 completions"
+        began = time.perf_counter()
+        page.evaluate(f"location.hash = '/run/0/at/s0/{short_hash('problem 300')}/5'")
+        page.wait_for_selector("#tokens .tok")
+        times["completion"].append(time.perf_counter() - began)
+        page.evaluate("location.hash = '/run/0'")
+        page.wait_for_selector(".metric")
+    heap = page.evaluate("performance.memory.usedJSHeapSize") / 1e6
+    medians = {name: sorted(each)[2] for name, each in times.items()}
+    print({name: [round(t, 3) for t in each] for name, each in times.items()}, f"heap {heap:.0f} MB")
+    assert medians["list"] < 0.3
+    assert medians["completion"] < 0.2
+    assert heap < 150
+
+
+@pytest.mark.slow
+def test_a_full_export_opens_within_a_second(tab: Callable[..., Any], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "big", steps=1)
+    for step in range(1, 40):
+        groups = [group(step, f"problem {g}", [1.0, 0.0] * 8) for g in range(16)]
+        write_groups(run / "rollouts" / f"step-{step:06d}.parquet", groups)
+    target = write_export([run], tmp_path / "page.html")
+    assert 6e6 < target.stat().st_size < 10e6
+    page = tab().page
+    began = time.perf_counter()
+    page.goto(f"{target.as_uri()}#/run/0")
+    page.wait_for_selector(".metric")
+    seconds = time.perf_counter() - began
+    print(f"{target.stat().st_size / 1e6:.1f} MB open in {seconds:.2f} s")
+    assert seconds < 1

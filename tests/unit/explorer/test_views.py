@@ -1,0 +1,142 @@
+"""The facts of the pages are what the files say; what is damaged or hostile is named, and nothing of it is followed."""
+
+import base64
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from written_run import HOSTILE, write_run
+
+from groupwise.explorer.opened import NotThereError
+from groupwise.explorer.views import Views, columns_of
+from groupwise.explorer.wire import encoded, inert, short_hash
+
+
+def test_a_completion_has_the_numbers_of_the_file(a_run: Path) -> None:
+    recorded = pq.read_table(a_run / "rollouts" / "step-000001.parquet").to_pylist()[2]
+    shown = Views([a_run]).completion(0, "s1", short_hash(recorded["problem"]), recorded["sample"])
+    assert "".join(shown["tokens"]) == recorded["text"]
+    assert shown["advantage"] == recorded["advantage"]
+    for name in ("entropy", "ratio", "kl", "sampling_logprobs", "ref_logprobs"):
+        found = np.frombuffer(base64.b64decode(shown["figures"][name]), "<f4")
+        assert found.tolist() == np.array(recorded[name], np.float32).tolist()
+    change = np.float32(recorded["after_logprobs"]) - np.float32(recorded["trainer_logprobs"])
+    assert np.frombuffer(base64.b64decode(shown["figures"]["change"]), "<f4").tolist() == change.tolist()
+    assert shown["bound"] == recorded["bound"]
+    assert shown["figures"]["values"] is None  # no critic, so no figure
+    problem = shlex.quote(recorded["problem"])
+    assert shown["replay"] == f"groupwise replay {a_run} --step 1 --problem {problem} --sample 2"
+
+
+def test_the_list_of_a_step_has_a_row_for_every_completion(a_run: Path) -> None:
+    place = Views([a_run]).place(0, "s0")
+    rows = pq.read_table(a_run / "rollouts" / "step-000000.parquet").to_pylist()
+    assert place["columns"]["reward"] == [row["reward"] for row in rows]
+    problems = [place["groups"][number]["problem"] for number in place["columns"]["group"]]
+    assert problems == [row["problem"] for row in rows]
+    assert [group["flat"] for group in place["groups"]] == [None, "wrong"]
+
+
+def test_a_run_has_its_figures_by_step_and_its_places(a_run: Path) -> None:
+    run = Views([a_run]).run(0)
+    assert run["metrics"]["steps"] == [0, 1, 2]
+    assert run["metrics"]["columns"]["reward"] == [0.0, 0.2, 0.4]
+    assert [place["name"] for place in run["places"]] == ["step 0", "step 1", "step 2", "test-after", "test-before"]
+    assert run["places"][-1]["pass_at_1"] == 0.5
+    assert (run["algorithm"], run["num_steps"], run["seed"], run["done"]) == ("grpo", 3, 7, 3)
+
+
+def test_what_if_begins_with_the_recipes_settings(a_run: Path) -> None:
+    views = Views([a_run])
+    group = views.group(0, "s0", views.place(0, "s0")["groups"][0]["id"])
+    expected = {"estimator": "group_normalised", "aggregation": "token", "clip_high": 0.28, "epochs": 2}
+    assert group["settings"].items() >= expected.items()
+
+
+def test_columns_keep_gaps() -> None:
+    lines = [{"step": 0, "a": 1.0}, {"step": 4, "b": {"c": 2}, "flag": True}]
+    assert columns_of(lines) == {"steps": [0, 4], "columns": {"a": [1.0, None], "b.c": [None, 2]}}
+
+
+@pytest.mark.parametrize("place", ["s9", "e000000000000", "../s0", "s0/../s1", "", "s"])
+def test_what_was_not_recorded_is_an_error(a_run: Path, place: str) -> None:
+    with pytest.raises(NotThereError, match="has no completions"):
+        Views([a_run]).place(0, place)
+
+
+def test_hostile_texts_arrive_as_texts_and_damage_is_named(hostile: Path) -> None:
+    views = Views([hostile])
+    run = views.run(0)
+    assert run["task"] == HOSTILE[0]
+    notices = " ".join(run["notices"])
+    for sentence in ("not JSON", "not an object", "being written, or was cut", "its step is None"):
+        assert sentence in notices
+    problem = views.place(0, "s0")["groups"][0]["id"]
+    for sample, text in enumerate(HOSTILE):
+        one = views.completion(0, "s0", problem, sample)
+        assert (one["tokens"], one["answer"]) == ([text, "x"], text)
+        assert "<" not in inert(encoded(one))
+    json.loads(encoded(views.place(0, "s0")))  # NaN is null, not a word that no browser reads
+
+
+def test_a_token_of_many_megabytes_is_cut(hostile: Path) -> None:
+    views = Views([hostile])
+    problem = views.place(0, "s0")["groups"][0]["id"]
+    assert len(encoded(views.completion(0, "s0", problem, len(HOSTILE)))) < 2_100_000
+    assert len(encoded(views.group(0, "s0", problem))) < 500_000
+    assert max(map(len, views.place(0, "s0")["columns"]["text"])) == 160
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "rollouts", "findings.jsonl"])
+def test_a_link_out_of_the_run_is_refused(a_run: Path, tmp_path: Path, name: str) -> None:
+    other = write_run(tmp_path / "other")
+    (other / "findings.jsonl").write_text("{}")
+    (a_run / name).rename(tmp_path / "moved") if (a_run / name).exists() else None
+    (a_run / name).symlink_to(other / name)
+    views = Views([a_run])
+    assert "leads out of the run directory" in views.runs()[0]["notices"][0]
+    with pytest.raises(NotThereError, match="leads out"):
+        views.run(0)
+
+
+def test_a_linked_file_of_completions_is_not_followed(a_run: Path, tmp_path: Path) -> None:
+    secret = write_run(tmp_path / "other") / "rollouts" / "step-000000.parquet"
+    (a_run / "rollouts" / "step-000009.parquet").symlink_to(secret)
+    views = Views([a_run])
+    run = views.run(0)
+    assert "step 9" not in [place["name"] for place in run["places"]]
+    with pytest.raises(NotThereError):
+        views.place(0, "s9")
+
+
+def test_damaged_files_leave_the_rest_readable(a_run: Path) -> None:
+    (a_run / "rollouts" / "step-000001.parquet").write_bytes(b"PAR1 cut")
+    (a_run / "config.toml").write_text("= no toml")
+    views = Views([a_run])
+    assert views.runs()[0]["notices"]
+    broken = views.place(0, "s1")
+    assert (broken["groups"], len(broken["notices"]) > 0) == ([], True)
+    assert views.place(0, "s0")["groups"]
+
+
+def test_a_run_that_grows_is_seen_to_grow(a_run: Path) -> None:
+    views = Views([a_run])
+    assert views.run(0)["done"] == 3
+    with (a_run / "metrics.jsonl").open("a") as file:
+        file.write('{"kind":"step","step":3,"reward":0.9}\n')
+    assert views.run(0)["metrics"]["columns"]["reward"][-1] == 0.9
+
+
+def test_neither_torch_nor_training_is_loaded() -> None:
+    program = (
+        "import sys, groupwise.explorer.views, groupwise.explorer.export, groupwise.cli.explore; "
+        "print(*sorted(name for name in sys.modules if name.split('.')[0] in ('torch', 'transformers') "
+        "or name.startswith(('groupwise.train', 'groupwise.models', 'groupwise.rollout'))))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
