@@ -34,9 +34,9 @@ class AdvantageEstimator(KindSection):
 
     needs_rivals: ClassVar[bool] = True
     """Whether it compares the completions of a problem with each other, so that one alone teaches nothing."""
-    reads: ClassVar[Literal["reward", "parts", "steps"]] = "reward"
+    reads: ClassVar[Literal["reward", "parts", "steps", "tokens"]] = "reward"
     """`reward`: the completion's, and what earned more never gets less; `parts`: each part of it on its own; `steps`:
-    the rewards of its steps, by `of_steps`."""
+    the rewards of its steps, by `of_steps`; `tokens`: the reward and the tokens, by `of_tokens`."""
     refuses_negative: ClassVar[bool] = False
     """Whether a negative reward is an error."""
 
@@ -58,6 +58,10 @@ class AdvantageEstimator(KindSection):
             step_ends: (K_i,) number of tokens up to and with the step's last one, increasing, at most the length.
             lengths: tokens T_i of each completion.
         """
+        raise NotImplementedError
+
+    def of_tokens(self, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Advantages of the tokens of one group's completions, (T_i,) each, from their rewards and token ids."""
         raise NotImplementedError
 
 
@@ -233,6 +237,9 @@ ADVANTAGES = Kinds(
         "divided_by_mean": f"{__name__}:DividedByMean",
         "parts_normalised": f"{__name__}:PartsNormalised",
         "process": f"{__name__}:Process",
+        "process_gae": "groupwise.algorithms.step_advantages:ProcessGae",
+        "process_min": "groupwise.algorithms.step_advantages:ProcessMin",
+        "group_tree": "groupwise.algorithms.step_advantages:GroupTree",
     },
     default="group_mean",
     base=AdvantageEstimator,

@@ -39,6 +39,11 @@ _WEIGHTS = "test_advantages.py::test_weights_of_prompts_in_closed_form"
 _LOSSES = "test_losses.py::test_all_losses_agree_on_policy"
 _STALE = "test_off_policy.py::test_token_ratios_ignore_the_prefix"
 _KL_TRUTHS = "test_kl.py::test_what_each_estimator_is_unbiased_for"
+_STEP_ROWS = {
+    "process_gae": ("process_gae, poor, λ = 1", "process_gae, poor, λ = 0"),
+    "process_min": ("process_min, perfect",),
+    "group_tree": ("group_tree, λ = 1",),
+}
 _CAPS = "test_off_policy.py::test_a_lower_cap_trades_variance_for_bias"
 
 
@@ -77,9 +82,12 @@ def _advantages() -> list[Entry]:
 
 def _advantage(name: str, unit_of_tokens: str) -> Entry:
     estimator = ADVANTAGES.find(name)
-    if estimator.reads == "steps":
+    if name == "process":
         steps = "test_advantages.py::test_one_step_per_completion_is_group_normalised"
         return Entry(name, estimator, (steps,), (("process", "every token a step"),), unit_of_tokens)
+    if rows := _STEP_ROWS.get(name):
+        proof = "test_step_advantages.py::test_no_process_reward_model_bends_the_gradient_at_lambda_one"
+        return Entry(name, estimator, (proof,), tuple(("steps", row) for row in rows))
     parts = (("parts", name),) if estimator.reads == "parts" else ()
     return Entry(name, estimator, (_DIRECTION, _WEIGHTS), (("advantages", name), ("prompts", name), *parts))
 

@@ -14,7 +14,7 @@ from groupwise.oracle.setting import Policies, Setting
 from groupwise.oracle.toys import Dials, Toy, toy
 
 LEAVE_ONE_OUT = LeaveOneOut(kind="leave_one_out")
-OF_REWARDS = [kind for kind in ADVANTAGES.table if advantage(kind).reads != "steps"]
+OF_REWARDS = [kind for kind in ADVANTAGES.table if advantage(kind).reads not in ("steps", "tokens")]
 """Advantages that give every completion one; process supervision has a section of its own."""
 
 
@@ -120,6 +120,7 @@ SECTIONS: dict[str, Callable[[Dials], Section]] = {
     "parts": token_advantages.parts,
     "process": token_advantages.process,
     "critic": token_advantages.critic,
+    "steps": token_advantages.steps,
     "off-policy": circumstances.off_policy,
     "importance": circumstances.importance,
     "verifier": circumstances.verifier,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.advantages import Process, advantage, gae
+from groupwise.algorithms.advantages import AdvantageEstimator, Process, advantage, gae
+from groupwise.algorithms.step_advantages import GroupTree, ProcessGae, ProcessMin
 from groupwise.oracle.estimate import Estimated, estimate
 from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
 from groupwise.oracle.setting import Policies, Setting, TokenAdvantages
@@ -51,6 +52,30 @@ def by_outcome(world: World) -> TokenAdvantages:
     return advantages
 
 
+def by_worth(world: World, values: Tensor, estimator: AdvantageEstimator) -> TokenAdvantages:
+    """Steps of one token whose worth is a model's (K,) of the state behind them; the last one carries the outcome."""
+
+    def advantages(prompt: int, sequences: Sequence[int], rewards: Sequence[float]) -> list[Tensor]:
+        lengths = [int(world.lengths[sequence]) for sequence in sequences]
+        steps = [
+            torch.cat([values[world.states[prompt, sequence][1:length]], values.new_tensor([reward])])
+            for sequence, length, reward in zip(sequences, lengths, rewards, strict=True)
+        ]
+        return estimator.of_steps(steps, [torch.arange(1, length + 1) for length in lengths], lengths)
+
+    return advantages
+
+
+def by_tree(world: World, lam: float) -> TokenAdvantages:
+    """A group that is its own critic."""
+
+    def advantages(prompt: int, sequences: Sequence[int], rewards: Sequence[float]) -> list[Tensor]:
+        ids = [list(world.sequences[sequence]) for sequence in sequences]
+        return GroupTree(kind="group_tree", lam=lam).of_tokens(rewards, ids)
+
+    return advantages
+
+
 def critic(dials: Dials) -> Section:
     """Generalised advantages with a perfect critic, a poor one and none."""
     world = toy(dials, group_size=2)
@@ -86,6 +111,36 @@ def process(dials: Dials) -> Section:
         "makes each further step cost what an average one earns; one step per completion is GRPO.",
         outcome, on_policy_rows(outcome, settings),
     )  # fmt: skip
+
+
+def steps(dials: Dials) -> Section:
+    """What a process reward model does to the gradient of the outcome."""
+    world = toy(dials, group_size=3)
+    perfect = world.world.values(world.theta)
+    models = {"perfect": perfect, "poor": perfect + _errors(world), "inverted": 1 - perfect}
+    settings = {
+        f"process_gae, {name}, λ = {lam:g}": Setting(
+            world.group_size, by_worth(world.world, values, ProcessGae(kind="process_gae", lam=lam))
+        )
+        for name, values in models.items()
+        for lam in (1.0, 0.95, 0.0)
+    }
+    least = ProcessMin(kind="process_min")
+    settings |= {f"process_min, {name}": Setting(world.group_size, by_worth(world.world, values, least))
+                 for name, values in models.items()}  # fmt: skip
+    settings |= {f"group_tree, λ = {lam:g}": Setting(world.group_size, by_tree(world.world, lam)) for lam in (1.0, 0.0)}
+    settings["leave_one_out"] = Setting(world.group_size, advantage("leave_one_out"))
+    return section(
+        "steps", "Process reward models",
+        "J is the expected outcome; a model says of every token's state what it is worth: rightly, with errors of 0.3, "
+        "or upside down. As a frozen critic with λ = 1 no model bends the gradient, it only changes the noise; smaller "
+        "λ trusts the model. A minimum over steps rewards what the model likes.",
+        world, on_policy_rows(world, settings),
+    )  # fmt: skip
+
+
+def _errors(world: Toy) -> Tensor:
+    return random_logits(world.world, "process reward model", world.seed, spread=0.3)[:, 0]
 
 
 def token_rewards(world: Toy) -> Tensor:

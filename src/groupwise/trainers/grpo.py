@@ -150,6 +150,8 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
     """Advantages of a step's groups; the policy's tokenizer says where steps end."""
     if estimator.reads == "steps":
         return [_by_steps(group, estimator, policy) for group in scored]
+    if estimator.reads == "tokens":
+        return [_by_tokens(group, estimator) for group in scored]
     rewards = [group.rewards for group in scored]
     values = step_advantages(rewards, [_parts(group) for group in scored], estimator)
     groups = [_broadcast(group, advantages) for group, advantages in zip(scored, values, strict=True)]
@@ -210,6 +212,16 @@ def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy
         [torch.tensor(positions) for positions in ends],
         [completion.num_read for completion in completions],
     )
+    return _at_sampled(scored, judged, estimates)
+
+
+def _by_tokens(scored: ScoredGroup, estimator: AdvantageEstimator) -> AdvantagedGroup:
+    rewards = {i: reward for i, reward in enumerate(scored.rewards) if reward is not None}
+    ids = [scored.group.completions[i].token_ids.tolist() for i in rewards]
+    return _at_sampled(scored, list(rewards), estimator.of_tokens(list(rewards.values()), ids))
+
+
+def _at_sampled(scored: ScoredGroup, judged: Sequence[int], estimates: Sequence[torch.Tensor]) -> AdvantagedGroup:
     advantages: list[TokenValues | None] = [None] * len(scored.verdicts)
     for index, values in zip(judged, estimates, strict=True):
         sampled = scored.group.completions[index].sampled

@@ -10,13 +10,9 @@ from fractions import Fraction
 
 from groupwise.types import Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
+from groupwise.verifiers.steps import NUMBER, boundaries
 
-_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
-_TERM = rf"\(?\s*{_NUMBER}\s*\)?"
-_SIDE = rf"{_TERM}(?:\s*[-+−×*·/÷]\s*{_TERM}){{0,20}}"
-EQUATION = re.compile(rf"(?<![0-9.=]){_SIDE}(?:\s*=\s*{_SIDE})+")
-MAX_STEPS = 200
-_TOKEN = re.compile(rf"{_NUMBER}|[-+*/()]")
+_TOKEN = re.compile(rf"{NUMBER}|[-+*/()]")
 _SPELLINGS = str.maketrans({"−": "-", "×": "*", "·": "*", "÷": "/"})
 
 
@@ -77,13 +73,17 @@ def equation_steps(text: str) -> list[StepReward]:
     >>> equation_steps("45×7=315. 300+15=314")
     [StepReward(end=8, reward=1.0), StepReward(end=20, reward=0.0)]
     """
-    steps = []
-    for match in EQUATION.finditer(text):
-        values = {value(side) for side in match[0].split("=")}
-        steps.append(StepReward(match.end(), float(len(values) == 1 and None not in values)))
-        if len(steps) == MAX_STEPS:
-            break
-    return steps
+    return [StepReward(match.end(), float(is_true(match[0]))) for match in boundaries(text, "equation")]
+
+
+def is_true(equation: str) -> bool:
+    """Whether all sides have the same value.
+
+    >>> is_true("45×7=300+15"), is_true("1=2"), is_true("1÷0=1÷0")
+    (True, False, False)
+    """
+    values = {value(side) for side in equation.split("=")}
+    return len(values) == 1 and None not in values
 
 
 def value(expression: str) -> Fraction | None:

@@ -138,7 +138,7 @@ CLAIMS: dict[str, Claims] = {
 }
 WITHIN = [name for name, claims in CLAIMS.items() if claims.sums_to_zero == "group"]
 """Those that compare within groups."""
-OF_REWARDS = [name for name in ADVANTAGES.table if ADVANTAGES.find(name).reads != "steps"]
+OF_REWARDS = [name for name in ADVANTAGES.table if ADVANTAGES.find(name).reads not in ("steps", "tokens")]
 ESTIMATORS = pytest.mark.parametrize("estimator", OF_REWARDS)
 
 
@@ -480,6 +480,9 @@ def test_what_an_estimator_asks_for_is_said_by_its_class() -> None:
     assert {name: one.reads for name, one in found.items() if one.reads != "reward"} == {
         "parts_normalised": "parts",
         "process": "steps",
+        "process_gae": "steps",
+        "process_min": "steps",
+        "group_tree": "tokens",
     }
     assert [name for name, one in found.items() if one.refuses_negative] == ["divided_by_mean"]
 

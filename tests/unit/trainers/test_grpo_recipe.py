@@ -40,7 +40,7 @@ def groups(policy: Policy, template: Template | None = None) -> list[ScoredGroup
     return [ScoredGroup(one.group, verdicts) for one in drawn]
 
 
-@pytest.mark.parametrize("estimator", sorted({*ADVANTAGES.table} - {"process"}))
+@pytest.mark.parametrize("estimator", sorted(kind for kind in ADVANTAGES.table if advantage(kind).reads != "steps"))
 def test_every_estimator_of_the_table_serves_a_step(policy: Policy, estimator: str) -> None:
     for group in advantaged(groups(policy), advantage(estimator), policy):
         better, failed, worse = group.advantages

@@ -1,0 +1,157 @@
+"""Advantages from the worth of steps: a frozen critic over steps, the worst step, and a group that is its own critic.
+
+`step_rewards` hold one number per step; the last step carries the outcome, those before it what a process reward model
+or a rule says of the text up to their end. Tables are in `advantages`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.algorithms.advantages import AdvantageEstimator, gae
+
+
+class ProcessGae(AdvantageEstimator):
+    """GAE over steps, the process reward model a frozen critic: δⱼ = Vⱼ - Vⱼ₋₁, δ_K = R - V_K₋₁, Âⱼ = Σₗ λˡ δⱼ₊ₗ.
+
+    Vⱼ is the worth of the text up to the end of step j; V₀ is the mean outcome of the group's other completions. At
+    λ = 1, Âⱼ = R - Vⱼ₋₁: unbiased however wrong the model is, because Vⱼ₋₁ reads nothing of step j. At λ = 0 it is the
+    progress that a step makes (Setlur et al. 2024, arXiv:2410.08146), biased by the model's errors. Needs steps whose
+    ends are decided by the text before them (`sentence`, `newline`): `equation` looks one character ahead.
+
+    >>> own = ProcessGae(kind="process_gae", lam=1.0)
+    >>> steps, ends = [torch.tensor([0.75, 1.0]), torch.tensor([0.0])], [torch.tensor([1, 3]), torch.tensor([2])]
+    >>> own.of_steps(steps, ends, [3, 2])
+    [tensor([1.0000, 0.2500, 0.2500]), tensor([-1., -1.])]
+    """
+
+    reads = "steps"
+    lam: float = Field(1.0, ge=0, le=1)
+    """λ; 1 trusts outcomes alone (no bias), 0 the process reward model alone (least variance)."""
+
+    def of_steps(
+        self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
+    ) -> list[Tensor]:
+        starts = _means_of_others([rewards[-1] if len(rewards) else None for rewards in step_rewards])
+        return [
+            _until_ends(self._of_one(rewards, start), ends, length)
+            for rewards, ends, length, start in zip(step_rewards, step_ends, lengths, starts, strict=True)
+        ]
+
+    def _of_one(self, rewards: Tensor, start: float) -> Tensor:
+        if not len(rewards):
+            return rewards
+        values = torch.cat([rewards.new_tensor([start]), rewards[:-1]])
+        outcome = torch.zeros_like(rewards)
+        outcome[-1] = rewards[-1]
+        return gae(outcome, values, 1.0, self.lam)
+
+
+class ProcessMin(AdvantageEstimator):
+    """Σ of r*ⱼ = softmax(-r / T)ⱼ rⱼ over the steps from the token's own on, about the worst step: PURE (2025, §3).
+
+    Cheng et al., arXiv:2504.15275: a sum pays for every further true step, a minimum does not. The baseline is the
+    others' Σ r* per token, times the tokens that are left, so that how the text is cut into steps earns nothing. The
+    outcome, which the last step carries, counts beside it: + outcome_weight (R - mean of the others' R).
+
+    >>> own = ProcessMin(kind="process_min", outcome_weight=0.0)
+    >>> steps = [torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0])]
+    >>> ends = [torch.tensor([1, 2, 4]), torch.tensor([1, 2, 4])]
+    >>> own.of_steps(steps, ends, [4, 4])[0].round(decimals=2)
+    tensor([-1.0000, -0.7500, -0.5000, -0.2500])
+    """
+
+    reads = "steps"
+    temperature: float = Field(0.1, gt=0)
+    """T; towards 0 the minimum alone counts (PURE: 0.1)."""
+    outcome_weight: float = Field(1.0, ge=0)
+    """What the outcome counts beside the steps (0: process rewards alone, which PURE saw hacked)."""
+
+    def of_steps(
+        self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
+    ) -> list[Tensor]:
+        worst = [self._worst(rewards[:-1]) for rewards in step_rewards]
+        judged = [bool(len(rewards)) for rewards in step_rewards]
+        outcomes = [rewards[-1] if len(rewards) else None for rewards in step_rewards]
+        centres = _means_of_others(outcomes)
+        sums = [float(own.sum()) for own in worst]
+        advantages = []
+        for i, (own, ends, length) in enumerate(zip(worst, step_ends, lengths, strict=True)):
+            outcome = outcomes[i]
+            if outcome is None:
+                advantages.append(step_rewards[i].new_zeros(length))
+                continue
+            others = [j for j in range(len(lengths)) if j != i and judged[j]]
+            per_token = sum(sums[j] for j in others) / max(1, sum(lengths[j] for j in others))
+            left = torch.arange(length, 0, -1, dtype=own.dtype)
+            from_here = own.flip(0).cumsum(0).flip(0)
+            process = _until_ends(from_here, ends[:-1], length) - per_token * left
+            advantages.append(process + self.outcome_weight * (outcome - centres[i]))
+        return advantages
+
+    def _worst(self, rewards: Tensor) -> Tensor:
+        return (-rewards / self.temperature).softmax(0) * rewards
+
+
+class GroupTree(AdvantageEstimator):
+    """Âₜ = Rᵢ - Vₜ, Vₜ the mean reward of the *other* completions that begin with the same t tokens; GAE for λ < 1.
+
+    A group is a Monte Carlo estimate of the worth of every prefix that its completions share (arXiv:2509.21154). Where
+    nobody shares the prefix any more the last value stands. A completion is no part of its own value, so at λ = 1 the
+    gradient is unbiased; with no shared prefix it is `leave_one_out`.
+
+    >>> own = GroupTree(kind="group_tree")
+    >>> own.of_tokens([1.0, 0.0, 0.0], [[5, 6], [5, 7], [8, 9]])[0]
+    tensor([1., 1.], dtype=torch.float64)
+    """
+
+    reads = "tokens"
+    lam: float = Field(1.0, ge=0, le=1)
+    """λ; 1 is unbiased, less credits the tokens at which the completions part."""
+
+    def of_tokens(self, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> list[Tensor]:
+        if len(set(rewards)) <= 1:
+            return [torch.zeros(len(ids), dtype=torch.float64) for ids in token_ids]
+        advantages = []
+        for index, ids in enumerate(token_ids):
+            paid = torch.zeros(len(ids), dtype=torch.float64)
+            paid[-1] = rewards[index]
+            advantages.append(gae(paid, tree_values(index, rewards, token_ids), 1.0, self.lam))
+        return advantages
+
+
+def tree_values(index: int, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> Tensor:
+    """(T,) of one completion: the mean reward of the others that share the tokens before each one.
+
+    >>> tree_values(0, [1.0, 0.0, 0.5], [[5, 6], [5, 7], [8, 9]])
+    tensor([0.2500, 0.0000], dtype=torch.float64)
+    """
+    own = list(token_ids[index])
+    sharing = [i for i in range(len(token_ids)) if i != index]
+    values, value = [], 0.0
+    for t in range(len(own)):
+        sharing = [i for i in sharing if not t or list(token_ids[i][t - 1 : t]) == own[t - 1 : t]]
+        value = sum(rewards[i] for i in sharing) / len(sharing) if sharing else value
+        values.append(value)
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _means_of_others(outcomes: Sequence[Tensor | None]) -> list[float]:
+    """For each, the mean of all others that there are; 0 for one alone."""
+    known = [None if outcome is None else float(outcome) for outcome in outcomes]
+    means = []
+    for index in range(len(known)):
+        others = [value for i, value in enumerate(known) if i != index and value is not None]
+        means.append(sum(others) / len(others) if others else 0.0)
+    return means
+
+
+def _until_ends(of_steps: Tensor, ends: Tensor, length: int) -> Tensor:
+    """(length,) every token gets its step's number; 0 behind the last end."""
+    if not len(of_steps):
+        return of_steps.new_zeros(length)
+    index = torch.searchsorted(ends, torch.arange(length), right=True)
+    inside = index < len(ends)
+    return torch.where(inside, of_steps[index.clamp_max(len(ends) - 1)], of_steps.new_zeros(()))

@@ -1,0 +1,269 @@
+"""Exact truth of a working: what every step of a completion is, where the first mistake stands, and what it is.
+
+A problem's numbers are known, and so are the parts by which they are written and rounded (86 = 80 + 6 = 90 - 4). An
+equation whose left side has known numbers alone makes its results known if it is true; if it is false, whoever reads
+its result inherits a wrong number. Where every equation is true and the answer is wrong all the same, the first step
+that the answer comes from and that is not in the problem's plan is the mistake: two of its numbers were put together
+in a way that does not answer the question. Nothing here asks a model.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import NamedTuple
+
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers.equations import is_true, value
+from groupwise.verifiers.steps import NUMBER, boundaries, step_ends
+
+_NUMBERS = re.compile(NUMBER)
+PLANNED = ("steps",)
+"""What a problem's data must have: its plan."""
+
+
+class StepKind(StrEnum):
+    """What a step is."""
+
+    SOUND = "sound"
+    """True, of known numbers, and used by a later step or the answer."""
+    IDLE = "idle"
+    """Nothing follows from it: true but unused, a repeat, or without an equation."""
+    WRONG = "wrong"
+    """A false equation, an operation that is not in the plan, or a wrong answer after sound steps."""
+    INHERITS = "inherits"
+    """Reads a number that a mistake before it made."""
+    UNKNOWN_OPERAND = "unknown_operand"
+    """Reads a number that comes from nowhere."""
+
+    @property
+    def correct(self) -> bool:
+        """Whether it is free of mistakes, its own and inherited ones."""
+        return self in (StepKind.SOUND, StepKind.IDLE)
+
+
+class StepJudgement(NamedTuple):
+    """The truth about one step."""
+
+    end: int
+    """Where it ends in the text, in characters."""
+    kind: StepKind
+    evidence: str
+    """Why, in words a person can check; empty where it is sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """The truth about a completion's steps."""
+
+    steps: tuple[StepJudgement, ...]
+    answered_right: bool
+
+    @property
+    def first_error(self) -> int | None:
+        """Index of the first step with a mistake, as ProcessBench (arXiv:2412.06559) labels it; None without one."""
+        return next((index for index, step in enumerate(self.steps) if not step.kind.correct), None)
+
+    @property
+    def right_answer_wrong_working(self) -> bool:
+        """Whether the answer is right although a step is not."""
+        return self.answered_right and self.first_error is not None
+
+
+class _Equation(NamedTuple):
+    end: int
+    text: str
+    reads: frozenset[Fraction]
+    """Numbers of the side that it starts from."""
+    makes: frozenset[Fraction]
+    """Numbers that it says follow from them."""
+    kind: StepKind
+    evidence: str
+
+
+@dataclass(slots=True)
+class _Knowledge:
+    """Which numbers may be read."""
+
+    known: set[Fraction]
+    in_parts: bool
+    """Whether a number's parts may be read too; not where every number is to be used once."""
+    spoilt: set[Fraction] = field(default_factory=set)
+    """Results of mistakes."""
+
+    def knows(self, numbers: frozenset[Fraction]) -> bool:
+        return all(number in self.known or number in self.parts for number in numbers)
+
+    @property
+    def parts(self) -> set[Fraction]:
+        return {part for number in self.known for part in parts(number)} if self.in_parts else set()
+
+
+def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "equation") -> Working:
+    """The truth about every step of a completion.
+
+    >>> problem = Problem("p", "What is 23 × 17?", "391", data={"steps": [("×", 23, 17, 391)]})
+    >>> right = Verdict(Outcome.CORRECT, {}, "", "391")
+    >>> [str(step.kind) for step in judge_working(problem, "23×10=230. 23×7=151. 230+151=391.", right).steps]
+    ['sound', 'wrong', 'inherits', 'sound']
+
+    Args:
+        problem: of an embedded task, with its plan.
+        text: the judged text, prefill and completion.
+        verdict: the verifier's, on the answer.
+        step: how the text is cut (`verifiers.steps`).
+
+    Raises:
+        ValueError: the problem has no plan, or nobody judged the completion.
+    """
+    if any(key not in problem.data for key in PLANNED):
+        raise ValueError(f"problem {problem.id} has no plan (data {sorted(problem.data)}): exact labels need one")
+    if not verdict.outcome.judged:
+        raise ValueError(f"the completion of problem {problem.id} was not judged ({verdict.outcome}): no truth")
+    right = verdict.outcome is Outcome.CORRECT
+    equations = list(_read(text, _Knowledge(_givens(problem), "target" not in problem.data)))
+    targets = _answers(problem, verdict)
+    used = _used(equations, targets)
+    if not right and all(equation.kind.correct for equation in equations):
+        equations = _without_plan(problem, equations, used, targets)
+    ends = step_ends(text, step)
+    starts = [0, *ends]
+    judged = [
+        _judge(end, [i for i, one in enumerate(equations) if start < one.end <= end], equations, used)
+        for start, end in zip(starts, ends, strict=False)
+    ]
+    return Working(tuple(_with_answer(judged, right, bool(equations) and equations[-1].end == len(text))), right)
+
+
+def parts(number: Fraction) -> Iterator[Fraction]:
+    """Numbers by which one is written and rounded: 86 to 80, 6, 90 and 4; 486 to 400, 86, 480, 80, 6, 500, 14 ..."""
+    if number.denominator != 1 or number < 10:
+        return
+    whole = int(number)
+    for place in (10**power for power in range(1, len(str(whole)))):
+        low = whole % place
+        yield from map(Fraction, (low, whole - low, whole // (place // 10) % 10 * (place // 10)))
+        if low:
+            yield from (Fraction(whole - low + place), Fraction(place - low))
+
+
+def _givens(problem: Problem) -> set[Fraction]:
+    listed = [Fraction(number) for number in problem.data.get("numbers", ())]
+    return {*map(Fraction, _NUMBERS.findall(problem.question)), *listed}
+
+
+def _answers(problem: Problem, verdict: Verdict) -> frozenset[Fraction]:
+    """Numbers that the completion gave as its answer; a right one stands for what the problem asks for too."""
+    given = {Fraction(number) for number in _NUMBERS.findall(verdict.answer or "")}
+    if verdict.outcome is Outcome.CORRECT and "target" in problem.data:
+        given.add(Fraction(problem.data["target"]))
+    return frozenset(given)
+
+
+def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:
+    """The equations, in order, each with what it is apart from whether it is used."""
+    for match in boundaries(text, "equation"):
+        sides = [frozenset(map(Fraction, _NUMBERS.findall(side))) for side in match[0].split("=")]
+        start, kind = _start(sides, knowledge)
+        makes = frozenset().union(*sides) - start
+        evidence = ""
+        if kind is StepKind.SOUND and not is_true(match[0]):
+            kind, evidence = StepKind.WRONG, f"{match[0]} is false: {value(match[0].split('=')[0])}"
+        elif kind is not StepKind.SOUND:
+            evidence = f"{match[0]} reads {', '.join(map(str, sorted(start - knowledge.known)))}"
+        if kind is StepKind.SOUND:
+            knowledge.known |= makes | start
+            knowledge.spoilt -= makes
+        else:
+            knowledge.spoilt |= makes - knowledge.known
+        yield _Equation(match.end(), match[0], start, makes, kind, evidence)
+
+
+def _start(sides: Sequence[frozenset[Fraction]], knowledge: _Knowledge) -> tuple[frozenset[Fraction], StepKind]:
+    """The side that an equation starts from, and whether its numbers may be read."""
+    for side in sides:
+        if knowledge.knows(side):
+            return side, StepKind.SOUND
+    readable = knowledge.known | knowledge.parts | knowledge.spoilt
+    for side in sides:
+        if side <= readable:
+            return side, StepKind.INHERITS
+    return sides[0], StepKind.UNKNOWN_OPERAND
+
+
+def _used(equations: Sequence[_Equation], targets: frozenset[Fraction]) -> set[int]:
+    """Indices of the equations that the answer comes from: the first that makes a number counts as its source."""
+    sources: dict[Fraction, int] = {}
+    for index, equation in enumerate(equations):
+        for number in equation.makes:
+            sources.setdefault(number, index)
+    used: set[int] = set()
+    waiting = [(number, len(equations)) for number in targets]
+    while waiting:
+        number, reader = waiting.pop()
+        index = sources.get(number, reader)
+        if index < reader and index not in used:
+            used.add(index)
+            waiting += [(part, index) for part in _whole(equations[index].reads, sources)]
+    return used
+
+
+def _whole(numbers: frozenset[Fraction], sources: Mapping[Fraction, int]) -> Iterator[Fraction]:
+    """The numbers, and those that they are parts of."""
+    yield from numbers
+    for number in sources:
+        if any(part in numbers for part in parts(number)):
+            yield number
+
+
+def _without_plan(
+    problem: Problem, equations: list[_Equation], used: set[int], targets: frozenset[Fraction]
+) -> list[_Equation]:
+    """Every equation is true and the answer wrong: the first used step beside the plan, else the last used one."""
+    whole = _givens(problem) | {Fraction(result) for *_, result in problem.data["steps"]}
+    plan = {frozenset((Fraction(left), Fraction(right), Fraction(result)))
+            for _, left, right, result in problem.data["steps"]}  # fmt: skip
+    beside = [
+        index
+        for index in sorted(used)
+        if "target" not in problem.data
+        and equations[index].reads <= whole
+        and equations[index].reads | equations[index].makes not in plan
+    ]
+    makers = [index for index in sorted(used) if equations[index].makes & targets]
+    if not beside and not makers:
+        return equations
+    mistake = (beside or makers)[0]
+    spoilt = set(equations[mistake].makes)
+    result = list(equations)
+    result[mistake] = equations[mistake]._replace(
+        kind=StepKind.WRONG, evidence=f"{equations[mistake].text} does not lead to what is asked"
+    )
+    for index in range(mistake + 1, len(result)):
+        if result[index].reads & spoilt:
+            spoilt |= result[index].makes
+            result[index] = result[index]._replace(kind=StepKind.INHERITS, evidence="reads a number from that step")
+    return result
+
+
+def _judge(end: int, inside: Sequence[int], equations: Sequence[_Equation], used: set[int]) -> StepJudgement:
+    mistakes = [equations[index] for index in inside if not equations[index].kind.correct]
+    if mistakes:
+        return StepJudgement(end, mistakes[0].kind, mistakes[0].evidence)
+    if any(index in used for index in inside):
+        return StepJudgement(end, StepKind.SOUND, "")
+    return StepJudgement(end, StepKind.IDLE, "nothing follows from it" if inside else "no equation")
+
+
+def _with_answer(judged: list[StepJudgement], right: bool, ends_in_equation: bool) -> list[StepJudgement]:
+    """The last step carries the answer."""
+    if not judged or (right and not judged[-1].kind.correct):
+        return judged
+    end, clean = judged[-1].end, all(step.kind.correct for step in judged)
+    if right:
+        return judged if ends_in_equation else [*judged[:-1], StepJudgement(end, StepKind.SOUND, "")]
+    if not judged[-1].kind.correct:
+        return judged
+    kind = StepKind.WRONG if clean else StepKind.INHERITS
+    return [*judged[:-1], StepJudgement(end, kind, "the answer is wrong or missing")]
