@@ -77,7 +77,7 @@ def _pairs(kind: str, language: Language) -> Sequence[tuple[str, str]]:
 @cache
 def texts() -> tuple[str, ...]:
     """Every table that the words of the corpus come from, placeholders taken out."""
-    stated = [*stories.NAMES.values(), *stories.THINGS.values(), *stories.GOODS.values(), *stories.DISTRACTORS.values()]
+    stated: list[object] = [stories.NAMES, stories.THINGS, stories.GOODS, stories.DISTRACTORS]
     stated += [PUZZLE_NAMES, OPPOSITES, COLOURS, DAYS, TEMPLATES, general.ITEMS, general.DOINGS, general.FAMILIES]
     stated += [general_text.FRIENDLY_ENDS, general_text.SUMMARIES, general_text.MORE, general_text.OFF_TOPIC]
     stated += [general_text.UNWANTED_THOUGHTS, general_text.UNWANTED_REMARKS, w.CHECK, w.YES, w.NO, w.OPENERS, w.LINKS]
