@@ -121,24 +121,27 @@ class Document:
 def document(seed: int, index: int, mix: CorpusConfig) -> Document:
     """The document at a place of the corpus; the same arguments give the same document."""
     draw = Draw("corpus", seed, index)
-    kind = _draw_weighted(draw, mix.kinds)
-    problem, completion, strategy = _WRITERS[kind](draw, mix)
+    kind = drawn(draw, mix.kinds)
+    problem, completion, strategy = WRITERS[kind](draw, mix)
     return Document(Template().render(problem), completion, strategy, kind)
 
 
-def _draw_weighted(draw: Draw, weights: Weights) -> str:
+def drawn(draw: Draw, weights: Weights) -> str:
+    """One of the keys, in proportion to its weight."""
     table = weights.model_dump()
     return draw.weighted(list(table), list(table.values()))
 
 
 Written = tuple[Problem, str, str]
+"""Problem, completion, strategy."""
 
 
 def _think(working: str, answer: object) -> str:
     return f"<think>{working}</think>\\boxed{{{answer}}}"
 
 
-def _train_pair(draw: Draw, kind: Kind, left: list[int] | range, right: list[int] | range) -> tuple[int, int]:
+def train_pair(draw: Draw, kind: Kind, left: list[int] | range, right: list[int] | range) -> tuple[int, int]:
+    """Two operands of the train split."""
     while True:
         pair = draw.choice(left), draw.choice(right)
         if split_of(pair_content(kind, *pair)) == "train":
@@ -146,10 +149,10 @@ def _train_pair(draw: Draw, kind: Kind, left: list[int] | range, right: list[int
 
 
 def _product(draw: Draw, mix: CorpusConfig) -> Written:
-    strategy = _draw_weighted(draw, mix.products)
-    left, right = _train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
+    strategy = drawn(draw, mix.products)
+    left, right = train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
     while strategy == "rounding" and not w.can_round(left, right):
-        left, right = _train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
+        left, right = train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
     return pair_problem("product", (left, right))[1], _solve_product(draw, mix, strategy, left, right), strategy
 
 
@@ -194,13 +197,13 @@ def _sub_skill(draw: Draw, mix: CorpusConfig) -> Written:
     skill = draw.weighted(list(_SUB_SKILLS), list(_SUB_SKILLS.values()))
     if skill in ("by_digit", "by_tens"):
         factors = range(2, 10) if skill == "by_digit" else range(10, 101, 10)
-        left, right = _train_pair(draw, "product", TWO_DIGITS, factors)
+        left, right = train_pair(draw, "product", TWO_DIGITS, factors)
         problem = pair_problem("product", (left, right))[1]
         if skill == "by_digit" and draw.uniform() >= mix.steps_at_once:
             return problem, _think(w.say(w.decompose_left(left, right)), left * right), "by_digit_steps"
         return problem, _think(f"{left}×{right}={left * right}", left * right), skill
     kind: Kind = "sum" if skill == "sum" else "difference"
-    pair = _train_pair(draw, kind, range(100, 9000), range(20, 1000))
+    pair = train_pair(draw, kind, range(100, 9000), range(20, 1000))
     problem = pair_problem(kind, pair)[1]
     return problem, _think(w.say(problem.data["steps"])[:-1], problem.reference), skill
 
@@ -221,7 +224,7 @@ def _story(draw: Draw, mix: CorpusConfig) -> Written:
         problem = stories.draw_story(draw, (language,), (1, 2, 3), 0.3)
         if split_of(problem.question) == "train":
             break
-    strategy = _draw_weighted(draw, mix.stories)
+    strategy = drawn(draw, mix.stories)
     return problem, _solve_story(draw, mix, strategy, problem), strategy
 
 
@@ -258,13 +261,14 @@ def _countdown(draw: Draw, mix: CorpusConfig) -> Written:
     return problem, _think("".join(failures) + w.say(problem.data["steps"]), problem.reference), "search"
 
 
-_WRITERS = {
+WRITERS = {
     "product": _product,
     "sub_skill": _sub_skill,
     "chain": _chain,
     "word_problem": _story,
     "countdown": _countdown,
 }
+"""Who writes each kind of problem."""
 
 
 def alphabet() -> str:
@@ -276,4 +280,3 @@ def alphabet() -> str:
 
 
 ALPHABET = alphabet()
-__all__ = ["ALPHABET", "CorpusConfig", "Document", "alphabet", "document"]

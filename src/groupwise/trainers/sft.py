@@ -21,7 +21,9 @@ from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.corpus import CorpusConfig, alphabet, document
+from groupwise.tasks import corpus, diet
+from groupwise.tasks.corpus import CorpusConfig
+from groupwise.tasks.diet import DietConfig
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
@@ -34,6 +36,13 @@ class CorpusData(CorpusConfig):
 
     source: Literal["corpus"] = "corpus"
     """Generated documents of problems and solutions in several strategies."""
+
+
+class DietData(DietConfig):
+    """Text generated on the fly: what the second edition of the shipped base model is pretrained on."""
+
+    source: Literal["diet"] = "diet"
+    """Generated documents of many families of problems, and of everyday answers."""
 
 
 class PairsData(Section):
@@ -76,7 +85,7 @@ class SftRecipe(Recipe):
     """The model to start from."""
     new_model: NewModel | None = None
     """Start from random weights and the character tokenizer of the shipped tasks instead of `model.path`."""
-    data: Annotated[CorpusData | PairsData, Field(discriminator="source")]
+    data: Annotated[CorpusData | DietData | PairsData, Field(discriminator="source")]
     """What to learn from."""
     sft: SftConfig = SftConfig()
     """The loss."""
@@ -110,7 +119,7 @@ def train_sft(
     texts = _texts(recipe)
     start = Start(recipe, recipe.run, restart)
     if recipe.new_model and not start.resumes:
-        policy = new_policy(recipe.new_model, character_tokenizer(alphabet()), recipe.model)
+        policy = new_policy(recipe.new_model, character_tokenizer(_alphabet(recipe.data)), recipe.model)
     else:
         policy = load_policy(start.model_to_load(recipe.model))
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
@@ -172,17 +181,23 @@ def encode(policy: Policy, pairs: Sequence[tuple[str, str]], loss_on: Literal["c
 def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
     """The text pairs of each step; a pure function of seed and step."""
     size, seed, data = recipe.sft.sequences_per_step, recipe.run.seed, recipe.data
-    if isinstance(data, CorpusData):
-        mix = CorpusConfig.model_validate(data.model_dump(exclude={"source"}))
+    if not isinstance(data, PairsData):
+        write = diet.document if isinstance(data, DietData) else corpus.document
+        mix: Any = data
 
         def generated(step: int) -> list[tuple[str, str]]:
-            documents = (document(seed, step * size + i, mix) for i in range(size))
+            documents = (write(seed, step * size + i, mix) for i in range(size))
             return [(item.prompt, item.completion) for item in documents]
 
         return generated
     pairs = read_pairs(data)
 
     return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
+
+
+def _alphabet(data: CorpusData | DietData | PairsData) -> str:
+    """The characters of a new model."""
+    return diet.alphabet() if isinstance(data, DietData) else corpus.alphabet()
 
 
 def read_pairs(data: PairsData) -> list[tuple[str, str]]:

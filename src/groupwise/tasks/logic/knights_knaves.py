@@ -71,7 +71,7 @@ class KnightsKnaves(DrawnTask):
 
     def candidates(self) -> Iterator[Candidate]:
         if self.config.paths:
-            return (_candidate(*puzzle) for path in self.config.paths for puzzle in read_puzzles(Path(path)))
+            return (candidate(*puzzle) for path in self.config.paths for puzzle in read_puzzles(Path(path)))
         return super().candidates()
 
     def draw(self, index: int) -> Candidate:
@@ -79,7 +79,12 @@ class KnightsKnaves(DrawnTask):
 
 
 def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:
-    """A puzzle with exactly one solution."""
+    """A problem with exactly one solution."""
+    return candidate(*drawn_puzzle(draw, config))
+
+
+def drawn_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Puzzle:
+    """What is said, by whom, and who is what."""
     num_people = draw.integer(config.min_people, config.max_people)
     while True:
         statements = [_draw_claim(draw, person, num_people, config) for person in range(num_people)]
@@ -87,7 +92,7 @@ def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:
         if len(assignments) == 1:
             break
     names = draw.shuffled(NAMES)[:num_people]
-    return _candidate(write_question(names, statements), names, statements, assignments[0])
+    return write_question(names, statements), names, statements, assignments[0]
 
 
 def _draw_claim(draw: Draw, speaker: int, num_people: int, config: KnightsKnavesConfig) -> Statement:
@@ -113,10 +118,10 @@ def _uses(statement: Statement, operator: str) -> bool:
     return statement.operator == operator or any(_uses(part, operator) for part in statement.parts)
 
 
-def _candidate(
+def candidate(
     question: str, names: Sequence[str], statements: Sequence[Statement], solution: Sequence[bool]
 ) -> Candidate:
-    """The content is what is said, whatever the people are called."""
+    """The problem; its content is what is said, whatever the people are called."""
     content = "; ".join(say(statement, [str(person) for person in range(len(names))]) for statement in statements)
     roles = [
         f"{name} is a {'knight' if is_knight else 'knave'}" for name, is_knight in zip(names, solution, strict=True)

@@ -1,0 +1,143 @@
+"""Calculations beside plain products: totals, signed chains, remainders, fractions, products of small digits.
+
+The answer is one number, negative or a fraction where the problem makes it so. The splits are disjoint in content: the
+order of what may be swapped does not count.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from itertools import count
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.randomness import Draw
+from groupwise.tasks.arithmetic import calculate, pair_content
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
+from groupwise.types import Problem
+
+NumberKind = Literal["total", "signed_chain", "remainder", "fraction", "small_product"]
+TOTAL_LENGTH = 5
+"""Numbers in a total."""
+CHAIN_LENGTH = 4
+"""Numbers in a signed chain."""
+MAX_DENOMINATOR = 12
+SMALL_DIGITS = range(1, 7)
+"""Digits of the factors of a small product."""
+
+
+class NumbersConfig(GeneratedConfig):
+    """Dials of the calculations."""
+
+    kinds: tuple[NumberKind, ...] = Field(
+        default=("total", "signed_chain", "remainder", "fraction", "small_product"), min_length=1
+    )
+    """Kinds of problems, in turn: `total` (of five two-digit numbers), `signed_chain` (sums and differences that go
+    below zero), `remainder` (of a division by 3 to 9), `fraction` (sum, difference or product), `small_product` (three
+    by two digits, none above 6)."""
+
+
+class Numbers(GeneratedTask):
+    """Problems such as `What is 12 - 45 + 7 - 30?` and `What is the remainder of 347 ÷ 6?`."""
+
+    name: ClassVar[str] = "numbers"
+    verifier: ClassVar[str] = "number"
+    Config = NumbersConfig
+    config: NumbersConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        kinds = tuple(dict.fromkeys(self.config.kinds))
+        for index in count():
+            for kind in kinds:
+                yield draw_numbers(Draw("numbers", kind, index), kind)
+
+
+def draw_numbers(draw: Draw, kind: NumberKind) -> Candidate:
+    """A problem of a kind; `data` holds the `kind` and its `numbers`, and the `signs` or the `sign` between them."""
+    return _KINDS[kind](draw)
+
+
+def _total(draw: Draw) -> Candidate:
+    numbers = [draw.integer(11, 99) for _ in range(TOTAL_LENGTH)]
+    content = f"total {' '.join(map(str, sorted(numbers)))}"
+    question = f"What is {' + '.join(map(str, numbers))}?"
+    return content, _problem("total", question, sum(numbers), numbers=numbers)
+
+
+def _signed_chain(draw: Draw) -> Candidate:
+    while True:
+        numbers = [draw.integer(2, 99) for _ in range(CHAIN_LENGTH)]
+        signs = [draw.choice("+-") for _ in range(CHAIN_LENGTH - 1)]
+        results = partial_results(numbers, signs)
+        if min(results) < 0:
+            break
+    text = str(numbers[0]) + "".join(f" {sign} {number}" for sign, number in zip(signs, numbers[1:], strict=True))
+    problem = _problem("signed_chain", f"What is {text}?", results[-1], numbers=numbers, signs=signs)
+    return f"signed chain {text}", problem
+
+
+def partial_results(numbers: list[int], signs: list[str]) -> list[int]:
+    """What the chain comes to after each sign."""
+    results, value = list[int](), numbers[0]
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        value = calculate(sign, value, number)
+        results.append(value)
+    return results
+
+
+def _remainder(draw: Draw) -> Candidate:
+    dividend, divisor = draw.integer(100, 999), draw.integer(3, 9)
+    question = f"What is the remainder of {dividend} ÷ {divisor}?"
+    problem = _problem("remainder", question, dividend % divisor, numbers=[dividend, divisor])
+    return f"remainder {dividend} {divisor}", problem
+
+
+def _fraction(draw: Draw) -> Candidate:
+    while True:
+        left, right = _draw_fraction(draw), _draw_fraction(draw)
+        sign = draw.choice("+-×")
+        if sign == "-" and Fraction(*left) < Fraction(*right):
+            left, right = right, left
+        if sign != "-" or Fraction(*left) != Fraction(*right):
+            break
+    value = calculate_fractions(sign, Fraction(*left), Fraction(*right))
+    question = f"What is {left[0]}/{left[1]} {sign} {right[0]}/{right[1]}?"
+    problem = _problem("fraction", question, value, numbers=[*left, *right], sign=sign)
+    return fraction_content(sign, left, right), problem
+
+
+def fraction_content(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str:
+    """What decides the split of a problem with two fractions; their order does not count."""
+    low, high = sorted((left, right))
+    return f"fraction {low[0]}/{low[1]} {sign} {high[0]}/{high[1]}"
+
+
+def calculate_fractions(sign: str, left: Fraction, right: Fraction) -> Fraction:
+    """The value of one operation on fractions."""
+    return {"+": left + right, "-": left - right, "×": left * right}[sign]
+
+
+def _draw_fraction(draw: Draw) -> tuple[int, int]:
+    denominator = draw.integer(2, MAX_DENOMINATOR)
+    return draw.integer(1, denominator - 1), denominator
+
+
+def _small_product(draw: Draw) -> Candidate:
+    left, right = (int("".join(str(draw.choice(SMALL_DIGITS)) for _ in range(digits))) for digits in (3, 2))
+    problem = _problem("small_product", f"What is {left} × {right}?", left * right, numbers=[left, right])
+    return pair_content("product", left, right), problem
+
+
+def _problem(kind: NumberKind, question: str, answer: object, **data: object) -> Problem:
+    """The question is its own name: it says all that there is to know."""
+    name = question.removeprefix("What is ").removesuffix("?").replace(" ", "").replace("×", "x").replace("÷", ":")
+    return Problem(f"numbers/{name}", question, str(answer), kind.replace("_", " "), data={"kind": kind, **data})
+
+
+_KINDS: Mapping[NumberKind, Callable[[Draw], Candidate]] = {
+    "total": _total,
+    "signed_chain": _signed_chain,
+    "remainder": _remainder,
+    "fraction": _fraction,
+    "small_product": _small_product,
+}
