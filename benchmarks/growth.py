@@ -5,9 +5,10 @@
     python benchmarks/growth.py --picture docs/growth.png --json growth.json
 
 The model is that of shape (a) of `grpo_step.py`: width 192, 4 layers, one token per byte; one dial takes that of (g).
-Every point has its own process: a step that warms up, then the faster of two. The exponent of a dial is the slope of log seconds over log dial
-in its upper half. Beside it is that of the arithmetic: products with weights as `workload.necessary_work` counts them,
-and products of attention, 4 d operations for each token and each one that it sees when sampled, 12 d when trained.
+Every point has its own process: a step that warms up, then the faster of two. The exponent of a dial is the slope of
+log seconds over log dial in its upper half. Beside it is that of the arithmetic: products with weights as
+`workload.necessary_work` counts them, and products of attention, 4 d operations for each token and each one that it
+sees when sampled, 12 d when trained.
 """
 
 import argparse
@@ -119,7 +120,7 @@ def table(points: list[Point]) -> str:
 
 
 def lengths(points: list[Point]) -> list[str]:
-    """Markdown: time per token over that at REFERENCE tokens, and what is left of it when the operations are taken out."""
+    """Markdown: time per token over that at REFERENCE tokens, and what the operations do not explain of it."""
     lines = []
     for dial in ("completion", "completion, large"):
         by_length = {point.value: point for point in points if point.dial == dial}
@@ -128,7 +129,7 @@ def lengths(points: list[Point]) -> list[str]:
             time = point.seconds / point.tokens / (short.seconds / short.tokens)
             work = point.work / point.tokens / (short.work / short.tokens)
             lines.append(f"| {dial} | {value:,} | {time:.2f} | {work:.2f} | {time / work:.2f} |")
-    heads = ["", f"| dial | tokens | time per token over {REFERENCE} | operations | beyond them |", "|---|---|---|---|---|"]
+    heads = ["", f"| dial | tokens | time per token over {REFERENCE} | operations | beyond |", "|---|---|---|---|---|"]
     return heads + lines if lines else []
 
 

@@ -79,9 +79,17 @@ def block_mask(shapes: Shapes, device: torch.device) -> BlockMask:
     pairs = visible_pairs(shapes)
     some, whole = (pairs > 0) & (pairs < BLOCK * BLOCK), pairs == BLOCK * BLOCK
     num_tokens = sum(map(sum, shapes))
-    tensors = [torch.from_numpy(array).to(device) for array in (*_listed(some), *_listed(whole))]
+    counts, indices, full_counts, full_indices = (
+        torch.from_numpy(array).to(device) for array in (*_listed(some), *_listed(whole))
+    )
     mask: BlockMask = BlockMask.from_kv_blocks(
-        *tensors, BLOCK_SIZE=BLOCK, mask_mod=_sees(shapes, device), seq_lengths=(num_tokens, num_tokens)
+        counts,
+        indices,
+        full_counts,
+        full_indices,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=_sees(shapes, device),
+        seq_lengths=(num_tokens, num_tokens),
     )
     return mask
 

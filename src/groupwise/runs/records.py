@@ -163,7 +163,7 @@ class Records:
         columns = [name for name in SCHEMA.names if tokens or name not in OF_TOKENS]
         rows = _rows(self._file(at), entry, columns)
         completions = sorted((CompletionRecord.of(row) for row in rows), key=lambda one: one.sample)
-        common = {
+        common: dict[str, Any] = {
             name: rows[0].get(name)
             for name in (
                 "step", "question", "reference", "language", "open_ended", "prompt", "prefill", "prompt_token_ids",

@@ -3,12 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.runs.index import flat_because
+from groupwise.runs.index import Flat, flat_because
 from groupwise.trainers.record import discarded
 from groupwise.trainers.report import StepResult
 from groupwise.training.forward import Arrays
@@ -122,7 +122,7 @@ def _groups(result: StepResult) -> dict[str, int]:
     """Kept groups with a signal, and those without by the reason; discarded ones by theirs."""
     kept = Counter(flat_because([v.outcome for v in g.scored.verdicts], g.scored.rewards) for g in result.groups)
     left_out = Counter(why for _, why in discarded(result))
-    names = ("right", "wrong", "equal", "failed")
+    names: tuple[Flat, ...] = get_args(Flat)
     return (
         {"signal": kept[None]}
         | {name: kept[name] for name in names}
