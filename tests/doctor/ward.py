@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from groupwise.config import parse
 from groupwise.rollout import sample_and_score
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.training.optimizer import Optimizer
-from groupwise.types import Outcome, Verdict
+from groupwise.types import Completion, Outcome, ScoredGroup, Verdict
 
 RECIPE: dict[str, Any] = {
     "run": {"directory": "", "num_steps": 20, "checkpoint_every": 100},
@@ -54,18 +55,33 @@ def run_case(case: Case, directory: Path, seed: int = 0, changes: tuple[str, ...
     return directory
 
 
+def _judged_otherwise(patch: pytest.MonkeyPatch, change: Callable[[int, Completion, Verdict], Verdict]) -> None:
+    """Verdicts of training and dev are changed after the program has checked them."""
+    real = vars(sample_and_score)["spot_check"]
+
+    def spoilt(scored: Sequence[ScoredGroup], *args: Any) -> None:
+        real(scored, *args)
+        for number, group in enumerate(scored):
+            size = len(group.verdicts)
+            pairs = zip(group.group.completions, group.verdicts, strict=True)
+            verdicts = tuple(change(number * size + i, *pair) for i, pair in enumerate(pairs))
+            object.__setattr__(group, "verdicts", verdicts)
+
+    patch.setattr(sample_and_score, "spot_check", spoilt)
+
+
 def one_in_ten_crashes(patch: pytest.MonkeyPatch) -> None:
     """The verifier crashes on one completion in ten."""
-    real = sample_and_score.check_failures
+    broken = Verdict(Outcome.CRASHED, {}, "division by zero")
+    _judged_otherwise(patch, lambda i, completion, verdict: broken if i % 10 == 0 else verdict)
 
-    def crashing(scored: list[Any], max_share: float) -> None:
-        for number, group in enumerate(scored):
-            broken = Verdict(Outcome.CRASHED, reward=None, evidence="division by zero")
-            verdicts = [broken if (number * 8 + i) % 10 == 0 else v for i, v in enumerate(group.verdicts)]
-            object.__setattr__(group, "verdicts", tuple(verdicts))
-        real(scored, max_share)
 
-    patch.setattr(sample_and_score, "check_failures", crashing)
+def pays_length(patch: pytest.MonkeyPatch) -> None:
+    """Every token is paid, far more than being right."""
+    _judged_otherwise(
+        patch,
+        lambda i, completion, verdict: replace(verdict, parts={**verdict.parts, "length": completion.num_tokens / 16}),
+    )
 
 
 def one_large_loss(patch: pytest.MonkeyPatch) -> None:
@@ -120,8 +136,16 @@ CASES = (
          ("entropy_explosion", "entropy_collapse", "forgetting", "truncation"), ("optimizer.lr=3e-2",)),
     Case("lr of nothing", "a learning rate that changes no weight", ("weights_stand_still",), (), no_rate),
     Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",), ("loss.entropy_coef=1.0",)),
-    Case("many epochs", "8 passes over each step's completions, at 10 times the learning rate", ("clipping",),
+    Case("many epochs", "8 passes over each step's completions, at 10 times the learning rate",
+         ("forgetting", "no_signal", "entropy_explosion", "clipping"),
          ("loss.epochs=8", "optimizer.lr=3e-3")),
+    Case("tight clip", "bounds of the ratio a hundred times too tight", ("clipping",),
+         ("loss.epochs=4", "loss.policy.clip_low=0.002", "loss.policy.clip_high=0.002")),
+    Case("length paid", "every token is paid, and more than being right",
+         ("reward_without_result", "length_runaway", "part_dominates", "truncation"), ("optimizer.lr=1e-3",),
+         pays_length),
+    Case("few problems", "8 training problems", ("overfitting",),
+         ("task.num_problems=8", "optimizer.lr=1e-3", "run.num_steps=30")),
     Case("held", "a KL term that holds the policy", ("kl_to_reference",), ("loss.kl_coef=1000.0", "optimizer.lr=1e-6")),
     Case("verifier crashes", "a verifier that crashes on one completion in ten", ("verifier_fails",),
          ("verifier.max_failure_share=0.5",), one_in_ten_crashes),

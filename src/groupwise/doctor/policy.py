@@ -122,7 +122,7 @@ def length_collapse(run: RunFacts) -> Finding | None:
 def truncation(run: RunFacts) -> Finding | None:
     """Completions run into the token limit."""
     series = run.values("truncated")
-    if len(series) < WINDOW or (falls(series[-4 * WINDOW :]) < LIKELY and recent(series) < 0.95):
+    if len(series) < WINDOW or (falls(series[-4 * WINDOW :]) < LIKELY and improves(run)):
         return None
     share = recent(series)
     severity = graded(share, 0.05, 0.15)
@@ -134,7 +134,7 @@ def truncation(run: RunFacts) -> Finding | None:
         rule="truncation", severity=severity, since_step=first, statistic=share,
         threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
         explanation=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
-        f"{run.key('sampling.max_tokens')} tokens, and that does not fall{never}",
+        f"{run.key('sampling.max_tokens')} tokens{never}",
         evidence=shown(run.steps[-1:], lambda one: one.truncated), wasted=round(share * since(run, first)),
     )  # fmt: skip
 
@@ -353,7 +353,8 @@ RULES = (
          needs=("length", "sampled_correct"), find=length_collapse,
          advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
     Rule(name="truncation", says="Completions run into the token limit.",
-         statistic="share truncated, mean of 5 steps, not falling", thresholds="warning 0.05, critical 0.15",
+         statistic="share truncated, mean of 5 steps; one that "
+         "falls while the pass rate rises is left alone", thresholds="warning 0.05, critical 0.15",
          source="rldoctor 0.2", needs=("truncated",), find=truncation,
          advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
     Rule(name="loops", says="Completions repeat one phrase to their end.",

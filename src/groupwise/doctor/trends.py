@@ -102,4 +102,4 @@ def sign_test(worse: int, better: int) -> float:
     0.03125
     """
     n = worse + better
-    return sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n
+    return sum(math.comb(n, k) for k in range(worse, n + 1)) / float(2**n)
