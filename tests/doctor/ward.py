@@ -43,6 +43,8 @@ class Case(NamedTuple):
     """A slip in the code while it runs."""
     damage: Callable[[Path], None] = lambda run: None
     """What happens to the directory afterwards."""
+    is_mild: bool = False
+    """Whether a note is what it deserves."""
 
 
 def run_case(case: Case, directory: Path, seed: int = 0, changes: tuple[str, ...] = ()) -> Path:
@@ -128,7 +130,8 @@ def lose_step(run: Path) -> None:
 CASES = (
     Case("healthy", "none", ()),
     Case("too easy", "problems that the model has long solved", ("no_signal",),
-         ("task.digits=[1, 1]", "task.num_problems=40", "task.num_eval_problems=2", "evaluation.num_problems=2")),
+         ("task.digits=[1, 1]", "task.num_problems=40", "task.num_eval_problems=2", "evaluation.num_problems=2"),
+         is_mild=True),
     Case("too hard", "problems that the model never solves", ("no_signal", "never_correct"), ("task.digits=[4, 4]",)),
     Case("cold", "a temperature of 0.1", ("no_signal",), ("sampling.temperature=0.1",)),
     Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=24",)),
@@ -139,13 +142,12 @@ CASES = (
     Case("many epochs", "8 passes over each step's completions, at 10 times the learning rate",
          ("forgetting", "no_signal", "entropy_explosion", "clipping"),
          ("loss.epochs=8", "optimizer.lr=3e-3")),
-    Case("tight clip", "bounds of the ratio a hundred times too tight", ("clipping",),
-         ("loss.epochs=4", "loss.policy.clip_low=0.002", "loss.policy.clip_high=0.002")),
+    Case("tight clip", "bounds of the ratio that allow no change", ("clipping",),
+         ("loss.epochs=4", "run.num_steps=8", "evaluation.every=8",
+          "loss.policy.clip_low=0.0", "loss.policy.clip_high=0.0")),
     Case("length paid", "every token is paid, and more than being right",
          ("reward_without_result", "length_runaway", "part_dominates", "truncation"), ("optimizer.lr=1e-3",),
          pays_length),
-    Case("few problems", "8 training problems", ("overfitting",),
-         ("task.num_problems=8", "optimizer.lr=1e-3", "run.num_steps=30")),
     Case("held", "a KL term that holds the policy", ("kl_to_reference",), ("loss.kl_coef=1000.0", "optimizer.lr=1e-6")),
     Case("verifier crashes", "a verifier that crashes on one completion in ten", ("verifier_fails",),
          ("verifier.max_failure_share=0.5",), one_in_ten_crashes),

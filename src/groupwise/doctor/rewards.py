@@ -36,7 +36,8 @@ def no_signal(run: RunFacts) -> Finding | None:
     lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
     flat = [(step, group) for step, group in lately if group.flat]
     counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
-    solved = recent(run.values("sampled_correct")) >= SOLVED
+    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
+    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
     first = persists(run, lambda step: (step.number("signal") or 0.0) <= 0.5)
     what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
     explanation = (
@@ -264,15 +265,17 @@ def plateau(run: RunFacts) -> Finding | None:
 
 HARDER = Advice("task", "harder problems, or stop: the best checkpoint is marked")
 EASIER = Advice("task", "easier problems, a warm start (SFT), or a larger group_size")
+WARMER = Advice("sampling.temperature", "1, where it is lower")
 CHECK = Advice("verifier", "`groupwise audit` and `groupwise verify` on the completions above")
 FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint before this began")
 
 RULES = (
     Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
          statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed",
-         thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more: solved",
+         thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more (and the "
+         "temperature at least 0.5): solved",
          source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
-         find=no_signal, advice=(HARDER, EASIER)),
+         find=no_signal, advice=(HARDER, EASIER, WARMER)),
     Rule(name="never_correct", says="Nothing is ever judged correct.",
          statistic="upper Wilson bound of the pass rate of 20 steps, and no rise",
          thresholds="warning below 0.05 after 5 steps, critical below 0.02 after 20",
