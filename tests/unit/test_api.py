@@ -210,7 +210,7 @@ def test_a_column_that_an_older_file_does_not_have_is_empty(recorded: Path) -> N
     import pyarrow.parquet as pq
 
     path = recorded / "rollouts" / "step-000000.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["language", "sampled"]), path)
+    pq.write_table(pq.read_table(path).drop_columns(["language", "sampled", "num_tokens"]), path)
     assert gw.Run.open(recorded).completions(0)["language"] == [None] * 5
     assert gw.Run.open(recorded).groups(0)["length"] == [3.0, 3.0]
 

@@ -65,7 +65,10 @@ def made(run: RunDirectory, epochs: int) -> Made:
 
 
 def _kept_tokens(run: RunDirectory) -> int:
-    """Completion tokens that reinforcement learning kept to learn from."""
+    """Completion tokens that reinforcement learning kept to learn from; runs before schema 6 say so by their files."""
+    steps = [line for line in run.metrics.lines() if line.get("kind") == "step"]
+    if steps and all("kept_tokens" in line for line in steps):
+        return sum({line["step"]: int(line["kept_tokens"]) for line in steps}.values())
     files = (run.path / "rollouts").glob("step-*.parquet")
     columns = (pq.read_table(file, columns=["token_ids"])["token_ids"] for file in sorted(files))
     return sum(int(pc.sum(pc.list_value_length(column)).as_py()) for column in columns)

@@ -29,7 +29,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.runs.completion import OF_TOKENS, CompletionRecord, GroupRecord
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.index import LIGHT, GroupEntry, entries
-from groupwise.runs.rollouts import SCHEMA
+from groupwise.runs.rollouts import SCHEMA, today
 from groupwise.runs.tolerant import Damage, Lines
 from groupwise.upgrade import upgraded_step
 
@@ -282,27 +282,3 @@ def _stored(wanted: Sequence[str], stored: Sequence[str]) -> list[str]:
     """The columns of a file that are needed for these of today's."""
     more = ("token_ids", "sampled") if "num_tokens" in wanted and "num_tokens" not in stored else ()
     return [name for name in dict.fromkeys([*wanted, *more]) if name in stored]
-
-
-def today(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """A table of an older file in these of today's columns: null where it has none, but lengths are counted."""
-    result = {}
-    for name in columns:
-        kind = SCHEMA.field(name).type
-        if name in table.column_names:
-            result[name] = table[name].cast(kind)
-        elif name == "num_tokens" and "token_ids" in table.column_names:
-            result[name] = _num_tokens(table).cast(kind)
-        else:
-            result[name] = pa.nulls(len(table), kind)
-    return pa.table(result)
-
-
-def _num_tokens(table: pa.Table) -> Any:
-    """Sampled tokens of each completion: all of them, unless a mask says otherwise."""
-    lengths = pc.list_value_length(table["token_ids"])
-    if "sampled" not in table.column_names or table["sampled"].null_count == len(table):
-        return lengths
-    masks = table["sampled"].to_pylist()
-    own = lengths.to_pylist()
-    return pa.array([n if mask is None else sum(mask) for n, mask in zip(own, masks, strict=True)], pa.int64())

@@ -15,16 +15,21 @@ the groups that were sampled and not kept. `groupwise.upgrade` says how an older
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from groupwise.errors import DataError
 from groupwise.runs.atomic import write_file
-from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues
+from groupwise.runs.index import GroupEntry
+from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues, Verdict
 
 SCHEMA = pa.schema(
     [
@@ -75,13 +80,50 @@ SCHEMA = pa.schema(
 )
 
 
-def write_rollouts(path: Path, groups: Sequence[ScoredGroup | AdvantagedGroup]) -> None:
-    """Write every completion of the groups, atomically."""
-    rows = rollout_rows(groups)
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), buffer, compression="zstd")
+TokenColumns = Literal["all", "sampled", "none"]
+"""What is written of every token: all there is, what the sampler knew, or nothing."""
+OF_SAMPLING = frozenset(
+    {"prompt_token_ids", "token_ids", "sampling_logprobs", "entropy", "sampled", "token_advantages"}
+)
+"""Columns of tokens that the sampler and the advantages fill."""
+_WORDS = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in ("text", "evidence")]
+"""Columns whose values repeat, so that a dictionary of them is worth its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detailed:
+    """A group with what is recorded of it beyond sampling and advantages."""
+
+    group: ScoredGroup | AdvantagedGroup
+    discarded: str | None = None
+    """Why it was not kept; None where it was."""
+    prompt_token_ends: NDArray[Any] | None = None
+    completions: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """For each completion further columns by name, arrays (T,) with NaN where nothing was measured; empty: none."""
+
+
+def write_rollouts(
+    path: Path, groups: Sequence[ScoredGroup | AdvantagedGroup | Detailed], tokens: TokenColumns = "all"
+) -> list[GroupEntry]:
+    """Write every completion of the groups, atomically, each group as a row group; returns what an index says of them.
+
+    Args:
+        path: the file.
+        groups: in this order.
+        tokens: what is written of every token.
+    """
+    rows = [_rows(group if isinstance(group, Detailed) else Detailed(group)) for group in groups]
+    table = _table([row for group in rows for row in group], tokens)
+    buffer, first, found = io.BytesIO(), 0, []
+    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": _WORDS, "write_statistics": False}
+    with pq.ParquetWriter(buffer, SCHEMA, **options) as writer:
+        for number, group in enumerate(rows):
+            writer.write_table(table.slice(first, len(group)), row_group_size=max(1, len(group)))
+            found.append(GroupEntry.of(group, number, first))
+            first += len(group)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, buffer.getvalue())
+    return found
 
 
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
@@ -97,45 +139,62 @@ def read_rollouts(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def rollout_rows(groups: Sequence[ScoredGroup | AdvantagedGroup]) -> list[dict[str, Any]]:
-    """One dictionary per completion, as `read_rollouts` gives them back."""
-    return [row for group in groups for row in _rows(group)]
-
-
-def _rows(group: ScoredGroup | AdvantagedGroup) -> list[dict[str, Any]]:
+def _rows(detailed: Detailed) -> list[dict[str, Any]]:
+    """The rows of a group; what they do not have is null."""
+    group = detailed.group
     scored = group.scored if isinstance(group, AdvantagedGroup) else group
     arrays = group.advantages if isinstance(group, AdvantagedGroup) else (None,) * len(scored.verdicts)
     problem, prompt = scored.group.prompt.problem, scored.group.prompt
+    common = {
+        "step": scored.group.step,
+        "problem": problem.id,
+        "difficulty": problem.difficulty,
+        "language": problem.language,
+        "question": problem.question,
+        "reference": problem.reference,
+        "open_ended": problem.open_ended,
+        "prompt": prompt.text,
+        "prefill": prompt.prefill,
+        "policy_version": scored.group.policy_version,
+        "prompt_token_ids": np.array(prompt.token_ids),
+        "prompt_token_ends": detailed.prompt_token_ends,
+        "discarded": detailed.discarded,
+        "trained": None,
+    }
+    more = detailed.completions or [{} for _ in scored.verdicts]
     return [
-        {
-            "step": scored.group.step,
-            "problem": problem.id,
-            "difficulty": problem.difficulty,
-            "language": problem.language,
-            "question": problem.question,
-            "reference": problem.reference,
-            "open_ended": problem.open_ended,
-            "prompt": prompt.text,
-            "prefill": prompt.prefill,
-            "sample": completion.sample_index,
-            "text": completion.text,
-            "finish_reason": str(completion.finish_reason),
-            "outcome": str(verdict.outcome),
-            "answer": verdict.answer,
-            "evidence": verdict.evidence,
-            "reward": verdict.reward,
-            "reward_parts": json.dumps(dict(verdict.parts)),
-            "measures": json.dumps(dict(verdict.measures)),
-            **_advantage(completion, advantages),
-            "policy_version": scored.group.policy_version,
-            "prompt_token_ids": list(prompt.token_ids),
-            "token_ids": completion.token_ids.tolist(),
-            "sampling_logprobs": completion.sampling_logprobs.tolist(),
-            "entropy": None if completion.entropy is None else completion.entropy.tolist(),
-            "sampled": None if completion.sampled.all() else completion.sampled.tolist(),
-        }
-        for completion, verdict, advantages in zip(scored.group.completions, scored.verdicts, arrays, strict=True)
+        {**common, **_row(completion, verdict), **_advantage(completion, advantages), **own}
+        for completion, verdict, advantages, own in zip(
+            scored.group.completions, scored.verdicts, arrays, more, strict=True
+        )
     ]
+
+
+def _row(completion: Completion, verdict: Verdict) -> dict[str, Any]:
+    whole = bool(completion.sampled.all())
+    return {
+        "sample": completion.sample_index,
+        "text": completion.text,
+        "finish_reason": str(completion.finish_reason),
+        "outcome": str(verdict.outcome),
+        "answer": verdict.answer,
+        "evidence": verdict.evidence,
+        "reward": verdict.reward,
+        "reward_parts": json.dumps(dict(verdict.parts)),
+        "measures": json.dumps(dict(verdict.measures)),
+        "num_tokens": completion.num_tokens,
+        "token_ids": completion.token_ids,
+        "sampling_logprobs": measured(completion, completion.sampling_logprobs),
+        "entropy": None if completion.entropy is None else measured(completion, completion.entropy),
+        "sampled": None if whole else completion.sampled,
+    }
+
+
+def measured(completion: Completion, values: NDArray[Any]) -> NDArray[Any]:
+    """(T,) from values of all tokens or of the sampled ones alone; NaN at tokens that were put in."""
+    if len(values) == len(completion.sampled) and completion.sampled.all():
+        return values
+    return np.where(completion.sampled, completion.spread(values), np.float32(np.nan))
 
 
 def _advantage(completion: Completion, advantages: TokenValues | None) -> dict[str, Any]:
@@ -144,4 +203,50 @@ def _advantage(completion: Completion, advantages: TokenValues | None) -> dict[s
     sampled = advantages[completion.sampled]
     if (sampled == sampled[0]).all():
         return {"advantage": float(sampled[0]), "token_advantages": None}
-    return {"advantage": float(sampled.mean()), "token_advantages": advantages.tolist()}
+    return {"advantage": float(sampled.mean()), "token_advantages": measured(completion, advantages)}
+
+
+def _table(rows: Sequence[Mapping[str, Any]], tokens: TokenColumns) -> pa.Table:
+    columns = []
+    for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True):
+        wanted = tokens == "all" or not pa.types.is_list(kind) or (tokens == "sampled" and name in OF_SAMPLING)
+        values = [row.get(name) if wanted else None for row in rows]
+        columns.append(_lists(values, kind) if pa.types.is_list(kind) else pa.array(values, kind))
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _lists(arrays: Sequence[NDArray[Any] | None], kind: pa.DataType) -> pa.Array:
+    """A column of lists without a Python object per token; None is null, and so is NaN in a list."""
+    there = [array for array in arrays if array is not None]
+    if not there:
+        return pa.nulls(len(arrays), kind)
+    values = np.concatenate(there)
+    absent = np.isnan(values) if values.dtype.kind == "f" else None
+    flat = pa.array(values, mask=absent if absent is not None and absent.any() else None).cast(kind.value_type)
+    ends = np.cumsum([0, *(0 if array is None else len(array) for array in arrays)]).astype(np.int32)
+    mask = pa.array([array is None for array in arrays])
+    return pa.ListArray.from_arrays(pa.array(ends), flat, type=kind, mask=mask)
+
+
+def today(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """A table of an older file in these of today's columns: null where it has none, but lengths are counted."""
+    result = {}
+    for name in columns:
+        kind = SCHEMA.field(name).type
+        if name in table.column_names:
+            result[name] = table[name].cast(kind)
+        elif name == "num_tokens" and "token_ids" in table.column_names:
+            result[name] = _num_tokens(table).cast(kind)
+        else:
+            result[name] = pa.nulls(len(table), kind)
+    return pa.table(result)
+
+
+def _num_tokens(table: pa.Table) -> Any:
+    """Sampled tokens of each completion: all of them, unless a mask says otherwise."""
+    lengths = pc.list_value_length(table["token_ids"])
+    if "sampled" not in table.column_names or table["sampled"].null_count == len(table):
+        return lengths
+    masks = table["sampled"].to_pylist()
+    own = lengths.to_pylist()
+    return pa.array([n if mask is None else sum(mask) for n, mask in zip(own, masks, strict=True)], pa.int64())

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from groupwise.config import read_recorded
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.rollouts import SCHEMA
+from groupwise.runs.rollouts import SCHEMA, today
 from groupwise.types import Outcome
 from groupwise.upgrade import upgraded_step
 
@@ -215,7 +215,8 @@ class Run:
         """A row for each group of completions of one prompt: how many, what they earned, how long they are.
 
         `correct` is a share of the judged completions, `reward` their mean and `reward_std` their standard deviation
-        (null where none was judged), `length` the mean of sampled tokens, `signal` whether any two rewards differ.
+        (null where none was judged), `length` the mean of sampled tokens, `signal` whether any two rewards differ,
+        `discarded` why it was sampled and not trained on (null where it was kept).
 
         Args:
             at: a training step (0-based), or the name of an evaluation; None: all training steps.
@@ -224,7 +225,7 @@ class Run:
             ConfigError: nothing was recorded there; says what is.
             DataError: a file cannot be read.
         """
-        columns = [*_OF_A_GROUP, "outcome", "reward", "token_ids", "sampled"]
+        columns = [*_OF_A_GROUP, "outcome", "reward", "num_tokens", "discarded"]
         rows = self.completions(at).arrow.select(columns).to_pylist()
         return Table.of([_group(list(group)) for _, group in groupby(rows, lambda row: (row["step"], row["problem"]))])
 
@@ -296,11 +297,7 @@ def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
 def _read(path: Path) -> pa.Table:
     """A file of completions in today's columns; null where an older file has none."""
     try:
-        table = pq.read_table(path).replace_schema_metadata(None)
-        for index, field in enumerate(SCHEMA):
-            if field.name not in table.column_names:
-                table = table.add_column(index, field, pa.nulls(len(table), field.type))
-        return table.select(SCHEMA.names).cast(SCHEMA)
+        return today(pq.read_table(path).replace_schema_metadata(None), SCHEMA.names).cast(SCHEMA)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
 
@@ -309,7 +306,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     judged = [row for row in rows if Outcome(row["outcome"]).judged]
     rewards = [row["reward"] for row in judged]
     mean = sum(rewards) / len(rewards) if rewards else None
-    lengths = [len(row["token_ids"]) if row["sampled"] is None else sum(row["sampled"]) for row in rows]
+    lengths = [row["num_tokens"] for row in rows]
     return {
         **{name: rows[0][name] for name in _OF_A_GROUP},
         "num_completions": len(rows),
@@ -319,6 +316,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "reward_std": None if mean is None else (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
         "length": sum(lengths) / len(rows),
         "signal": len(set(rewards)) > 1,
+        "discarded": rows[0]["discarded"],
     }
 
 

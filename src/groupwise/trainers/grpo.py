@@ -23,6 +23,7 @@ from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
 from groupwise.training.forward import with_kl_part
 from groupwise.training.optimizer import Optimizer
+from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import update_policy
 from groupwise.types import AdvantagedGroup, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier
@@ -98,9 +99,10 @@ def grpo_step(
     with clock("train"):
         scored = with_kl_part(rounds.kept, learner.reference, recipe.loss, recipe.sampling.temperature)
         groups = advantaged(scored, recipe.advantage, learner.policy)
-        update = update_policy(learner.updater, groups, step)
+        trace = UpdateTrace()
+        update = update_policy(learner.updater, groups, step, trace)
         learner.publish()
-    return StepResult(groups, update, clock.seconds(), rounds.problems, rounds.sampled)
+    return StepResult(groups, update, clock.seconds(), rounds.problems, rounds.sampled, trace=trace)
 
 
 class Rounds:

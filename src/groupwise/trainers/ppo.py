@@ -26,6 +26,7 @@ from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference
 from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
+from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import CriticLoss, update_policy
 from groupwise.types import AdvantagedGroup, CriticView, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier
@@ -119,10 +120,11 @@ def ppo_step(learner: PpoLearner, step: int, problems: Sequence[Problem]) -> Ste
         scored = learner.rewarded(scored, step)
     with clock("train"):
         judged = with_critic(learner, scored)
-        update = update_policy(learner.updater, judged.groups, step)
+        trace = UpdateTrace()
+        update = update_policy(learner.updater, judged.groups, step, trace)
         learner.publish()
     ids = [[problem.id for problem in problems]]
-    return StepResult(judged.groups, update, clock.seconds(), ids, scored, judged.explained_variance)
+    return StepResult(judged.groups, update, clock.seconds(), ids, scored, judged.explained_variance, trace)
 
 
 class Judged(NamedTuple):

@@ -91,6 +91,8 @@ def _recorded(run: RunDirectory, step: int, problem_id: str, sample: int) -> dic
     rows = read_rollouts(run.rollouts(step))
     for row in rows:
         if (row["problem"], row["sample"]) == (problem_id, sample):
+            if row["token_ids"] is None:
+                raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")
             return row
     problems = sorted({row["problem"] for row in rows})
     raise ConfigError(

@@ -12,6 +12,7 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.doctor.finding import Finding
 from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
+from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues
 from groupwise.verifiers.score import part_statistics
@@ -29,6 +30,8 @@ class StepResult(NamedTuple):
     """All groups sampled, those that dynamic sampling replaced included."""
     explained_variance: float | None = None
     """Of the critic's values, before the update; None without one, and where all returns are equal."""
+    trace: UpdateTrace | None = None
+    """What the updates computed for every token; None where nobody asked."""
 
 
 class StepReport(NamedTuple):
@@ -68,6 +71,8 @@ class StepReport(NamedTuple):
     """Mean and standard deviation of each reward part, means of what they measured, disagreements of verifiers."""
     sampled_tokens: int
     """Completion tokens sampled in this step, refills included."""
+    kept_tokens: int
+    """Those of them in the groups that were kept to learn from."""
     sampled_groups: int
     """Groups sampled, refills included."""
     refilled_groups: int
@@ -154,6 +159,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         logprob_bias=result.update.logprob_bias,
         parts=part_statistics([group.scored for group in result.groups]),
         sampled_tokens=sampled_tokens,
+        kept_tokens=sum(lengths),
         sampled_groups=len(result.sampled),
         refilled_groups=len(result.sampled) - len(result.groups),
         sampled_correct=num_correct / len(all_judged) if all_judged else 0.0,

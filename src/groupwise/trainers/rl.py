@@ -1,5 +1,6 @@
 """Everything around the step of a reinforcement-learning trainer: the recipe, the loop, evaluation, the record."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
-from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task, split_problems
 from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.trainers.curriculum import PassRates, problem_order
+from groupwise.trainers.distributions import distributions
+from groupwise.trainers.record import RecordConfig, Recorder
 from groupwise.trainers.report import (
     SILENT,
     DevReport,
@@ -86,6 +88,8 @@ class RlRecipe(Recipe):
     """AdamW."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Dev and test."""
+    record: RecordConfig = RecordConfig()
+    """How much is recorded of the completions that are trained on."""
     behaviour: BehaviourConfig = BehaviourConfig()
     """What the run's report looks for in completions."""
     doctor: DoctorConfig = DoctorConfig()
@@ -243,6 +247,9 @@ class _Run:
     ) -> None:
         self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
         self.session, self.observer = session, observer
+        self.recorder = Recorder(
+            recipe.record, session.directory, actors.policy, recipe.sampling.temperature, session.progress.step
+        )
         self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
         self.watch = Watch(session.directory.path, recipe.doctor.ignore) if RANKS.is_first else None
@@ -263,7 +270,10 @@ class _Run:
 
     def record(self, step: int, result: StepResult) -> None:
         """Rollouts first, then ledger and metrics, then the display."""
-        write_rollouts(self.session.directory.rollouts(step), result.groups)
+        began = time.perf_counter()
+        after = self.recorder.step(step, result, self.recipe.loss.tokens_per_micro_batch)
+        spreads = distributions(result, after)
+        record_s = time.perf_counter() - began
         report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step))
         facts = {
             "step": step,
@@ -274,7 +284,8 @@ class _Run:
             "updates": self.session.optimizer.updates_done,
             "weights": self.actors.policy.fingerprint(),
         }
-        self.session.record(facts, {"kind": "step", **report._asdict()})
+        more = {"record_s": record_s, "distributions": spreads}
+        self.session.record(facts, {"kind": "step", **report._asdict(), **more})
         self.pass_rates.learn([group.scored for group in result.groups])
         progress = self.session.progress
         progress.pass_rates = self.pass_rates.state()
@@ -348,7 +359,7 @@ class _Run:
         problems = split_problems(self.task, "test" if purpose is Purpose.TEST else "dev", num_problems)
         draws = Draws(self.recipe.run.seed, purpose)
         evaluation = evaluate(actors, problems, num_samples, self.recipe.sampling, draws)
-        write_rollouts(self.session.directory.evaluations(name), evaluation.scored)
+        self.recorder.evaluation(name, evaluation.scored)
         return evaluation
 
     def _record_evaluation(self, kind: str, done: int, evaluation: Evaluation, more: dict[str, Any]) -> None:

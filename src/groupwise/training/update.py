@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.algorithms.importance import ImportanceWeights, importance_weights
-from groupwise.algorithms.objective import BatchSize, Tokens, token_loss, token_weights
+from groupwise.algorithms.objective import BatchSize, TokenLoss, Tokens, token_loss, token_weights
 from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
@@ -23,6 +23,7 @@ from groupwise.training.invariants import Agreement, check_agreement, check_grad
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
+from groupwise.training.trace import Place, Seen, UpdateTrace
 from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues
 
 
@@ -54,6 +55,8 @@ class MicroBatch:
     returns: Tensor | None
     value_weight: float
     """Weight of each token's value loss: 1 / tokens of the update."""
+    places: tuple[Place, ...]
+    """(B,) where each completion stands among the groups that were packed."""
 
 
 class UpdateMetrics(NamedTuple):
@@ -108,12 +111,15 @@ class Updater:
         return [weight for part in trained for _, weight in part.trainable()]
 
 
-def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int) -> UpdateMetrics:
+def update_policy(
+    updater: Updater, groups: Sequence[AdvantagedGroup], step: int, trace: UpdateTrace | None = None
+) -> UpdateMetrics:
     """One or several optimizer updates on a step's groups; groups without a gradient are skipped before the forward.
 
     The first update runs on the weights that sampled: its old_logprobs are its own, detached, so the ratio is exactly
     1, and they are compared with the sampler's. Later updates divide by the sampler's, or, where `config.correction`
-    says that the sampler is another engine, by the trainer's from before the first update.
+    says that the sampler is another engine, by the trainer's from before the first update. A `trace` collects what was
+    computed for every token.
 
     Raises:
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
@@ -126,11 +132,16 @@ def update_policy(updater: Updater, groups: Sequence[AdvantagedGroup], step: int
             chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
             batch = make_micro_batches(chosen, config, updater.max_tokens, updater.policy.device, chosen_old)
             if RANKS.most(len(batch)):
-                update = _Update(updater, first=not reports)
+                update = _Update(updater, first=not reports, traced=trace is not None)
                 for measured in accumulate(update.loss, batch, updater.weights, updater.policy.device):
                     update.add(measured)
+                    if trace is not None and (seen := measured.seen) is not None:
+                        places = [(int(part[group]), completion) for group, completion in seen.places]
+                        trace.add(seen._replace(places=places))
                 update.compare()
                 reports.append(update.report(updater.optimizer.update(step)))
+                if trace is not None:
+                    trace.grad_norms.append(reports[-1].grad_norm)
     return _mean_report(reports) if reports else NO_UPDATE
 
 
@@ -165,6 +176,7 @@ class _Row(NamedTuple):
     advantages: TokenValues
     critic: CriticView | None
     old_logprobs: TokenValues | None
+    place: Place
 
 
 def make_micro_batches(
@@ -175,7 +187,7 @@ def make_micro_batches(
     old_logprobs: Sequence[Arrays] | None = None,
 ) -> list[MicroBatch]:
     """Pack an update's groups. The denominator counts every judged completion, also of groups without signal."""
-    rows_of = [_rows(group, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
+    rows_of = [_rows(group, i, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
     batch = BatchSize(
         num_completions=RANKS.sum(sum(len(rows) for rows in rows_of)),
         num_tokens=RANKS.sum(sum(row.completion.num_tokens for rows in rows_of for row in rows)),
@@ -198,13 +210,15 @@ def make_micro_batches(
     return micros
 
 
-def _rows(group: AdvantagedGroup, config: LossConfig, old_logprobs: Arrays | None) -> list[_Row]:
+def _rows(group: AdvantagedGroup, index: int, config: LossConfig, old_logprobs: Arrays | None) -> list[_Row]:
     completions = group.scored.group.completions
     views = group.critic or (None,) * len(completions)
     old: Sequence[NDArray[np.float32] | None] = old_logprobs or [None] * len(completions)
     return [
-        _Row(completion, advantages, view, before)
-        for completion, advantages, view, before in zip(completions, group.advantages, views, old, strict=True)
+        _Row(completion, advantages, view, before, (index, i))
+        for i, (completion, advantages, view, before) in enumerate(
+            zip(completions, group.advantages, views, old, strict=True)
+        )
         if advantages is not None
         and not (config.truncated == "mask" and completion.finish_reason is FinishReason.LENGTH)
     ]
@@ -246,6 +260,7 @@ def _micro_batch(
         values=tensor_of_all([row.critic.values if row.critic else None for row in rows]),
         returns=tensor_of_all([row.critic.returns if row.critic else None for row in rows]),
         value_weight=1 / batch.num_tokens,
+        places=tuple(row.place for row in rows),
     )
 
 
@@ -283,14 +298,17 @@ class _Measured(NamedTuple):
     importance: ImportanceWeights | None
     num_weights: int
     """Importance weights: one per token or per completion."""
+    seen: Seen | None
+    """What it computed for every token, where that is traced."""
 
 
 class _Update:
     """One optimizer update: the loss of its micro-batches, and the sums that are reported of them."""
 
-    def __init__(self, updater: Updater, *, first: bool) -> None:
+    def __init__(self, updater: Updater, *, first: bool, traced: bool = False) -> None:
         self.policy, self.config, self.temperature = updater.policy, updater.loss, updater.temperature
         self.reference, self.critic, self.first = updater.reference, updater.critic, first
+        self.traced = traced
         self.surrogate = self.clipped = self.kl = self.value_loss = 0.0
         self.ratio_max = 0.0
         self.differences: list[Tensor] = []
@@ -328,10 +346,31 @@ class _Update:
             difference=before - micro.sampling_logprobs if self.first else None,
             importance=importance,
             num_weights=len(micro.lengths) if self.config.correction.level == "sequence" else len(logprobs),
+            seen=self._seen(micro, before, tokens.ref_logprobs, losses, importance) if self.traced else None,
         )
         if self.critic is not None and value_loss is not None:
             loss = loss + self.critic.coef * value_loss
         return loss, measured
+
+    def _seen(
+        self,
+        micro: MicroBatch,
+        before: Tensor,
+        reference: Tensor | None,
+        losses: TokenLoss,
+        importance: ImportanceWeights | None,
+    ) -> Seen:
+        by_trainer = self.first or micro.old_logprobs is not None
+        return Seen(
+            micro.places,
+            micro.lengths,
+            micro.weights,
+            before if self.first else micro.old_logprobs,
+            reference,
+            losses._replace(loss=losses.loss.detach()),
+            importance,
+            "trainer" if by_trainer else "sampler",
+        )
 
     def add(self, measured: _Measured) -> None:
         """Add a micro-batch to the sums."""

@@ -1,0 +1,228 @@
+"""The reader of what a run recorded: whole runs, growing ones, damaged ones, and those of earlier versions."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from groupwise.errors import ConfigError, DataError
+from groupwise.runs.directory import RunDirectory
+from groupwise.runs.index import flat_because
+from groupwise.runs.keep_index import Index
+from groupwise.runs.records import Records
+from groupwise.runs.rollouts import Detailed, write_rollouts
+from groupwise.types import (
+    AdvantagedGroup,
+    Completion,
+    FinishReason,
+    Group,
+    Outcome,
+    Problem,
+    Prompt,
+    ScoredGroup,
+    Verdict,
+)
+
+LOGPROBS = np.array([-0.1, -1.5, -2.25], np.float32)
+
+
+def scored(problem: str, rewards: list[float | None], put_in: bool = False) -> ScoredGroup:
+    mask = np.array([True, not put_in, True])
+    completions = tuple(
+        Completion(i, np.array([7, 8, 9]), LOGPROBS, None, FinishReason.STOP, "ab", mask) for i in range(len(rewards))
+    )
+    verdicts = tuple(
+        Verdict(Outcome.TIMEOUT, {}, "5 s")
+        if reward is None
+        else Verdict(Outcome.CORRECT if reward else Outcome.WRONG, {"accuracy": reward}, "so", "6")
+        for reward in rewards
+    )
+    prompt = Prompt(Problem(problem, "2 × 3?", "6"), "2 × 3?\n", (1, 2))
+    return ScoredGroup(Group(prompt, completions, step=3, policy_version=3), verdicts)
+
+
+def detailed(problem: str, put_in: bool = False) -> Detailed:
+    group = scored(problem, [1.0, 0.0], put_in)
+    advantages = (np.where(group.group.completions[0].sampled, 0.5, 0.0), np.full(3, -0.5))
+    update = {
+        "trained": True,
+        "old": "trainer",
+        "loss_weight": 0.125,
+        "trainer_logprobs": LOGPROBS + np.float32(1e-6),
+        "ratio": np.array([1.25, 1, 0.5], np.float32),
+        "bound": np.array([2, 0, 1], np.int8),
+        "after_logprobs": LOGPROBS + np.float32(0.5),
+        "token_ends": np.array([1, 2, 2]),
+    }
+    return Detailed(AdvantagedGroup(group, advantages), None, np.array([3, 7]), [update, {"trained": False}])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run with step 3: two kept groups and a discarded one."""
+    (tmp_path / "config.toml").write_text('algorithm = "grpo"\n')
+    directory = RunDirectory(tmp_path)
+    groups = [detailed("p/0"), detailed("p/1"), Detailed(scored("p/2", [1.0, 1.0]), "right")]
+    found = write_rollouts(directory.rollouts(3), groups)
+    Index(directory, 4).add("step-000003", found)
+    directory.metrics.append({"kind": "step", "step": 3, "reward": 0.5, "distributions": {"ratio": None}})
+    return directory
+
+
+def test_a_completion_is_read_back_to_the_bit(run: RunDirectory) -> None:
+    records = Records.open(run.path)
+    assert (records.steps(), records.evaluations(), records.kinds()) == ([3], [], ["step"])
+    one = records.completion(3, "p/1", 0)
+    assert (one.tokens, one.trained, one.loss_weight, one.outcome) == (["a", "b", ""], True, 0.125, "correct")
+    assert one.ratio is not None
+    assert one.ratio.tolist() == [1.25, 1, 0.5]
+    assert one.bound is not None
+    assert one.bound.tolist() == [2, 0, 1]
+    expected = (LOGPROBS + np.float32(1e-6)) - LOGPROBS
+    assert one.mismatch is not None
+    assert np.array_equal(one.mismatch, expected)
+    assert expected.any()
+    assert one.change is not None
+    assert np.allclose(one.change, 0.5, atol=1e-5)
+    assert one.old_logprobs is one.trainer_logprobs
+    assert records.damage == []
+
+
+def test_what_was_not_measured_is_none_and_not_zero(run: RunDirectory) -> None:
+    other = Records.open(run.path).completion(3, "p/0", 1)
+    assert other.trained is False
+    for value in (other.ratio, other.kl, other.ref_logprobs, other.entropy, other.values, other.mismatch, other.change):
+        assert value is None
+    assert json.loads(json.dumps(other.as_json()))["ratio"] is None
+
+
+def test_tokens_that_were_put_in_have_no_values(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    write_rollouts(RunDirectory(tmp_path).rollouts(0), [detailed("p/0", put_in=True)])
+    stored = pq.read_table(RunDirectory(tmp_path).rollouts(0))["sampling_logprobs"].to_pylist()[0]
+    assert stored[1] is None
+    assert stored[0] == pytest.approx(-0.1)
+    one = Records.open(tmp_path).completion(0, "p/0", 0)
+    assert one.sampled is not None
+    assert one.sampled.tolist() == [True, False, True]
+    assert one.sampling_logprobs is not None
+    assert np.isnan(one.sampling_logprobs).tolist() == [False, True, False]
+    assert one.as_json()["sampling_logprobs"][1] is None
+
+
+def test_every_group_is_a_row_group_and_the_index_says_the_same_as_the_file(run: RunDirectory) -> None:
+    with pq.ParquetFile(run.rollouts(3)) as file:
+        assert [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)] == [2, 2, 2]
+    indexed = Records.open(run.path).groups(3)
+    run.index.path.unlink()
+    assert Records.open(run.path).groups(3) == indexed
+    first, _, left_out = indexed
+    assert (first.reward, first.reward_std, first.num_trained, first.flat, first.discarded) == (0.5, 0.5, 1, None, None)
+    assert (left_out.flat, left_out.discarded, left_out.row_group, left_out.first_row) == ("right", "right", 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rewards", "reason"),
+    [
+        ("cw", [1.0, 0.0], None),
+        ("cc", [1.0, 1.0], "right"),
+        ("wu", [0.0, 0.0], "wrong"),
+        ("cw", [0.5, 0.5], "equal"),
+        ("tn", [None, None], "failed"),
+        ("cc", [1.0, 0.5], None),
+        ("wt", [0.0, None], "wrong"),
+    ],
+)
+def test_why_a_group_is_flat(outcomes: str, rewards: list[float | None], reason: str | None) -> None:
+    by_letter = {outcome.value[0]: outcome for outcome in Outcome if outcome is not Outcome.CRASHED}
+    assert flat_because([by_letter[letter] for letter in outcomes], rewards) == reason
+
+
+def test_a_file_of_an_earlier_schema_opens(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    path = RunDirectory(tmp_path).rollouts(3)
+    write_rollouts(path, [detailed("p/0", put_in=True), detailed("p/1")])
+    new = Records.open(tmp_path).groups(3)
+    table = pq.read_table(path)
+    old = table.select(table.column_names[: table.column_names.index("num_tokens")])
+    pq.write_table(old.drop_columns(["language", "prefill", "open_ended"]).replace_schema_metadata(None), path)
+    records = Records.open(tmp_path)
+    assert [(g.problem, g.length, g.reward, g.row_group) for g in records.groups(3)] == [
+        (g.problem, g.length, g.reward, 0) for g in new
+    ]
+    assert {group.num_trained for group in records.groups(3)} == {None}
+    group = records.group(3, "p/1", tokens=False)
+    assert [one.num_tokens for one in group.completions] == [3, 3]
+    assert (group.language, group.completions[0].token_ids, group.completions[0].ratio) == (None, None, None)
+    assert records.damage == []
+
+
+def test_a_growing_run_is_read_as_far_as_it_got(run: RunDirectory) -> None:
+    records = Records.open(run.path)
+    assert len(records.metrics()) == 1
+    with run.metrics.path.open("ab") as file:
+        file.write(b'{"kind": "step", "st')
+    assert len(records.metrics()) == 1
+    assert [(one.file, one.line) for one in records.damage] == [("metrics.jsonl", 2)]
+    with run.metrics.path.open("ab") as file:
+        file.write(b'ep": 4, "reward": NaN}\n')
+    assert [line.get("reward") for line in records.metrics()] == [0.5, None]
+    assert records.damage == []
+    write_rollouts(run.rollouts(4), [detailed("p/9")])
+    assert records.steps() == [3, 4]
+    assert records.groups(4)[0].problem == "p/9"
+
+
+def test_damage_is_named_and_the_rest_is_read(run: RunDirectory) -> None:
+    run.rollouts(4).write_bytes(run.rollouts(3).read_bytes()[:-40])
+    run.index.path.write_bytes(b"[1]\nnot json\n" + b'{"name": "step-000003", "bytes": 1}\n')
+    with run.metrics.path.open("ab") as file:
+        file.write(b'{"kind": "step", "step": "../x"}\n')
+    records = Records.open(run.path)
+    assert records.groups(4) == []
+    assert len(records.groups(3)) == 3  # of the file itself: the index speaks of another
+    assert len(records.metrics()) == 1
+    assert {one.file for one in records.damage} == {"rollouts/step-000004.parquet", "index.jsonl", "metrics.jsonl"}
+    with pytest.raises(DataError, match=r"step-000004\.parquet"):
+        records.group(4, "p/0")
+
+
+def test_what_is_not_there_is_refused_with_what_is(run: RunDirectory, tmp_path: Path) -> None:
+    records = Records.open(run.path)
+    with pytest.raises(ConfigError, match="recorded are steps 3 to 3"):
+        records.groups(5)
+    with pytest.raises(ConfigError, match=r"recorded are steps 3 to 3"):
+        records.groups("../../etc/passwd")
+    with pytest.raises(ConfigError, match="there are p/0, p/1, p/2"):
+        records.group(3, "p/7")
+    with pytest.raises(ConfigError, match="there are 0, 1"):
+        records.completion(3, "p/0", 9)
+    with pytest.raises(ConfigError, match="no column 'secret'"):
+        records.table(3, ["secret"])
+    assert records.table(3, ["problem", "values"]).schema.field("values").type == pa.list_(pa.float32())
+
+
+def test_links_out_of_the_run_are_not_followed(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "secret.parquet"
+    elsewhere.write_bytes(run.rollouts(3).read_bytes())
+    run.rollouts(8).symlink_to(elsewhere)
+    records = Records.open(run.path)
+    assert records.steps() == [3]
+    assert [one.file for one in records.damage] == ["rollouts/step-000008.parquet"]
+
+
+def test_a_resumed_run_forgets_what_comes_after_its_checkpoint(run: RunDirectory) -> None:
+    index = Index(run, 4)
+    for step in (4, 5):
+        index.add(run.rollouts(step).stem, write_rollouts(run.rollouts(step), [detailed("p/0")]))
+    with run.index.path.open("ab") as file:
+        file.write(b'{"name": "step-0000')  # killed here
+    again = Index(run, 5)
+    assert Records.open(run.path).steps() == [3, 4]
+    for _ in range(2):  # the same file twice is one line
+        again.add("step-000005", write_rollouts(run.rollouts(5), [detailed("p/0")]))
+    names = [json.loads(line)["name"] for line in run.index.path.read_text().splitlines()]
+    assert names == ["step-000003", "step-000004", "step-000005"]
