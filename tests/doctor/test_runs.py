@@ -63,6 +63,13 @@ def test_a_damaged_record_is_named(hopeless: Path, tmp_path: Path) -> None:
     assert "step 2" in finding.explanation
 
 
+def test_steps_that_the_recipe_does_not_record_are_no_damage(tmp_path: Path) -> None:
+    run = run_case(HARD, tmp_path / "run", changes=(*SMALL, "record.every=3", "run.num_steps=5"))
+    diagnosis = doctor(run)
+    assert [one.rule for one in diagnosis.findings if one.rule == "record_damaged"] == []
+    assert "no_signal" in [one.rule for one in diagnosis.findings]
+
+
 def test_beside_training(tmp_path: Path) -> None:
     """A critical finding is told once, and ends the run where the recipe says so; the same command goes on."""
     changes = (*SMALL, f"run.directory={tmp_path / 'run'}", *HARD.settings, "doctor.stop_at_critical=true")

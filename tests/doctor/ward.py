@@ -137,6 +137,8 @@ CASES = (
     Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=24",)),
     Case("large lr", "a learning rate 100 times too large",
          ("entropy_explosion", "entropy_collapse", "forgetting", "truncation"), ("optimizer.lr=3e-2",)),
+    Case("large steps", "a learning rate 30 times too large", ("update_too_large",),
+         ("optimizer.lr=1e-2", "record.after_every=1", "run.num_steps=10")),
     Case("lr of nothing", "a learning rate that changes no weight", ("weights_stand_still",), (), no_rate),
     Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",), ("loss.entropy_coef=1.0",)),
     Case("many epochs", "8 passes over each step's completions, at 10 times the learning rate",

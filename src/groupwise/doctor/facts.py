@@ -228,7 +228,9 @@ def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
     ledger = {line["step"] for line in records.ledger() if "groups" in line and isinstance(line.get("step"), int)}
     if ledger and (missing := sorted(set(steps) - ledger)):
         found.append(f"ledger.jsonl has no line of step {_some(missing)}")
-    if (kept := records.steps()) and (missing := sorted(set(steps) - set(kept))):
+    every = int(records.config.get("record", {}).get("every", 1))
+    wanted = {step for step in steps if every and step % every == 0}
+    if missing := sorted(wanted - set(records.steps())):
         found.append(f"rollouts has no file of step {_some(missing)}")
     return tuple(found)
 

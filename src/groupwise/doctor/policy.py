@@ -174,10 +174,11 @@ def weights_stand_still(run: RunFacts) -> Finding | None:
 
 def update_too_large(run: RunFacts) -> Finding | None:
     """A single step moves the policy far."""
-    series = run.series("kl_after_updates")
-    value = median([one for _, one in series[-WINDOW:]])
+    taught = {step.step for step in run.steps if (step.number("signal") or 0.0) > 0}
+    series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
+    value = median([one for _, one in series[-WINDOW:]]) if series else 0.0
     severity = graded(value, 0.01, 0.03)
-    if severity is None or len(series) < WINDOW or improves(run):
+    if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
         return None
     first = next(step for step, one in series if one >= 0.01)
     return Finding(
@@ -366,8 +367,8 @@ RULES = (
          source="own", needs=("signal",), find=weights_stand_still,
          advice=(Advice("optimizer.lr", "multiply by 10, and again"), Advice("model", "is anything trainable?"))),
     Rule(name="update_too_large", says="A single step moves the policy far.",
-         statistic="KL(before ‖ after the step's updates), median of 5 steps, while nothing improves",
-         thresholds="warning 0.01, critical 0.03 nats per token", source="Spinning Up; tinker-cookbook",
+         statistic="KL(before ‖ after the step's updates), median of 5 steps with a signal, while nothing improves",
+         thresholds="warning 0.01, critical 0.03 nats per token; of fewer steps 0.3", source="Spinning Up; tinker-cookbook",
          needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
     Rule(name="clipping", says="Many tokens are beyond a bound of the loss.",
          statistic="share of tokens at a bound, median of 5 steps", thresholds="warning 0.2, critical 0.4",
