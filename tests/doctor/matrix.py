@@ -107,7 +107,7 @@ def document(results: Sequence[Result]) -> str:
     rules = "".join(
         f"| `{r.name}` | {r.says} | {r.statistic} | {r.thresholds} | {r.source} |\n" for r in RULES.values()
     )
-    planted = {name for result in results for name in result.case.rules if any(f.rule == name for f in result.findings)}
+    planted = {finding.rule for result in results for finding in result.findings}
     left = ", ".join(f"`{name}`" for name in RULES if name not in planted) or "none"
     healthy = [result for result in results if not result.case.rules]
     faulty = [result for result in results if result.case.rules]
