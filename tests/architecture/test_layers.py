@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "groupwise"
 LAYERS: dict[str, int] = {
     "types": 0, "errors": 0, "config": 0, "kinds": 0, "artifacts": 0, "upgrade": 0, "randomness": 0, "runs": 0,
     "algorithms": 1, "tasks": 1, "sandbox": 1, "verifiers": 1, "sinks": 1,
-    "models": 2, "rollout": 2, "training": 2, "audit": 2, "evaluation": 2,
+    "models": 2, "rollout": 2, "training": 2, "audit": 2, "evaluation": 2, "doctor": 2,
     "trainers": 3,
     "pipeline": 4, "pages": 4, "health": 4, "oracle": 4,
     "explorer": 5, "cli": 5, "__main__": 5,
@@ -36,6 +36,7 @@ FORBIDDEN = {name: ("torch", "transformers") for name, layer in LAYERS.items() i
     "sandbox": ("torch", "transformers"),
     "sinks": ("torch", "transformers"),
     "audit": ("torch", "transformers"),
+    "doctor": ("torch", "transformers"),
     "algorithms": ("transformers",),
     "explorer": ("torch", "transformers"),
 }

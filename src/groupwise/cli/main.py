@@ -104,6 +104,40 @@ def audit(
         raise typer.Exit(1)
 
 
+@app.command("doctor")
+def examine(
+    run: Annotated[Path | None, typer.Argument(help="A run directory, finished or not.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(metavar="SEVERITY", help="Exit with status 3 at note, warning or critical findings and worse."),
+    ] = None,
+    explain: Annotated[str | None, typer.Option(metavar="RULE", help="Say what a rule computes, and why.")] = None,
+) -> None:
+    """Say what is wrong with a run: with numbers, places and what to change. Reads its directory alone.
+
+    Examples:
+        groupwise doctor runs/arithmetic
+
+        groupwise doctor runs/arithmetic --fail-on warning
+
+        groupwise doctor --explain entropy_collapse
+    """
+    from groupwise.cli import doctor
+    from groupwise.doctor import Severity
+    from groupwise.errors import ConfigError
+
+    if explain is not None:
+        doctor.explain(explain, console)
+        return
+    if run is None:
+        raise ConfigError("doctor needs a run directory, or --explain RULE")
+    if fail_on is not None and fail_on not in list(Severity):
+        raise ConfigError(f"--fail-on = {fail_on!r} is not allowed; allowed are {', '.join(Severity)}")
+    if status := doctor.run_doctor(run, console, json, Severity(fail_on) if fail_on else None):
+        raise typer.Exit(status)
+
+
 @app.command()
 def oracle(
     section: Annotated[list[str] | None, typer.Option(help="Show this section only. Repeatable.")] = None,

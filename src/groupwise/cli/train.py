@@ -14,7 +14,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from groupwise.cli import doctor
 from groupwise.cli.second import show_second
+from groupwise.doctor.finding import Finding
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.loading import quiet_transformers
@@ -94,6 +96,8 @@ def show_reports(recipe: Recipe, console: Console, progress: Progress, bar: Task
                 rl_step(report)
             case DevReport():
                 dev(report)
+            case Finding():
+                console.print(doctor.line(report), soft_wrap=True)
             case HeldOut():
                 console.print(held_out_line(report), style="green", highlight=False, soft_wrap=True)
             case _:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.doctor import RULES, doctor
 from groupwise.evaluation.behaviour import run_patterns
 from groupwise.evaluation.compare import Change, before_after, changes
 from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, Metric, show
@@ -46,6 +47,7 @@ def page(run: RunData) -> str:
     """The whole page."""
     pair = before_after(run)
     rows = changes(pair, run_patterns(run)) if pair else {}
+    findings = doctor(run.path).findings if run.steps and "signal" in run.steps[0] else ()
     checks = [(evaluation.step, evaluation.line["second"]) for evaluation in run.dev if evaluation.line.get("second")]
     return render(
         "run.html",
@@ -58,6 +60,7 @@ def page(run: RunData) -> str:
         show=show,
         checks=[(step, _check(second)) for step, second in checks],
         alarms=[step for step, second in checks if second["alarm"]],
+        findings=[(one, RULES[one.rule].says) for one in findings],
         behaviour=behaviour_of(run),
         examples=examples(pair, NUM_EXAMPLES) if pair else None,
         facts=_facts(run),

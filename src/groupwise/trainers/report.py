@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.doctor.finding import Finding
 from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.trace import UpdateTrace
@@ -115,6 +116,7 @@ class Observer:
 
     on_step: Callable[[StepReport], None] = lambda report: None
     on_dev: Callable[[DevReport], None] = lambda report: None
+    on_finding: Callable[[Finding], None] = lambda finding: None
 
 
 SILENT = Observer()

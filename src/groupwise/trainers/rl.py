@@ -10,6 +10,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.audit.quick import quick_audit
 from groupwise.config import FOLDER, Section
+from groupwise.doctor.finding import Severity
+from groupwise.doctor.live import DoctorConfig, Watch, check_rules
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.evaluation.evaluate import Evaluation, EvaluationConfig, evaluate
 from groupwise.evaluation.held_out import HeldOutCheck, look_again, open_second, second_section
@@ -90,6 +92,8 @@ class RlRecipe(Recipe):
     """How much is recorded of the completions that are trained on."""
     behaviour: BehaviourConfig = BehaviourConfig()
     """What the run's report looks for in completions."""
+    doctor: DoctorConfig = DoctorConfig()
+    """Rules that look for what goes wrong while the run goes on."""
     token_budget: int = Field(0, ge=0)
     """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
     at equal cost."""
@@ -127,6 +131,7 @@ class RlRecipe(Recipe):
                 f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
+        check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         check_reward_models(self.reward_models, self.verifier, self.run.num_steps)
         if self.token_budget and self.optimizer.schedule != "constant":
@@ -221,6 +226,7 @@ def train_rl(
             run.record(step, learner.step(step, chosen, spare))
             if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
                 run.evaluate_dev(step + 1)
+            run.examine()
         if not session.stopping and recipe.evaluation.test_problems:
             run.evaluate_test()
         session.finish()
@@ -246,6 +252,7 @@ class _Run:
         )
         self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
+        self.watch = Watch(session.directory.path, recipe.doctor.ignore) if RANKS.is_first else None
 
     def choose(self, problems: Sequence[Problem], step: int) -> tuple[Sequence[Problem], Sequence[Problem]]:
         """The step's problems, and those that may replace them."""
@@ -286,6 +293,15 @@ class _Run:
         if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
             progress.ending = True
         self.observer.on_step(report)
+
+    def examine(self) -> None:
+        """Tell what the doctor finds; a critical finding ends the run where the recipe says so."""
+        findings = self.watch.look() if self.watch else []
+        for finding in findings:
+            self.observer.on_finding(finding)
+        is_critical = any(finding.severity is Severity.CRITICAL for finding in findings)
+        if self.recipe.doctor.stop_at_critical and RANKS.most(int(is_critical)):
+            self.session.stopping = True
 
     def evaluate_start(self) -> None:
         """Evaluate the starting point, or restore the best result of an interrupted run."""
@@ -376,7 +392,7 @@ def rl_trainer(
     """The trainer of an algorithm that learns by reinforcement."""
 
     def run(settings: Any, restart: bool, on_report: OnReport) -> Session:
-        return train_rl(settings, learner, restart, Observer(on_report, on_report))
+        return train_rl(settings, learner, restart, Observer(on_report, on_report, on_report))
 
     return RlTrainer(
         recipe, run, epochs=lambda settings: int(settings.loss.epochs), trained_beside=trained_beside, learner=learner

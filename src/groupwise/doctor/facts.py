@@ -1,0 +1,240 @@
+"""What the rules read: a run's recorded numbers, step by step, with the few facts of completions that they need.
+
+Everything comes from the run directory. What was not recorded is None or missing, and a rule that needs it is silent
+and named among those that could not be judged.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+from groupwise.errors import CheckpointError, ConfigError, DataError
+from groupwise.runs.index import Flat, flat_because
+from groupwise.runs.records import Records
+from groupwise.types import Outcome
+
+COLUMNS = ("problem", "sample", "text", "finish_reason", "outcome", "answer", "reward", "num_tokens", "discarded")
+FIRST, LAST = 5, 25
+"""Steps at either end of a run whose completions are read; of those between, the scalars alone: a long run fits into
+memory, and nothing that rules compare is missing."""
+SHOWN = 5
+"""Completions or groups that a finding names at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionFacts:
+    """What the rules need of one completion."""
+
+    problem: str
+    sample: int
+    outcome: Outcome
+    reward: float | None
+    truncated: bool
+    answer: str | None
+    num_tokens: int | None
+    """None where it was not recorded."""
+    loops: bool
+    """Whether its text ends in a phrase that it repeats over and over."""
+    empty: bool
+    """Whether it has no text."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """One group."""
+
+    problem: str
+    completions: tuple[CompletionFacts, ...]
+
+    @property
+    def flat(self) -> Flat | None:
+        """Why it has no signal; None where it has one."""
+        return flat_because([c.outcome for c in self.completions], [c.reward for c in self.completions])
+
+    @property
+    def distinct(self) -> float:
+        """Different answers per completion, 1 / G to 1."""
+        return len({c.answer for c in self.completions}) / len(self.completions)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """One training step."""
+
+    step: int
+    line: Mapping[str, Any]
+    """Its line of metrics.jsonl."""
+    groups: tuple[GroupFacts, ...]
+    """Empty where its completions were not recorded."""
+    weights: str | None = None
+    """Fingerprint of the weights after it."""
+
+    def number(self, name: str) -> float | None:
+        """A scalar of the line, or of its reward parts; None where it was not measured."""
+        value = self.line.get(name, self.line.get("parts", {}).get(name))
+        if value is None and isinstance(spreads := self.line.get("distributions"), Mapping):
+            value = spreads.get(name)
+        return float(value) if isinstance(value, int | float) and value == value else None
+
+    @property
+    def completions(self) -> list[CompletionFacts]:
+        """Of all groups."""
+        return [completion for group in self.groups for completion in group.completions]
+
+
+@dataclass(frozen=True, slots=True)
+class DevFacts:
+    """One dev evaluation."""
+
+    step: int
+    """Finished steps before it."""
+    pass_at_1: float
+    line: Mapping[str, Any]
+    solved: Mapping[str, float]
+    """Pass rate of each problem; empty where completions were not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One run, as far as it has got."""
+
+    config: Mapping[str, Any]
+    steps: tuple[StepFacts, ...]
+    dev: tuple[DevFacts, ...]
+    damage: tuple[str, ...] = ()
+    """What of its files is damaged, missing or contradictory, a sentence each."""
+
+    def key(self, dotted: str, default: Any = None) -> Any:
+        """A value of the recipe; the default where it has none."""
+        value: Any = self.config
+        for name in dotted.split("."):
+            if not isinstance(value, Mapping) or name not in value:
+                return default
+            value = value[name]
+        return value
+
+    def series(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a scalar of every step that measured it."""
+        return [(step.step, value) for step in self.steps if (value := step.number(name)) is not None]
+
+    def values(self, name: str) -> list[float]:
+        """The values alone."""
+        return [value for _, value in self.series(name)]
+
+    def until(self, step: int) -> Self:
+        """The run as it was after this step."""
+        return replace(
+            self,
+            steps=tuple(one for one in self.steps if one.step <= step),
+            dev=tuple(one for one in self.dev if one.step <= step + 1),
+        )
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that the recipe asks for."""
+        return int(self.key("run.num_steps", len(self.steps)))
+
+
+def read_facts(path: str | Path) -> RunFacts:
+    """Read a run directory.
+
+    Raises:
+        ConfigError: there is no run at this path, or it is not one of reinforcement learning.
+        DataError: a file of completions cannot be read.
+    """
+    records = Records.open(path)
+    lines = records.metrics()
+    if not lines or "signal" not in lines[0]:
+        raise ConfigError(f"{path} has no recorded steps of reinforcement learning; the doctor reads no others")
+    weights = {line.get("step"): line.get("weights") for line in records.ledger() if "groups" in line}
+    recorded = set(records.steps()) & {int(line["step"]) for line in (*lines[:FIRST], *lines[-LAST:])}
+    steps = tuple(read_step(records, line, recorded, weights) for line in lines)
+    dev = tuple(read_dev(records, line) for line in records.metrics("dev"))
+    return RunFacts(config=records.config, steps=steps, dev=dev, damage=damage_of(records, [s.step for s in steps]))
+
+
+def read_step(
+    records: Records, line: Mapping[str, Any], recorded: set[int], weights: Mapping[Any, str | None]
+) -> StepFacts:
+    """One step of a run."""
+    step = int(line["step"])
+    groups = read_groups(records, step) if step in recorded else ()
+    return StepFacts(step, line, groups, weights.get(step))
+
+
+def read_groups(records: Records, at: int | str) -> tuple[GroupFacts, ...]:
+    """The groups that were kept of a step, or all of an evaluation."""
+    rows = [row for row in records.table(at, COLUMNS).to_pylist() if row["discarded"] is None]
+    return tuple(
+        GroupFacts(problem, tuple(_completion(row) for row in own))
+        for problem, own in groupby(rows, lambda row: str(row["problem"]))
+    )
+
+
+def _completion(row: Mapping[str, Any]) -> CompletionFacts:
+    return CompletionFacts(
+        problem=row["problem"],
+        sample=row["sample"],
+        outcome=Outcome(row["outcome"]),
+        reward=row["reward"],
+        truncated=row["finish_reason"] == "length",
+        answer=row["answer"],
+        num_tokens=row["num_tokens"],
+        loops=ends_in_loop(row["text"]),
+        empty=not row["text"].strip(),
+    )
+
+
+def ends_in_loop(text: str, times: int = 4, least: int = 24) -> bool:
+    """Whether a text ends in one phrase, said at least this often, which fills at least this many characters.
+
+    >>> ends_in_loop("So " + "wait, " * 8), ends_in_loop("1 + 1 = 2")
+    (True, False)
+    """
+    tail = text[-400:]
+    for size in range(1, len(tail) // times + 1):
+        needed = max(times, -(-least // size))
+        if needed * size > len(tail):
+            continue
+        phrase = tail[-size:]
+        if phrase.strip() and tail.endswith(phrase * needed):
+            return True
+    return False
+
+
+def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
+    """One dev evaluation of a run."""
+    name = f"dev-step-{int(line['step']):06d}"
+    solved: dict[str, float] = {}
+    if name in records.evaluations():
+        for group in read_groups(records, name):
+            solved[group.problem] = sum(c.outcome is Outcome.CORRECT for c in group.completions) / len(
+                group.completions
+            )
+    return DevFacts(int(line["step"]), float(line["pass_at_1"][0]), line, solved)
+
+
+def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
+    """What the record of a run lacks, or contradicts."""
+    found = [f"{one.file}{f', line {one.line}' if one.line else ''}: {one.what}" for one in records.damage]
+    try:
+        records.directory.ledger.check()
+    except (CheckpointError, DataError) as error:
+        found.append(str(error).replace(f"{records.path}/", ""))
+    if missing := sorted(set(range(steps[0], steps[-1] + 1)) - set(steps)):
+        found.append(f"metrics.jsonl has no line of step {_some(missing)}")
+    ledger = {line["step"] for line in records.ledger() if "groups" in line and isinstance(line.get("step"), int)}
+    if ledger and (missing := sorted(set(steps) - ledger)):
+        found.append(f"ledger.jsonl has no line of step {_some(missing)}")
+    every = int(records.config.get("record", {}).get("every", 1))
+    wanted = {step for step in steps if every and step % every == 0}
+    if missing := sorted(wanted - set(records.steps())):
+        found.append(f"rollouts has no file of step {_some(missing)}")
+    return tuple(found)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:SHOWN]))
+    return shown if len(numbers) <= SHOWN else f"{shown} and {len(numbers) - SHOWN} more"

@@ -1,0 +1,317 @@
+"""Rules about what is paid: signal, verifier, reward parts, and what dev says of it."""
+
+from collections.abc import Sequence
+from statistics import pvariance
+
+from groupwise.doctor.facts import SHOWN, CompletionFacts, RunFacts
+from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
+from groupwise.doctor.rule import (
+    SURE,
+    WINDOW,
+    Rule,
+    graded,
+    improves,
+    paid,
+    persists,
+    recent,
+    shown,
+    since,
+    start,
+    worsens,
+)
+from groupwise.doctor.trends import falls, rises, sign_test, slope, wilson
+
+SOLVED = 0.85
+"""Pass rate from which groups without signal mean that the problems are solved."""
+
+
+def no_signal(run: RunFacts) -> Finding | None:
+    """Groups in which all rewards are equal teach nothing."""
+    if len(run.steps) < WINDOW:
+        return None
+    dead = 1 - recent(run.values("signal"))
+    severity = graded(dead, 0.5, 0.75)
+    if severity is None:
+        return None
+    lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
+    flat = [(step, group) for step, group in lately if group.flat]
+    counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
+    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
+    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
+    first = persists(run, lambda step: (step.number("signal") or 0.0) <= 0.5)
+    what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
+    explanation = (
+        f"{dead:.0%} of the groups of the last {WINDOW} steps have equal rewards and no gradient"
+        + (f" ({what})" if what else "")
+        + (": the problems are solved, and more steps cost more than they teach"
+           if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
+    )  # fmt: skip
+    return Finding(
+        rule="no_signal", severity=Severity.NOTE if solved else severity, since_step=first, statistic=dead,
+        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups", explanation=explanation,
+        evidence=tuple(Evidence(step, group.problem) for step, group in flat[-SHOWN:]),
+        wasted=round(dead * since(run, first)),
+    )  # fmt: skip
+
+
+def never_correct(run: RunFacts) -> Finding | None:
+    """Nothing is ever judged correct."""
+    if len(run.steps) < WINDOW:
+        return None
+    lately = run.steps[-4 * WINDOW :]
+    trials = sum(len(s.groups) and sum(c.outcome.judged for c in s.completions) for s in lately)
+    right = sum(c.outcome.value == "correct" for s in lately for c in s.completions)
+    high = wilson(right, trials)[1]
+    if trials == 0 or high >= 0.05 or improves(run):
+        return None
+    critical = len(run.steps) >= 4 * WINDOW and high < 0.02
+    return Finding(
+        rule="never_correct", severity=Severity.CRITICAL if critical else Severity.WARNING,
+        since_step=run.steps[0].step, statistic=high, threshold=0.02 if critical else 0.05,
+        unit="upper 95 % bound of the pass rate",
+        explanation=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
+        "confidence, and that does not rise. The verifier, the template or the difficulty is wrong",
+        evidence=shown(lately[-1:], lambda one: one.outcome.judged), wasted=len(run.steps),
+    )  # fmt: skip
+
+
+def verifier_fails(run: RunFacts) -> Finding | None:
+    """The verifier crashes or runs out of time."""
+    rows = [(s, c) for s in run.steps for c in s.completions]
+    failed = [(s, c) for s, c in rows if c.outcome.failed]
+    if not failed:
+        return None
+    share = len(failed) / len(rows)
+    limit = float(run.key("verifier.max_failure_share", 0.05))
+    severity = Severity.CRITICAL if share > limit else Severity.WARNING if share >= 0.01 else Severity.NOTE
+    return Finding(
+        rule="verifier_fails", severity=severity, since_step=failed[0][0].step, statistic=share,
+        threshold=limit if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"the verifier failed on {len(failed)} of {len(rows)} completions; they are left out of their "
+        "groups, which shifts what is learnt where failing goes with being right or wrong",
+        evidence=shown(run.steps, lambda one: one.outcome.failed),
+    )  # fmt: skip
+
+
+def second_opinion(run: RunFacts) -> Finding | None:
+    """A second verifier rejects what training pays."""
+    checked = [(one, one.line["second"]) for one in run.dev if one.line.get("second") and one.line["second"]["share"]]
+    if not checked:
+        return None
+    one, second = checked[-1]
+    low = float(second["share"][1])
+    severity = graded(low, 0.02, 0.05)
+    if severity is None:
+        return None
+    first = next(dev.step for dev, look in checked if look["share"][1] >= 0.02)
+    example = second.get("example") or {}
+    return Finding(
+        rule="second_opinion", severity=severity, since_step=first, statistic=low,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.02, unit="lower 95 % bound of the share rejected",
+        explanation=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
+        "training pays as correct",
+        evidence=(Evidence(one.step, example.get("problem"), example.get("sample"), f"dev-step-{one.step:06d}"),)
+        if example else (), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def reward_without_result(run: RunFacts) -> Finding | None:
+    """The reward rises, and what it stands for does not."""
+    rewards, correct = run.values("reward"), run.values("sampled_correct")
+    lately = max(2 * WINDOW, len(rewards) // 2)
+    if len(rewards) < 2 * WINDOW or rises(rewards[-lately:]) >= SURE:
+        return None
+    gain = slope(rewards[-lately:]) * (min(lately, len(rewards)) - 1)
+    result = slope(correct[-lately:]) * (min(lately, len(correct)) - 1)
+    dev = [one.pass_at_1 for one in run.dev]
+    if len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run):
+        return None
+    share = 1 - max(result, 0.0) / gain
+    severity = Severity.CRITICAL if falls(correct[-lately:]) < SURE else Severity.WARNING if share >= 0.7 else None
+    if severity is None or gain < 0.02:
+        return None
+    first = run.steps[-lately].step if lately <= len(run.steps) else run.steps[0].step
+    return Finding(
+        rule="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
+        unit="share of the reward's gain that correctness does not explain",
+        explanation=f"over the last {min(lately, len(rewards))} steps the reward gained {gain:+.3f} and the share of "
+        f"correct completions {result:+.3f}: what is paid is something else",
+        evidence=paid(run), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def part_dominates(run: RunFacts) -> Finding | None:
+    """Another part than being right decides who is better in a group."""
+    lately = run.steps[-2 * WINDOW :]
+    if len(lately) < 2 * WINDOW:
+        return None
+    own, total = [], []
+    for step in lately:
+        for group in step.groups:
+            judged = [one for one in group.completions if one.reward is not None]
+            if len(judged) > 1:
+                total.append(pvariance([one.reward or 0.0 for one in judged]))
+                own.append(_residual(judged))
+    if not total or not sum(total):
+        return None
+    share = sum(own) / sum(total)
+    severity = graded(share, 0.7, 0.9)
+    correct = run.values("sampled_correct")
+    if severity is None or improves(run) or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
+        return None
+    parts = {name[5:-4]: value for name, value in lately[-1].line.get("parts", {}).items() if name.endswith("/std")}
+    name = max((part for part in parts if part != "accuracy"), key=lambda part: parts[part], default="another part")
+    return Finding(
+        rule="part_dominates", severity=severity, since_step=lately[0].step, statistic=share,
+        threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the reward's variance within groups",
+        explanation=f"{share:.0%} of what sets the completions of a group apart is not whether they are correct (most "
+        f"of it: {name}), and correctness does not rise",
+        evidence=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
+        if name in parts else (), wasted=len(lately),
+    )  # fmt: skip
+
+
+def _residual(judged: Sequence[CompletionFacts]) -> float:
+    """Variance of rewards that is left among the correct and among the others of a group, weighted by their numbers."""
+    sides = [
+        [one.reward or 0.0 for one in judged if (one.outcome.value == "correct") is right] for right in (True, False)
+    ]
+    return sum(len(side) * pvariance(side) for side in sides if side) / len(judged)
+
+
+def part_constant(run: RunFacts) -> Finding | None:
+    """A part of the reward that has long been the same for all."""
+    lately = run.steps[-2 * WINDOW :]
+    parts = lately[-1].line.get("parts", {})
+    names = [name[5:-4] for name in parts if name.startswith("part/") and name.endswith("/std")]
+    if len(lately) < 2 * WINDOW or len(names) < 2:
+        return None
+    for name in names:
+        spreads = [spread for step in lately if (spread := step.number(f"part/{name}/std")) is not None]
+        paid_out = abs(lately[-1].number(f"part/{name}/mean") or 0.0)
+        if name != "accuracy" and len(spreads) == len(lately) and max(spreads) < 0.01 * paid_out:
+            return Finding(
+                rule="part_constant", severity=Severity.NOTE, since_step=lately[0].step, statistic=max(spreads),
+                threshold=0.01 * paid_out, unit="standard deviation of the part",
+                explanation=f"the part {name} has been the same for every completion for {len(lately)} steps: it "
+                "teaches nothing any more",
+                advice=(Advice(f"verifier.parts.{name}", "drop it: it is a constant"),),
+            )  # fmt: skip
+    return None
+
+
+def overfitting(run: RunFacts) -> Finding | None:
+    """Training problems are learnt by heart."""
+    correct = run.values("sampled_correct")
+    if len(run.dev) < 3 or len(correct) < 2 * WINDOW:
+        return None
+    dev = [one.pass_at_1 for one in run.dev]
+    gap = (recent(correct) - start(correct)) - (dev[-1] - dev[0])
+    severity = graded(gap, 0.1, 0.2)
+    if severity is None or rises(correct) >= SURE or rises(dev[-4:]) < 0.1:
+        return None
+    if severity is Severity.CRITICAL and dev[-1] >= dev[0]:
+        severity = Severity.WARNING
+    best = max(run.dev, key=lambda one: one.pass_at_1)
+    return Finding(
+        rule="overfitting", severity=severity, since_step=best.step, statistic=gap, threshold=0.1,
+        unit="gain in training - gain on dev",
+        explanation=f"the pass rate in training gained {recent(correct) - start(correct):+.3f}, that on dev "
+        f"{dev[-1] - dev[0]:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
+        evidence=(Evidence(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),),
+        wasted=since(run, best.step),
+    )  # fmt: skip
+
+
+def forgetting(run: RunFacts) -> Finding | None:
+    """Problems that were solved are not any more."""
+    known = [one for one in run.dev if one.solved]
+    if len(known) < 2:
+        return None
+    first, last = known[0], known[-1]
+    both = [(p, first.solved[p], last.solved[p]) for p in first.solved if p in last.solved]
+    lost, gained = [p for p, a, b in both if b < a], [p for p, a, b in both if b > a]
+    p_value = sign_test(len(lost), len(gained))
+    if p_value >= SURE:
+        return None
+    return Finding(
+        rule="forgetting", severity=Severity.CRITICAL, since_step=first.step, statistic=p_value, threshold=SURE,
+        unit="p-value of as many losses",
+        explanation=f"of {len(both)} dev problems {len(lost)} are solved less often than at the start and "
+        f"{len(gained)} more often",
+        evidence=tuple(Evidence(last.step, p, evaluation=f"dev-step-{last.step:06d}") for p in lost[:SHOWN]),
+        wasted=len(run.steps),
+    )  # fmt: skip
+
+
+def plateau(run: RunFacts) -> Finding | None:
+    """Nothing has improved for a long time."""
+    correct = run.values("sampled_correct")
+    size = int(0.35 * len(correct))
+    if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < 0.1:
+        return None
+    best = max(run.dev, key=lambda one: (one.pass_at_1, -one.step))
+    behind = 1 - best.step / run.dev[-1].step if run.dev[-1].step else 0.0
+    if behind < 0.3:
+        return None
+    return Finding(
+        rule="plateau", severity=Severity.NOTE, since_step=best.step, statistic=behind, threshold=0.3,
+        unit="share of the run since the best dev result",
+        explanation=f"the best dev result ({best.pass_at_1:.3f}) is {run.dev[-1].step - best.step} steps old, and the "
+        f"pass rate in training shows no rise over the last {size} steps",
+        evidence=(Evidence(best.step, evaluation=f"dev-step-{best.step:06d}"),), wasted=since(run, best.step),
+    )  # fmt: skip
+
+
+HARDER = Advice("task", "harder problems, or stop: the best checkpoint is marked")
+EASIER = Advice("task", "easier problems, a warm start (SFT), or a larger group_size")
+WARMER = Advice("sampling.temperature", "1, where it is lower")
+CHECK = Advice("verifier", "`groupwise audit` and `groupwise verify` on the completions above")
+FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint before this began")
+
+RULES = (
+    Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
+         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed",
+         thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more (and the "
+         "temperature at least 0.5): solved",
+         source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
+         find=no_signal, advice=(HARDER, EASIER, WARMER)),
+    Rule(name="never_correct", says="Nothing is ever judged correct.",
+         statistic="upper Wilson bound of the pass rate of 20 steps, and no rise",
+         thresholds="warning below 0.05 after 5 steps, critical below 0.02 after 20",
+         source="axolotl, docs/training_stability", needs=("rollouts", "sampled_correct"), find=never_correct,
+         advice=(CHECK, Advice("task.template", "show the model the form that the verifier reads"), EASIER)),
+    Rule(name="verifier_fails", says="The verifier crashes or runs out of time.", statistic="share of failed verdicts",
+         thresholds="note: any; warning 0.01; critical: verifier.max_failure_share", source="DESIGN: a failure is no 0",
+         needs=("rollouts",), find=verifier_fails, advice=(CHECK,)),
+    Rule(name="second_opinion", says="A second verifier rejects what training pays.",
+         statistic="lower 95 % bound of the share it rejects, at the last dev evaluation",
+         thresholds="warning 0.02, critical 0.05", source="own", needs=("dev",), find=second_opinion,
+         advice=(FIX, CHECK)),
+    Rule(name="reward_without_result", says="The reward rises, and correctness does not.",
+         statistic="reward rises (Mann-Kendall, p < 0.01); share of its gain that correctness does not explain "
+         "(Theil-Sen), with no gain on dev", thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
+         source="rldoctor 0.2, reward hacking", needs=("reward", "sampled_correct"), find=reward_without_result,
+         advice=(FIX, CHECK)),
+    Rule(name="part_dominates", says="Another part of the reward than correctness decides.",
+         statistic="share of the variance within groups that is left among equally correct completions, 10 steps, "
+         "while correctness does not rise", thresholds="warning 0.7, critical 0.9", source="rldoctor 0.2, components",
+         needs=("rollouts", "sampled_correct"), find=part_dominates,
+         advice=(Advice("verifier.parts", "lower the weights of the other parts"),)),
+    Rule(name="part_constant", says="A part of the reward is the same for everybody.",
+         statistic="standard deviation of the part in each of 10 steps", thresholds="note below 1 % of what it pays",
+         source="prime-rl, docs/faqs", needs=("sampled_correct",), find=part_constant, advice=()),
+    Rule(name="overfitting", says="Training problems are learnt by heart.",
+         statistic="gain in training (p < 0.01) - gain on dev, each from the run's own start; dev does not rise",
+         thresholds="warning 0.1; critical 0.2 with dev below its start", source="own",
+         needs=("sampled_correct", "dev"), find=overfitting,
+         advice=(Advice("task.num_problems", "more problems"), Advice("run.num_steps", "stop at the best checkpoint"))),
+    Rule(name="forgetting", says="Dev problems are solved less often than at the start.",
+         statistic="exact sign test of problems lost against gained", thresholds="critical at p < 0.01",
+         source="McNemar 1947", needs=("dev",), find=forgetting,
+         advice=(Advice("optimizer.lr", "divide by 3"), Advice("loss.kl_coef", "0.01 holds it near its start"))),
+    Rule(name="plateau", says="Nothing has improved for long.",
+         statistic="no rise over the last 35 % of steps, best dev result behind", thresholds="note at 30 % of the run",
+         source="rldoctor 0.2, plateau", needs=("sampled_correct", "dev"), find=plateau,
+         advice=(Advice("run.num_steps", "stop; the best checkpoint is marked"),)),
+)  # fmt: skip

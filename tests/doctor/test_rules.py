@@ -1,0 +1,162 @@
+"""Rules on series worked by hand: what they find, and what they leave alone because it did no harm."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from groupwise.doctor import RULES, Severity, diagnose, rule_named
+from groupwise.doctor.facts import CompletionFacts, DevFacts, GroupFacts, RunFacts, StepFacts, ends_in_loop
+from groupwise.errors import ConfigError
+from groupwise.types import Outcome
+
+N = 20
+CALM = {
+    "reward": 0.5, "sampled_correct": 0.5, "signal": 0.9, "entropy": 0.2, "length": 30.0, "truncated": 0.0,
+    "grad_norm": 0.3, "clipped": 0.0, "kl": 0.01, "effective_samples": 1.0, "generate_s": 1.0, "verify_s": 0.01,
+    "train_s": 1.0,
+}  # fmt: skip
+
+
+def line(start: float, end: float, n: int = N) -> list[float]:
+    """Evenly from one value to another."""
+    return [start + (end - start) * i / (n - 1) for i in range(n)]
+
+
+def run(
+    series: Mapping[str, Sequence[Any]],
+    *,
+    groups: Sequence[GroupFacts] = (),
+    dev: Sequence[DevFacts] = (),
+    config: Mapping[str, Any] | None = None,
+    damage: tuple[str, ...] = (),
+    weights: str | None = None,
+) -> RunFacts:
+    """A run that is calm but for these series."""
+    steps = [
+        StepFacts(i, CALM | {name: values[i] for name, values in series.items()}, tuple(groups), weights or f"w{i}")
+        for i in range(N)
+    ]
+    return RunFacts(
+        config={"run": {"num_steps": N}, **(config or {})}, steps=tuple(steps), dev=tuple(dev), damage=damage
+    )
+
+
+def group(outcomes: Sequence[Outcome], rewards: Sequence[float | None], loops: bool = False) -> GroupFacts:
+    """A group of short completions."""
+    return GroupFacts(
+        "p",
+        tuple(
+            CompletionFacts(
+                problem="p", sample=i, outcome=o, reward=r, truncated=False, answer=str(r), num_tokens=9, loops=loops,
+                empty=False,
+            )
+            for i, (o, r) in enumerate(zip(outcomes, rewards, strict=True))
+        ),
+    )  # fmt: skip
+
+
+def dev(step: int, value: float, solved: Mapping[str, float] | None = None, second: Any = None) -> DevFacts:
+    return DevFacts(step, value, {"second": second}, solved or {})
+
+
+C, W = Outcome.CORRECT, Outcome.WRONG
+LESS = line(0.5, 0.2)
+SICK = {
+    "no_signal": run({"signal": [0.1] * N}),
+    "never_correct": run({"sampled_correct": [0.0] * N}, groups=[group([W] * 16, [0.0] * 16)]),
+    "verifier_fails": run({}, groups=[group([C, W, Outcome.CRASHED], [1.0, 0.0, None])]),
+    "second_opinion": run({}, dev=[dev(5, 0.5, second={
+        "share": [0.3, 0.2, 0.4], "verifier": "math", "rejected": 3, "judged": 10, "example": None})]),
+    "reward_without_result": run({"reward": line(0.2, 0.9), "sampled_correct": LESS}),
+    "part_dominates": run({"sampled_correct": [0.5] * N}, groups=[group([C, C, W, W], [1.0, 0.0, 1.0, 0.0])]),
+    "part_constant": run({"parts": [{"part/accuracy/std": 0.5, "part/form/std": 0.0, "part/form/mean": 0.2}] * N}),
+    "overfitting": run({"sampled_correct": line(0.4, 0.9)}, dev=[dev(0, 0.5), dev(10, 0.45), dev(20, 0.4)]),
+    "forgetting": run({}, dev=[dev(9 * i, 1.0 - i, {str(n): 1.0 - i for n in range(9)}) for i in (0, 1)]),
+    "entropy_collapse": run({"entropy": [0.2 * 0.7**i for i in range(N)]}),
+    "entropy_explosion": run({"entropy": line(0.2, 2.0), "reward": LESS, "sampled_correct": LESS}),
+    "length_runaway": run({"length": line(20, 60), "reward": line(0.1, 0.4)}),
+    "length_collapse": run({"length": line(60, 10), "sampled_correct": LESS}),
+    "truncation": run({"truncated": line(0.1, 0.6)}),
+    "weights_stand_still": run({}, weights="same"),
+    "update_too_large": run({"distributions": [{"kl_after_updates": 0.05}] * N}),
+    "clipping": run({"clipped": [0.5] * N}),
+    "kl_to_reference": run({"kl": line(0.1, 3.0)}, config={"loss": {"kl_coef": 0.01}}),
+    "gradient_spikes": run({"grad_norm": [0.3] * 12 + [300.0] + [0.3] * 7}),
+    "gradient_vanishes": run({"grad_norm": [0.0] * N}),
+    "sampler_mismatch": run({"effective_samples": [0.2] * N}),
+    "critic_explains_nothing": run({"explained_variance": [-2.0] * N}),
+    "verifying_is_slow": run({"verify_s": [3.0] * N}),
+    "record_damaged": run({}, damage=("ledger.jsonl, line 3: the line before it was changed",)),
+}  # fmt: skip
+"""A run for every rule."""
+
+
+@pytest.mark.parametrize("rule", sorted(SICK))
+def test_a_rule_finds_what_it_is_for(rule: str) -> None:
+    found = {finding.rule: finding for finding in diagnose(SICK[rule]).findings}
+    assert rule in found
+    assert 0 <= found[rule].since_step < N
+    assert found[rule].explanation
+
+
+def test_a_calm_run_is_left_alone() -> None:
+    assert diagnose(run({}, groups=[group([C, W], [1.0, 0.0])])).findings == ()
+
+
+UP = {"sampled_correct": line(0.3, 0.8), "reward": line(0.3, 0.8)}
+HEALTHY = {
+    "entropy falls while the pass rate rises": {"entropy": [0.2 * 0.8**i for i in range(N)], **UP},
+    "length grows with the pass rate": {"length": line(20, 80), **UP},
+    "truncation falls while the pass rate rises": {"truncated": line(0.6, 0.1), **UP},
+    "entropy grows with the reward": {"entropy": line(0.1, 0.5), **UP},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(HEALTHY))
+def test_what_does_no_harm_is_left_alone(name: str) -> None:
+    assert [f.rule for f in diagnose(run(HEALTHY[name])).findings if f.severity is not Severity.NOTE] == []
+
+
+def test_dead_groups_by_hand() -> None:
+    """4 of the 5 last steps have 60 % of dead groups, one has 80 %: 64 %, a warning; solved problems are a note."""
+    signal = [0.9] * 15 + [0.4, 0.4, 0.4, 0.4, 0.2]
+    (finding,) = diagnose(run({"signal": signal})).findings
+    assert finding.statistic == pytest.approx(0.64)
+    assert (finding.severity, finding.since_step) == (Severity.WARNING, 15)
+    (finding,) = diagnose(run({"signal": signal, "sampled_correct": [0.95] * N})).findings
+    assert finding.severity is Severity.NOTE
+
+
+def test_evidence_names_the_completions() -> None:
+    (finding,) = diagnose(run({}, groups=[group([C, W, Outcome.CRASHED], [1.0, 0.0, None])])).findings
+    assert finding.evidence[0] == (N - 1, "p", 2, None)
+
+
+def test_what_was_not_recorded_is_named_and_not_guessed() -> None:
+    diagnosis = diagnose(run({"entropy": [None] * N}))
+    assert diagnosis.not_judged["entropy_collapse"] == ["entropy"]
+    assert diagnosis.not_judged["update_too_large"] == ["kl_after_updates"]
+
+
+def test_the_run_as_it_was() -> None:
+    facts = SICK["gradient_spikes"]
+    assert not diagnose(facts.until(11)).findings
+    assert [f.rule for f in diagnose(facts.until(12)).findings] == ["gradient_spikes"]
+
+
+def test_loops() -> None:
+    assert ends_in_loop("So, 12 12 12 12 12 12 12 12 12 12")
+    assert not ends_in_loop("12 * 34 = 408, as 12 * 30 = 360 and 12 * 4 = 48")
+    assert not ends_in_loop("")
+
+
+def test_unknown_rule() -> None:
+    with pytest.raises(ConfigError, match="there is no rule 'entropy'"):
+        rule_named("entropy")
+
+
+def test_every_rule_says_all() -> None:
+    for name, rule in RULES.items():
+        assert name == rule.name
+        assert all((rule.says, rule.statistic, rule.thresholds, rule.source))
