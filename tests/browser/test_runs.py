@@ -103,11 +103,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = new_policy(config, character_tokenizer("0123456789 What is?+-\n"), ModelConfig(device="cpu"))
     save_checkpoint(folder / "model", policy)
     values: dict[str, Any] = {
-        "run": {"directory": str(folder / "run"), "num_steps": 2, "checkpoint_every": 2},
+        "run": {"directory": str(folder / "run"), "num_steps": 2, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(folder / "model"), "device": "cpu", "num_threads": 1},
-        "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3},
+        "task": {
+            "kind": "arithmetic",
+            "kinds": ["sum", "difference"],
+            "digits": [1, 1],
+            "num_problems": 24,
+            "num_eval_problems": 3,
+        },
         "verifier": {"extraction": "last_number"},
-        "grpo": {"prompts_per_step": 3, "group_size": 16},
+        "grpo": {"prompts_per_step": 4, "group_size": 16},
         "sampling": {"max_tokens": 6},
         "evaluation": {"every": 2, "num_problems": 3, "num_samples": 4, "test_problems": 3, "test_samples": 4},
     }
@@ -122,14 +128,17 @@ def test_a_run_trained_here_is_shown_as_its_files_say(
     page.goto(address + "run/0")
     page.wait_for_selector(".metric")
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    page.click("#more summary")
+    page.wait_for_selector("#more .metric")
     names = page.eval_on_selector_all(".metric", "elements => elements.map((e) => e.dataset.metric)")
     steps = [line for line in lines if line.get("kind", "step") == "step"]
     assert {name for name, value in steps[0].items() if type(value) is float} <= set(names)
     rows = pq.read_table(trained / "rollouts" / "step-000001.parquet").to_pylist()
     page.evaluate("location.hash = '/run/0/at/s1'")
-    page.wait_for_selector(".virtual .row[data-row]")
+    page.wait_for_selector(".virtual .row[data-row], [role=alert]")
+    assert page.locator("[role=alert]").all_inner_texts() == []
     assert page.inner_text("#count") == f"{len(rows)} of {len(rows)} completions"
-    row = rows[5]
+    row = next(row for row in rows if row["advantage"])
     page.evaluate(f"location.hash = '/run/0/at/s1/{short_hash(row['problem'])}/{row['sample']}'")
     page.wait_for_selector("#tokens .tok")
     assert page.locator("#tokens .tok").count() == len(row["token_ids"])

@@ -91,6 +91,12 @@ class OpenedRun:
             raise NotThereError(f"{self.name} has no completions at {identifier}")
         return places[identifier]
 
+    def stamp(self, at: At) -> tuple[int, int]:
+        """Size and time of its file of completions, which change when it does."""
+        name = at if isinstance(at, str) else f"step-{at:06d}"
+        stat = (self.path / "rollouts" / f"{name}.parquet").stat()
+        return stat.st_size, stat.st_mtime_ns
+
     def problem(self, at: At, identifier: str) -> str:
         """The problem of an address.
 

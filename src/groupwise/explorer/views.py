@@ -30,6 +30,11 @@ _FIGURES = {
 }  # fmt: skip
 """What the page calls a figure of a token, and the record's field."""
 _COLUMNS = ("problem", "sample", "outcome", "reward", "advantage", "num_tokens", "finish_reason", "text")
+_NO_COLUMNS: dict[str, list[Any]] = {
+    name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
+}
+MOST_LISTS = 8
+"""Steps and evaluations whose lists are remembered until their files change."""
 
 
 class Views:
@@ -37,6 +42,7 @@ class Views:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._runs = [OpenedRun(index, path) for index, path in enumerate(paths)]
+        self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, in a few words each."""
@@ -76,22 +82,27 @@ class Views:
         """
         run = self._run(index)
         at = run.place(identifier)
+        key, stamp = (index, identifier), run.stamp(at)
+        if key not in self._lists or self._lists[key][0] != stamp:
+            if len(self._lists) >= MOST_LISTS:
+                self._lists.pop(next(iter(self._lists)))
+            self._lists[key] = (stamp, self._list(run, at))
+        facts = self._lists[key][1]
+        steps = [place for place, at in run.places().items() if isinstance(at, int)]
+        notices = [*run.notices(), *facts["notices"]]
+        return {**facts, "run": run.name, "place": _place(identifier, at), "steps": steps, "notices": notices}
+
+    def _list(self, run: OpenedRun, at: At) -> dict[str, Any]:
+        """What is in the file of a step or an evaluation."""
         groups = [{"id": short_hash(entry.problem), **entry.facts()} for entry in run.records.groups(at)]
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
-        columns: dict[str, list[Any]] = {
-            name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
-        }
-        notices = run.notices()
         if groups:
             try:
                 columns = _columns(run.records.table(at, _COLUMNS), numbers)
+                return {"groups": groups, "columns": columns, "notices": []}
             except GroupwiseError as error:
-                notices.append(str(error))
-        steps = [key for key, place in run.places().items() if isinstance(place, int)]
-        return {
-            "run": run.name, "place": _place(identifier, at), "steps": steps, "groups": groups, "columns": columns,
-            "notices": notices,
-        }  # fmt: skip
+                return {"groups": groups, "columns": _NO_COLUMNS, "notices": [str(error)]}
+        return {"groups": groups, "columns": _NO_COLUMNS, "notices": []}
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
         """One group without its tokens, and the settings with which "what if" begins.

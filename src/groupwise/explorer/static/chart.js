@@ -54,7 +54,7 @@ function path(values, x, y, indices) {
 export function lines(series, options) {
   const height = options.height ?? 120;
   const WIDTH = Math.min(Math.max(innerWidth - 80, 260), options.width ?? 760);
-  const [left, right, top, bottom] = [46, 12, 10, 22];
+  const [left, right, top, bottom] = [56, 12, 10, 22];
   const every = series.flatMap((one) => one.values).concat(options.band ?? []);
   const [low, high] = extent(every);
   const xs = options.x;

@@ -43,6 +43,7 @@ export function number(value, digits = 4) {
 /** The same with the sign that an advantage needs. */
 export const signed = (value, digits = 2) => {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (value === 0) return "0";
   const text = Math.abs(value).toFixed(digits);
   return `${value < 0 && Number(text) !== 0 ? "−" : "+"}${text}`;
 };

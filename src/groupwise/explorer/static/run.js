@@ -5,6 +5,7 @@ import { h, number, percent, put, shown } from "./dom.js";
 import { crumbs, notices, placeName } from "./pieces.js";
 
 const FIRST = ["reward", "correct", "length", "truncated", "entropy", "grad_norm", "kl", "clipped"];
+const MOST_CHARTS = 200;
 const rank = (name) => { const at = FIRST.indexOf(name); return at < 0 ? FIRST.length : at; };
 
 function chart(run, name) {
@@ -34,15 +35,20 @@ function findings(run) {
 
 function content(run, filter) {
   const names = Object.keys(run.metrics.columns).filter((name) => name.includes(filter)).sort((a, b) => rank(a) - rank(b));
-  return names.slice(0, 60).map((name) => chart(run, name));
+  const first = names.filter((name) => filter || rank(name) < FIRST.length).slice(0, MOST_CHARTS);
+  const others = names.filter((name) => !first.includes(name));
+  const more = h("div", { class: "grid" });
+  const fill = () => { if (!more.firstChild) put(more, others.slice(0, MOST_CHARTS).map((name) => chart(run, name))); };
+  return [h("div", { class: "grid" }, first.map((name) => chart(run, name))), others.length && !filter ? h("details", {
+    ontoggle: fill, id: "more", vars: { "margin-top": "1rem" } }, h("summary", {}, `${others.length} more figures`), more) : null];
 }
 
 export async function run(root, [index], context) {
   const { value, changed } = await context.facts(`runs/${index}`);
   if (!context.isCurrent()) return;
-  if (context.isPoll && (!changed || root.querySelector(".metric :focus, #filter:focus"))) { context.poll(); return; }
+  if (context.isPoll && (!changed || root.querySelector(".metric :focus, #filter:focus, details[open]"))) { context.poll(); return; }
   const steps = value.places.filter((place) => place.step !== null);
-  const grid = h("div", { class: "grid" });
+  const grid = h("div", {});
   const scroll = scrollY;
   const filter = h("input", { id: "filter", type: "search", value: context.query.get("q") ?? "", oninput: (event) => {
     context.query.set("q", event.target.value);
