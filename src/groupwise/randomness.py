@@ -80,6 +80,7 @@ class Purpose(StrEnum):
     REJECTION = "rejection"
     """Rejection sampling."""
     COLD_START = "cold start"
+    STEP_LABELS = "step labels"
 
 
 @dataclass(frozen=True, slots=True)

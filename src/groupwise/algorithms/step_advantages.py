@@ -14,7 +14,7 @@ from groupwise.algorithms.advantages import AdvantageEstimator, gae
 
 
 class ProcessGae(AdvantageEstimator):
-    """GAE over steps, the process reward model a frozen critic: δⱼ = Vⱼ - Vⱼ₋₁, δ_K = R - V_K₋₁, Âⱼ = Σₗ λˡ δⱼ₊ₗ.
+    """Âⱼ = Σₗ λˡ δⱼ₊ₗ, δⱼ = Vⱼ - Vⱼ₋₁, δ_K = R - V_K₋₁: GAE over steps, a process reward model the frozen critic.
 
     Vⱼ is the worth of the text up to the end of step j; V₀ is the mean outcome of the group's other completions. At
     λ = 1, Âⱼ = R - Vⱼ₋₁: unbiased however wrong the model is, because Vⱼ₋₁ reads nothing of step j. At λ = 0 it is the

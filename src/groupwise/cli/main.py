@@ -238,6 +238,28 @@ def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> Non
     console.print(f"[dim]{page}[/]")
 
 
+@app.command(name="eval-steps")
+def eval_steps(
+    model: Annotated[Path, typer.Argument(help="A process reward model: a checkpoint directory.")],
+    file: Annotated[Path, typer.Argument(help="Labelled steps, JSON lines.")],
+    dev: Annotated[Path | None, typer.Option(help="Other labelled steps, to choose the threshold on.")] = None,
+    format: Annotated[
+        str, typer.Option(help="groupwise, big_bench_mistake, mr_gsm8k, processbench or math_shepherd.")
+    ] = "groupwise",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Measure how well a process reward model finds the first mistake of a working: ProcessBench's F1 and others.
+
+    Examples:
+        groupwise eval-steps runs/prm/checkpoints/step-200 steps_test.jsonl --dev steps_dev.jsonl
+
+        groupwise eval-steps runs/prm/checkpoints/step-200 multistep_arithmetic.jsonl --format big_bench_mistake
+    """
+    from groupwise.cli.steps import run_step_evaluation
+
+    run_step_evaluation(model, file, dev, format, console, json)
+
+
 @app.command()
 def compare(
     comparison: Annotated[Path, typer.Argument(help="A TOML file of variants, e.g. recipes/compare.toml.")],

@@ -53,9 +53,34 @@ class RewardModel(Backbone):
         scores: Tensor = self.root(*_with_ends(sequences, self.device))
         return scores
 
+    def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+        """(N,) score at the last token of every step of every completion, in order, with gradient.
+
+        A score reads the prompt and the completion up to there, so no later text changes it.
+
+        Args:
+            sequences: prompts and completions.
+            ends: of every completion the number of tokens up to and with each step's last one, increasing.
+        """
+        marked = [_marked(sequence, of_each) for sequence, of_each in zip(sequences, ends, strict=True)]
+        packed = pack(marked, self.device)
+        scores: Tensor = self.root(packed, packed.head_positions)
+        return scores
+
     def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
         """(B, d) hidden states at the last token of every completion, of which the scores are made."""
         return self.root.states(*_with_ends(sequences, self.device))
+
+
+def _marked(sequence: Sequences, ends: Sequence[Sequence[int]]) -> Sequences:
+    """The same with a token more behind each completion, and the tokens behind the steps as what is predicted."""
+    completions = [np.append(completion, 0) for completion in sequence.completions]
+    masks = []
+    for completion, of_one in zip(completions, ends, strict=True):
+        mask = np.zeros(len(completion), np.bool_)
+        mask[np.asarray(of_one, np.int64)] = True
+        masks.append(mask)
+    return Sequences(sequence.prompt, completions, masks)
 
 
 def _with_ends(sequences: Sequence[Sequences], device: torch.device) -> tuple[Pack, Tensor]:

@@ -51,7 +51,7 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
     template = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     return template.from_string((resources.files(__package__) / "templates" / "card.md.jinja").read_text()).render(
         name=name, record=record, step=step, recipe=newest, start=start, base_model=start if on_hub else None,
-        version=__version__, is_reward_model=newest["algorithm"] == "reward_model",
+        version=__version__, is_reward_model=newest["algorithm"] in ("reward_model", "process_reward_model"),
         data=_distinct(data for entry in record for data in _data(entry["recipe"])),
         hub_data=_distinct(name for entry in record for name in _strings(entry["recipe"], ("hub",))),
         measured=list(_evaluations(run, newest, step)), held_out=held_out[-1] if held_out else None,

@@ -23,6 +23,7 @@ STAGES = Choices(
         "train": "groupwise.pipeline.train:Train",
         "cold_start": "groupwise.pipeline.cold_start:ColdStart",
         "rejection_sampling": "groupwise.pipeline.rejection_sampling:RejectionSampling",
+        "step_labels": "groupwise.pipeline.step_labels:StepLabels",
     },
     allowed=Allowed(lambda part: isinstance(part, type) and issubclass(part, Stage), "a class that is a Stage"),
 )

@@ -15,7 +15,10 @@ from groupwise.trainers.base import OnReport, Recipe, Trainer
 
 TRAINERS = Choices(
     "trainer",
-    {name: f"groupwise.trainers.{name}:TRAINER" for name in ("grpo", "ppo", "sft", "reward_model", "dpo", "distill")},
+    {
+        name: f"groupwise.trainers.{name}:TRAINER"
+        for name in ("grpo", "ppo", "sft", "reward_model", "process_reward_model", "dpo", "distill")
+    },
     allowed=Allowed(lambda part: isinstance(part, Trainer), "a Trainer"),
 )
 """The trainers by the name of their algorithm."""

@@ -62,7 +62,7 @@ class Stage:
     @property
     def is_policy(self) -> bool:
         """Whether it makes a model that answers problems (a reward model only scores them)."""
-        return self.makes == "model" and self.algorithm != "reward_model"
+        return self.makes == "model" and self.algorithm not in ("reward_model", "process_reward_model")
 
 
 @dataclass(frozen=True, slots=True)

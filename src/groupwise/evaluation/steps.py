@@ -1,0 +1,109 @@
+"""How well a process reward model finds mistakes: `groupwise eval-steps` is `evaluate_steps` with a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.algorithms.step_metrics import (
+    area_under_curve,
+    best_threshold,
+    first_errors,
+    predicted,
+    step_calibration,
+)
+from groupwise.errors import DataError
+from groupwise.models.config import ModelConfig
+from groupwise.models.reward_model import load_reward_model
+from groupwise.tasks.step_imports import read_steps
+from groupwise.tasks.step_rows import StepRow
+from groupwise.trainers.process_reward_model import encode_steps, score_rows
+
+FIXED = 0.5
+"""The threshold where no rows are given to choose one on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvaluation:
+    """What `evaluate_steps` found."""
+
+    rows: int
+    threshold: float
+    """A step whose score is below it counts as a mistake."""
+    f1: float
+    """ProcessBench's (arXiv:2412.06559): harmonic mean of the next two; nan where one kind of completion is missing."""
+    first_error_found: Estimate
+    """Of the completions with a mistake, the share whose first one is named exactly."""
+    correct_passed: Estimate
+    """Of those without, the share in which nothing is named."""
+    auc: float
+    """Chance that a right step scores above a wrong one; nan where one kind is missing."""
+    calibration_error: float
+    """Expected calibration error of the scores as probabilities, ten bins."""
+    wrong_working_found: Estimate
+    """Of the completions whose answer is right although a step is wrong, the share in which any mistake is named."""
+    lowest_at_end: Estimate
+    """Share of completions whose lowest score is the last step's; near 1, the model has become an outcome model."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, as `groupwise eval-steps --json` prints them."""
+        names = self.__dataclass_fields__
+        values = {name: getattr(self, name) for name in names}
+        return {name: value._asdict() if isinstance(value, Estimate) else value for name, value in values.items()}
+
+
+def evaluate_steps(
+    model: str | Path, file: str | Path, *, dev: str | Path | None = None, format: str = "groupwise"
+) -> StepEvaluation:
+    """Score every step of a file and compare with its labels.
+
+    Args:
+        model: directory of a process reward model.
+        file: labelled steps to measure on.
+        dev: other labelled steps, on which the threshold is chosen; None: it is 1/2.
+        format: of both files (`tasks.step_imports`).
+
+    Raises:
+        DataError: a file cannot be read, both are the same, or the model cannot read a row.
+        ConfigError: the format is unknown.
+        ModelError: the model cannot be loaded.
+    """
+    if dev is not None and Path(dev).resolve() == Path(file).resolve():
+        raise DataError(f"{file}: a threshold chosen on the rows that are measured flatters; allowed is another file")
+    rows, dev_rows = read_steps(file, format), read_steps(dev, format) if dev is not None else []
+    loaded = load_reward_model(ModelConfig(path=str(model)))
+    scores, of_dev = (score_rows(loaded, [encode_steps(loaded, row) for row in part]) if part else []
+                      for part in (rows, dev_rows))  # fmt: skip
+    try:
+        threshold = best_threshold(of_dev, [row.first_error for row in dev_rows]) if dev_rows else FIXED
+    except ValueError as error:
+        raise DataError(f"{dev}: {error}") from None
+    return judge_scores(rows, scores, threshold)
+
+
+def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], threshold: float) -> StepEvaluation:
+    """The figures of scores, one for each step of each row."""
+    truth = [row.first_error for row in rows]
+    named = [predicted(of_row, threshold) for of_row in scores]
+    pairs = [
+        (score, label)
+        for row, of_row in zip(rows, scores, strict=True)
+        for score, label in zip(of_row, row.labels, strict=True)
+        if label is not None
+    ]
+    given, labels = [score for score, _ in pairs], [label for _, label in pairs]
+    hits = list(zip(rows, truth, named, strict=True))
+    return StepEvaluation(
+        rows=len(rows),
+        threshold=threshold,
+        f1=first_errors(scores, truth, threshold).f1,
+        first_error_found=mean_share([float(found == error) for _, error, found in hits if error is not None]),
+        correct_passed=mean_share([float(found is None) for _, error, found in hits if error is None]),
+        auc=area_under_curve(given, [label >= 0.5 for label in labels]),
+        calibration_error=step_calibration(given, labels),
+        wrong_working_found=mean_share(
+            [float(found is not None) for row, error, found in hits if row.final_answer_correct and error is not None]
+        ),
+        lowest_at_end=mean_share([float(min(of_row) == of_row[-1]) for of_row in scores]),
+    )

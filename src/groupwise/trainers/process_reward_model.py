@@ -1,0 +1,274 @@
+"""A process reward model: the chance that each step of a completion is right, read at the step's last token.
+
+Lightman et al. 2023 (arXiv:2305.20050) and Math-Shepherd (arXiv:2312.08935), without tokens put in: any tokenizer
+works and no mark tells where a step ends. With `supervision = "outcome"` the same model learns the last label alone
+and is an outcome reward model, so that the two differ in labels only.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from groupwise.algorithms.step_metrics import area_under_curve, first_errors
+from groupwise.artifacts import DataRef
+from groupwise.config import Section
+from groupwise.errors import DataError
+from groupwise.models.config import ModelConfig
+from groupwise.models.cores import in_threads
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
+from groupwise.models.reward_model import RewardModel, start_reward_model
+from groupwise.randomness import shuffled_epochs
+from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
+from groupwise.trainers.base import Recipe, Trainer
+from groupwise.trainers.preferences import PairsOptimizerConfig
+from groupwise.training.gradient import accumulate
+from groupwise.training.optimizer import Optimizer
+from groupwise.training.ranks import RANKS
+from groupwise.training.session import Session, Start
+
+
+class StepsData(Section):
+    """Labelled steps from files."""
+
+    path: DataRef
+    """JSON lines with `prompt`, `completions` (the steps) and `labels` (true, false, 0 to 1, or null)."""
+    held_out: DataRef = ""
+    """Such a file of other problems, to measure on; empty: nothing is measured."""
+
+
+class ProcessRewardModelConfig(Section):
+    """The loss and its batches."""
+
+    supervision: Literal["process", "outcome"] = "process"
+    """`process`: every step's label; `outcome`: the last step's alone, whose score is then that of the completion."""
+    rows_per_step: int = Field(64, ge=1)
+    """Completions per step."""
+    tokens_per_micro_batch: int = Field(0, ge=0)
+    """Most tokens in one forward and backward; 0: what suits the device."""
+    evaluate_every: int = Field(20, ge=1)
+    """Steps between two measurements on held-out rows; the last step is followed by one anyway."""
+    evaluate_rows: int = Field(256, ge=1)
+    """Held-out rows to measure on (the first ones)."""
+
+
+class ProcessRewardModelRecipe(Recipe):
+    """A whole run."""
+
+    algorithm: Literal["process_reward_model"] = "process_reward_model"
+    """Which trainer runs this recipe."""
+    model: ModelConfig = ModelConfig()
+    """The model to start from."""
+    data: StepsData
+    """The labelled steps."""
+    process_reward_model: ProcessRewardModelConfig = ProcessRewardModelConfig()
+    """The loss."""
+    optimizer: PairsOptimizerConfig = PairsOptimizerConfig()
+    """AdamW."""
+
+
+class EncodedSteps(NamedTuple):
+    """A row as token ids."""
+
+    prompt: list[int]
+    completion: list[int]
+    ends: list[int]
+    """Number of tokens up to and with each step's last one."""
+    labels: list[float | None]
+
+    @property
+    def sequences(self) -> Sequences:
+        return Sequences(self.prompt, [self.completion])
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt) + len(self.completion)
+
+
+class ProcessRewardModelStep(NamedTuple):
+    """What one step reports."""
+
+    step: int
+    loss: float
+    """Mean binary cross-entropy per labelled step, in nats."""
+    accuracy: float
+    """Share of labelled steps on whose right side of 1/2 the score was, before the update."""
+    mean_score: float
+    """Mean probability given to labelled steps."""
+    grad_norm: float
+    lr: float
+    num_tokens: int
+    seconds: float
+
+
+class HeldOutSteps(NamedTuple):
+    """A model's figures on held-out rows."""
+
+    step: int
+    """Finished steps."""
+    loss: float
+    """Mean binary cross-entropy per labelled step, in nats."""
+    auc: float | None
+    """Chance that a right step scores above a wrong one; None where one kind is missing."""
+    f1: float | None
+    """ProcessBench's F1 at a threshold of 1/2; None where only completions with, or without, mistakes are there."""
+
+
+def train_process_reward_model(
+    recipe: ProcessRewardModelRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
+) -> Session:
+    """Run a recipe, or resume an interrupted run; `on_report` gets every step's report and `HeldOutSteps`.
+
+    Raises:
+        DataError: a row cannot be used, or is of a held-out problem.
+    """
+    config, data = recipe.process_reward_model, recipe.data
+    rows = read_step_rows(data.path)
+    check_training_rows(rows, data.path)
+    measured = read_step_rows(data.held_out)[: config.evaluate_rows] if data.held_out else []
+    start = Start(recipe, recipe.run, restart)
+    model = start_reward_model(start.model_to_load(recipe.model))
+    train = _learnt_from([encode_steps(model, row, config.supervision) for row in rows], data.path)
+    held_out = [encode_steps(model, row, config.supervision) for row in measured]
+    optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
+    session = start.begin(model, optimizer)
+    for number in session.steps():
+        indices = shuffled_epochs(len(train), config.rows_per_step, number, recipe.run.seed, "step order")
+        chosen = [train[i] for i in RANKS.share(indices)]
+        report = process_reward_model_step(number, chosen, model, optimizer, config.tokens_per_micro_batch)
+        _record(session, report)
+        on_report(report)
+        done = number + 1
+        if held_out and (done % config.evaluate_every == 0 or done == recipe.run.num_steps):
+            found = measure_steps(done, model, held_out, config.tokens_per_micro_batch)._asdict()
+            session.record({"evaluation": "held_out", **found}, {"kind": "held_out", **found})
+            on_report(HeldOutSteps(**found))
+    session.finish()
+    return session
+
+
+def _learnt_from(encoded: Sequence[EncodedSteps], path: str) -> list[EncodedSteps]:
+    """Rows with a label; the others teach nothing."""
+    kept = [row for row in encoded if any(label is not None for label in row.labels)]
+    if not kept:
+        raise DataError(f'{path}: no last step has a label, which supervision = "outcome" learns from')
+    return kept
+
+
+def _record(session: Session, report: ProcessRewardModelStep) -> None:
+    session.progress.tokens += report.num_tokens
+    facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm}
+    session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
+
+
+def process_reward_model_step(
+    step: int, rows: Sequence[EncodedSteps], model: RewardModel, optimizer: Optimizer, tokens_per_micro_batch: int
+) -> ProcessRewardModelStep:
+    """One step: score every step of the rows, compare with the labels, update."""
+    began = time.perf_counter()
+    loss, scores, labels = process_reward_model_gradient(model, rows, tokens_per_micro_batch)
+    lr, grad_norm = optimizer.lr(step), optimizer.update(step)
+    accuracy = ((scores > 0) == (labels > 0.5)).double().mean().item()
+    num_tokens, seconds = sum(row.num_tokens for row in rows), time.perf_counter() - began
+    mean = scores.sigmoid().mean().item()
+    return ProcessRewardModelStep(step, loss, accuracy, mean, grad_norm, lr, num_tokens, seconds)
+
+
+def process_reward_model_gradient(
+    model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
+) -> tuple[float, Tensor, Tensor]:
+    """Accumulate the gradient of the mean of -y log σ(s) - (1 - y) log(1 - σ(s)) over the labelled steps.
+
+    The denominator is the number of labelled steps of the whole step, on all ranks, so the cut into micro-batches does
+    not matter. Returns the loss, and (N,) scores and labels of the labelled steps, detached.
+    """
+    denominator = RANKS.sum(sum(label is not None for row in rows for label in row.labels))
+    chunks = list(_chunks(rows, micro_batch_tokens(tokens_per_micro_batch, model.device)))
+
+    def loss_of(chunk: Sequence[EncodedSteps]) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
+        scores, labels = labelled_scores(model, chunk)
+        loss = binary_cross_entropy_with_logits(scores, labels, reduction="sum") / denominator
+        return loss, (loss.item(), scores.detach().cpu(), labels.cpu())
+
+    found = list(accumulate(loss_of, chunks, [weight for _, weight in model.trainable()], model.device))
+    losses, scores, labels = zip(*found, strict=True)
+    return sum(losses), torch.cat(scores), torch.cat(labels)
+
+
+def labelled_scores(model: RewardModel, rows: Sequence[EncodedSteps]) -> tuple[Tensor, Tensor]:
+    """(N,) scores with gradient and labels of the steps that have one."""
+    ends = [[end for end, label in zip(row.ends, row.labels, strict=True) if label is not None] for row in rows]
+    scores = model.step_scores([row.sequences for row in rows], [[of_one] for of_one in ends])
+    return scores, scores.new_tensor([label for row in rows for label in row.labels if label is not None])
+
+
+def step_logits(model: RewardModel, rows: Sequence[EncodedSteps]) -> Tensor:
+    """(N,) score of every step of the rows, in order, with gradient; σ of it is the chance that the step is right."""
+    return model.step_scores([row.sequences for row in rows], [[row.ends] for row in rows])
+
+
+def _chunks(rows: Sequence[EncodedSteps], budget: int) -> Iterator[list[EncodedSteps]]:
+    by_length = sorted(rows, key=lambda row: row.num_tokens)
+    for chunk in micro_batches([row.num_tokens for row in by_length], budget):
+        yield [by_length[i] for i in chunk]
+
+
+@torch.no_grad()
+def score_rows(model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int = 0) -> list[list[float]]:
+    """Of every row, the chance that each step is right."""
+    chunks = list(
+        micro_batches([row.num_tokens for row in rows], micro_batch_tokens(tokens_per_micro_batch, model.device))
+    )
+    logits = in_threads(lambda chunk: step_logits(model, [rows[i] for i in chunk]).double().cpu(), chunks, model.device)
+    chances = iter(torch.cat(list(logits)).sigmoid().tolist())
+    return [[next(chances) for _ in row.ends] for row in rows]
+
+
+def measure_steps(
+    step: int, model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
+) -> HeldOutSteps:
+    """Loss, area under the curve and F1 on some rows."""
+    scores = score_rows(model, rows, tokens_per_micro_batch)
+    pairs = [
+        (score, label)
+        for row, of_row in zip(rows, scores, strict=True)
+        for score, label in zip(of_row, row.labels, strict=True)
+        if label is not None
+    ]
+    given, truth = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
+    loss = torch.nn.functional.binary_cross_entropy(given, truth).item()
+    errors = [first_wrong(row.labels) for row in rows]
+    f1 = first_errors(scores, errors, 0.5).f1
+    auc = area_under_curve(given.tolist(), (truth >= 0.5).tolist())
+    return HeldOutSteps(step, loss, *(None if number != number else number for number in (auc, f1)))
+
+
+def encode_steps(model: RewardModel, row: StepRow, supervision: str = "process") -> EncodedSteps:
+    """Token ids of a row: step by step, so that every token belongs to one step and every step ends with a token.
+
+    Raises:
+        DataError: it is too long, or the tokenizer cannot write it.
+    """
+    tokenizer = model.tokenizer
+    prompt = tokenizer(row.prompt)["input_ids"]
+    steps = tokenizer(list(row.steps), add_special_tokens=False)["input_ids"]
+    ids = [token for step in steps for token in step]
+    if not prompt or not all(steps) or len(prompt) + len(ids) > model.context_length:
+        raise DataError(
+            f"the row that begins {row.prompt[:60]!r} has {len(prompt) + len(ids)} tokens, {len(prompt)} of them "
+            f"prompt; allowed: a prompt and steps of at least 1 token each, {model.context_length} in all"
+        )
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*prompt, *ids):
+        raise DataError(f"the tokenizer cannot write all characters of the row that begins {row.prompt[:60]!r}")
+    ends = [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
+    labels = list(row.labels)
+    if supervision == "outcome":
+        labels = [*[None] * (len(labels) - 1), labels[-1]]
+    return EncodedSteps(prompt, ids, ends, labels)
+
+
+TRAINER = Trainer(ProcessRewardModelRecipe, train_process_reward_model, makes="reward_model")

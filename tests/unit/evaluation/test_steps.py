@@ -1,0 +1,110 @@
+"""Evaluation of process reward models: figures by hand, formats of others, and the command."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from groupwise.cli.main import app
+from groupwise.errors import ConfigError, DataError
+from groupwise.evaluation.steps import evaluate_steps, judge_scores
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy
+from groupwise.models.reward_model import start_reward_model
+from groupwise.tasks.step_imports import read_steps
+from groupwise.tasks.step_rows import StepRow
+
+OTHERS = Path(__file__).parents[4] / "shared" / "data"
+ROWS = [
+    StepRow("p", ("a", "b"), (1.0, 0.0), final_answer_correct=True),
+    StepRow("p", ("a", "b"), (1.0, 1.0), final_answer_correct=True),
+    StepRow("p", ("a", "b", "c"), (0.0, None, None), final_answer_correct=False),
+]
+SCORES = [[0.9, 0.2], [0.8, 0.7], [0.6, 0.1, 0.3]]
+
+
+def test_figures_by_hand() -> None:
+    found = judge_scores(ROWS, SCORES, 0.5)
+    assert found.first_error_found.value == 0.5  # the third is named one step too late
+    assert found.correct_passed.value == 1
+    assert found.f1 == pytest.approx(2 / 3)
+    assert found.wrong_working_found.value == 1
+    assert found.lowest_at_end.value == pytest.approx(2 / 3)
+    assert found.auc == 1  # .9, .8, .7 against .2, .6; what has no label does not count
+    assert found.calibration_error == pytest.approx((0.1 + 0.2 + 0.2 + 0.3 + 0.6) / 5)
+    assert math.isnan(judge_scores(ROWS[1:2], SCORES[1:2], 0.5).f1)
+
+
+def write(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    return path
+
+
+def test_formats_of_others(tmp_path: Path) -> None:
+    bench = {"id": "x-1", "problem": "p", "steps": ["a", "b", "c"], "final_answer_correct": True, "label": 1}
+    [row, sound] = read_steps(write(tmp_path / "a", bench, {**bench, "label": -1}), "processbench")
+    assert (row.labels, row.first_error, row.final_answer_correct) == ((1.0, 0.0, None), 1, True)
+    assert "".join(row.steps) == "a\nb\nc\n"
+    assert sound.first_error is None
+    shepherd = {"input": "Q Step 1: x ки\nStep 2: y ки", "label": "Q Step 1: x +\nStep 2: y -"}
+    [row] = read_steps(write(tmp_path / "b", shepherd), "math_shepherd")
+    assert (row.prompt, row.steps, row.labels) == ("Q ", ("Step 1: x", "\nStep 2: y"), (1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("record", "format", "message"),
+    [
+        ({"problem": "p"}, "processbench", "line 1 is not of this format: KeyError"),
+        (
+            {"id": 1, "problem": "p", "steps": ["a"], "final_answer_correct": True, "label": 4},
+            "processbench",
+            "step 4 of 1",
+        ),
+        ({"input": "Step 1: x ки", "label": "Step 1: x"}, "math_shepherd", "0 labels for 1 steps"),
+    ],
+)
+def test_rows_of_another_format_are_named(tmp_path: Path, record: dict[str, Any], format: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_steps(write(tmp_path / "a", record), format)
+    with pytest.raises(ConfigError, match="format 'x': allowed are"):
+        read_steps(tmp_path / "a", "x")
+
+
+@pytest.mark.parametrize(
+    ("file", "format", "rows", "wrong"),
+    [
+        ("big_bench_mistake/multistep_arithmetic.jsonl", "big_bench_mistake", 300, 238),
+        ("mr_gsm8k_subset/mr_gsm8k_subset.jsonl", "mr_gsm8k", 590, 590),
+        ("prm_format_samples/math_shepherd_samples.jsonl", "math_shepherd", None, None),
+    ],
+)
+def test_files_of_others(file: str, format: str, rows: int | None, wrong: int | None) -> None:
+    if not (OTHERS / file).exists():
+        pytest.skip(f"{file} is not here")
+    found = read_steps(OTHERS / file, format)
+    if rows is not None:
+        assert len(found) == rows
+        assert sum(row.first_error is not None for row in found) == wrong
+
+
+def test_the_command(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "policy", tiny_policy())
+    made = start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu"))
+    save_checkpoint(tmp_path / "model", made)
+    file = write(tmp_path / "rows", *(row.record() for row in ROWS))
+    asked = ["eval-steps", str(tmp_path / "model"), str(file)]
+    result = CliRunner().invoke(app, [*asked, "--json"], catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert found["threshold"] == 0.5
+    assert found["rows"] == 3
+    assert found["auc"] == 0.5  # a new head scores everything the same
+    assert "F1 of the first mistake" in CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+    other = write(tmp_path / "dev", *(row.record() for row in ROWS))
+    assert evaluate_steps(tmp_path / "model", file, dev=other).threshold != 0
+    with pytest.raises(DataError, match="flatters"):
+        evaluate_steps(tmp_path / "model", file, dev=file)

@@ -1,0 +1,69 @@
+"""Rows of labelled steps: what is read is what was written, and what cannot be right is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import DataError
+from groupwise.tasks.step_rows import StepRow, check_training_rows, read_step_rows
+
+GOOD: dict[str, Any] = {"prompt": "2+2?", "completions": ["2+2=4.", " Four"], "labels": [True, 0.7]}
+
+
+def written(folder: Path, *records: object) -> Path:
+    path = folder / "steps.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    return path
+
+
+def test_labels_stay_the_numbers_they_are(tmp_path: Path) -> None:
+    [row, other] = read_step_rows(written(tmp_path, GOOD, {**GOOD, "labels": [None, 0], "method": "exact"}))
+    assert row.labels == (1.0, 0.7)
+    assert other.labels == (None, 0.0)
+    assert other.first_error == 1
+    assert other.provenance == {"method": "exact"}
+
+
+def test_a_record_is_read_as_the_row_that_it_is_of(tmp_path: Path) -> None:
+    row = StepRow("p", ("a", "b"), (0.25, None), "id", "dev", "easy", True, {"method": "import", "rollouts": [8, 8]})
+    assert read_step_rows(written(tmp_path, row.record())) == [row]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [True]}, "1 labels for 2 steps"),
+        ({"labels": [True, 1.5]}, "label 1.5"),
+        ({"labels": [True, float("nan")]}, "label nan"),
+        ({"labels": [True, "0.7"]}, "label '0.7'"),
+        ({"completions": ["a", ""]}, "without text"),
+        ({"completions": [], "labels": []}, "no step"),
+        ({"completions": "a b"}, "list of steps"),
+        ({"completions": ["a", 2]}, "must be a text"),
+        ({"prompt": None}, "prompt"),
+    ],
+)
+def test_what_cannot_be_right_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=rf"steps.jsonl, line 2: .*{message}"):
+        read_step_rows(written(tmp_path, GOOD, {**GOOD, **change}))
+
+
+def test_files_that_hold_nothing_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="no rows"):
+        read_step_rows(tmp_path / "empty.jsonl")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_step_rows(tmp_path / "missing.jsonl")
+    with pytest.raises(DataError, match="is a list"):
+        read_step_rows(written(tmp_path, [GOOD]))
+
+
+def test_nothing_is_learnt_from_held_out_problems() -> None:
+    rows = [StepRow("p", ("a",), (1.0,)), StepRow("p", ("a",), (1.0,), "problem/7", "test")]
+    check_training_rows(rows[:1], "file")
+    with pytest.raises(DataError, match=r"1 rows are of the test split .*problem/7"):
+        check_training_rows(rows, "file")
+    with pytest.raises(DataError, match="no step has a label"):
+        check_training_rows([StepRow("p", ("a",), (None,))], "file")

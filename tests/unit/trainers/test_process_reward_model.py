@@ -1,0 +1,150 @@
+"""Process reward models: where scores are read, the loss against eager sequences one at a time, and a whole run."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.config import parse
+from groupwise.errors import DataError
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy
+from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
+from groupwise.tasks.step_rows import StepRow
+from groupwise.trainers.process_reward_model import (
+    EncodedSteps,
+    ProcessRewardModelRecipe,
+    encode_steps,
+    process_reward_model_gradient,
+    score_rows,
+    train_process_reward_model,
+)
+
+ROWS = [
+    StepRow("2+2?", ("2+2=4. ", "So 4."), (1.0, 0.7)),
+    StepRow("3×5 is?", ("3×5=1", "6. ", "x", "No."), (0.0, None, 0.25, 0.0)),
+    StepRow("?", ("a",), (1.0,)),
+]
+
+
+@pytest.fixture
+def start(tiny_policy: Callable[..., Policy], tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "policy", tiny_policy())
+    return tmp_path / "policy"
+
+
+@pytest.fixture
+def model(start: Path) -> RewardModel:
+    made = start_reward_model(ModelConfig(path=str(start), device="cpu"))
+    with torch.no_grad():
+        made.head.weight.copy_(0.3 * torch.randn(made.head.weight.shape, generator=torch.Generator().manual_seed(0)))
+    return made
+
+
+def eager(model: RewardModel, rows: list[EncodedSteps]) -> tuple[Any, list[list[torch.Tensor]]]:
+    """A twin in float64, and each step's logit from the text up to its end alone, by transformers."""
+    twin = copy.deepcopy(model.model).double()
+    twin.set_attn_implementation("eager")
+
+    def logit(row: EncodedSteps, end: int) -> torch.Tensor:
+        ids = torch.tensor([[*row.prompt, *row.completion[:end]]])
+        return twin.score(twin.base_model(ids, use_cache=False).last_hidden_state[0, -1])[0]
+
+    return twin, [[logit(row, end) for end in row.ends] for row in rows]
+
+
+def test_steps_are_encoded_one_by_one(model: RewardModel) -> None:
+    row = encode_steps(model, ROWS[1])
+    pieces = [row.completion[a:b] for a, b in zip([0, *row.ends], row.ends, strict=False)]
+    assert [model.tokenizer.decode(piece) for piece in pieces] == list(ROWS[1].steps)
+    assert row.ends[-1] == len(row.completion)
+    assert row.labels == [0.0, None, 0.25, 0.0]
+    assert encode_steps(model, ROWS[1], "outcome").labels == [None, None, None, 0.0]
+
+
+def test_a_score_reads_the_text_up_to_its_step_and_nothing_behind(model: RewardModel) -> None:
+    rows = [encode_steps(model, row) for row in ROWS]
+    _, logits = eager(model, rows)
+    for scores, expected in zip(score_rows(model, rows), logits, strict=True):
+        assert scores == pytest.approx([logit.sigmoid().item() for logit in expected], abs=1e-5)
+    changed = encode_steps(model, StepRow("2+2?", ("2+2=4. ", "Nothing of the kind", "!"), (1.0, 1.0, 1.0)))
+    assert score_rows(model, [changed])[0][0] == pytest.approx(score_rows(model, rows[:1])[0][0], abs=1e-6)
+
+
+@pytest.mark.parametrize("budget", [1, 30, 100_000])
+def test_the_gradient_is_that_of_the_mean_over_labelled_steps(model: RewardModel, budget: int) -> None:
+    rows = [encode_steps(model, row) for row in ROWS]
+    twin, logits = eager(model, rows)
+    losses = []
+    for row, of_row in zip(rows, logits, strict=True):
+        for logit, label in zip(of_row, row.labels, strict=True):
+            if label is not None:
+                chance = logit.sigmoid()
+                losses.append(-label * chance.log() - (1 - label) * (1 - chance).log())
+    assert len(losses) == 6
+    expected = torch.stack(losses).sum() / 6
+    expected.backward()
+    want = {name: weight.grad for name, weight in twin.named_parameters()}
+    loss, scores, labels = process_reward_model_gradient(model, rows, budget)
+    assert loss == pytest.approx(expected.item(), abs=1e-6)
+    assert len(scores) == len(labels) == 6
+    for name, weight in model.trainable():
+        assert weight.grad is not None
+        torch.testing.assert_close(weight.grad.double(), want[name], rtol=1e-3, atol=1e-6)
+
+
+def test_rows_that_do_not_fit_are_named(model: RewardModel) -> None:
+    with pytest.raises(DataError, match="row that begins 'long'"):
+        encode_steps(model, StepRow("long", ("a" * 10_000,), (1.0,)))
+
+
+def recipe(start: Path, folder: Path, **more: Any) -> ProcessRewardModelRecipe:
+    table = {
+        "algorithm": "process_reward_model",
+        "run": {"directory": str(folder / "run"), "num_steps": 12},
+        "model": {"path": str(start), "device": "cpu"},
+        "data": {"path": str(folder / "steps.jsonl"), "held_out": str(folder / "steps.jsonl")},
+        "process_reward_model": {"rows_per_step": 4, **more},
+        "optimizer": {"lr": 3e-3},
+    }
+    return parse(ProcessRewardModelRecipe, table, source="test")
+
+
+def write(folder: Path, **changes: Any) -> None:
+    rows = [
+        StepRow("q", ("right ", "wrong " if bad else "right ", "end"), (1.0, float(not bad), float(not bad)))
+        for bad in (True, False)
+    ]
+    text = "\n".join(json.dumps({**row.record(), **changes}) for row in rows)
+    (folder / "steps.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path) -> None:
+    write(tmp_path)
+    reports: list[Any] = []
+    train_process_reward_model(recipe(start, tmp_path), on_report=reports.append)
+    assert reports[-2].loss < reports[0].loss == pytest.approx(0.6931, abs=1e-3)
+    assert reports[-1].auc > 0.9
+    [newest] = (tmp_path / "run" / "checkpoints").glob("step-*")
+    saved = load_reward_model(ModelConfig(path=str(newest), device="cpu"))
+    row = encode_steps(saved, StepRow("q", ("right ", "wrong ", "end"), (1.0, 0.0, 0.0)))
+    first, second, _ = score_rows(saved, [row])[0]
+    assert first > second
+
+
+def test_labels_of_held_out_problems_are_refused_before_anything_is_made(start: Path, tmp_path: Path) -> None:
+    write(tmp_path, split="dev")
+    with pytest.raises(DataError, match="of the dev split"):
+        train_process_reward_model(recipe(start, tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_outcome_alone_needs_last_labels(start: Path, tmp_path: Path) -> None:
+    write(tmp_path, labels=[1.0, 1.0, None])
+    with pytest.raises(DataError, match="no last step has a label"):
+        train_process_reward_model(recipe(start, tmp_path, supervision="outcome"))
