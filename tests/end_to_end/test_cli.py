@@ -166,7 +166,8 @@ def test_train_leaves_everything_that_looking_at_it_needs(trained: Trained) -> N
         assert (run / name).stat().st_size, name
     assert (run / "report.html").read_text().lstrip().lower().startswith("<!doctype html>")
     assert (run / "report.png").read_bytes().startswith(b"\x89PNG")
-    assert {file.stem for file in (run / "rollouts").iterdir()} == {
+    assert (run / "rollouts" / "index.jsonl").stat().st_size
+    assert {file.stem for file in (run / "rollouts").glob("*.parquet")} == {
         *(f"step-{step:06d}" for step in range(NUM_STEPS)),
         *(f"dev-step-{step:06d}" for step in (0, 2, 3)), "test-before", "test-after",
     }  # fmt: skip

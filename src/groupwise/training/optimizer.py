@@ -169,7 +169,7 @@ def _master(weight: Tensor) -> Tensor:
     if weight.dtype is not torch.bfloat16:
         return weight
     weight.grad_dtype = torch.float32
-    return weight.detach().float().requires_grad_()
+    return torch.nn.Parameter(weight.detach().float())
 
 
 def learning_rate_share(config: OptimizerConfig, step: int, num_steps: int) -> float:
