@@ -7,24 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.algorithms.importance import ImportanceWeights, importance_weights
-from groupwise.algorithms.objective import BatchSize, TokenLoss, Tokens, token_loss, token_weights
+from groupwise.algorithms.objective import TokenLoss, Tokens, token_loss
 from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
-from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.gradient import accumulate
-from groupwise.training.invariants import Agreement, check_agreement, check_gradient, check_weights
+from groupwise.training.invariants import Agreement, check_agreement, check_gradient
 from groupwise.training.loss_config import LossConfig
+from groupwise.training.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.ranks import RANKS
-from groupwise.training.trace import Place, Seen, UpdateTrace
-from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues
+from groupwise.training.trace import Seen, UpdateTrace
+from groupwise.types import AdvantagedGroup
 
 
 class CriticLoss(NamedTuple):
@@ -35,28 +34,6 @@ class CriticLoss(NamedTuple):
     """Weight of the value loss."""
     clip: float
     """How far a value may move from the one at sampling, in units of the reward; 0: any distance."""
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """One forward and backward; per-token tensors are (M,) in the order of the pack's targets, the sampled tokens."""
-
-    packed: Pack
-    lengths: Tensor
-    """(B,) sampled tokens of each completion."""
-    advantages: Tensor
-    weights: Tensor
-    """Weight of each token's loss; over all micro-batches of an update the loss is Σ weight · token loss."""
-    sampling_logprobs: Tensor
-    old_logprobs: Tensor | None
-    """Of the trainer before the step's first update; None: the sampler's are as good."""
-    values: Tensor | None
-    """The critic's, when sampled; None without one."""
-    returns: Tensor | None
-    value_weight: float
-    """Weight of each token's value loss: 1 / tokens of the update."""
-    places: tuple[Place, ...]
-    """(B,) where each completion stands among the groups that were packed."""
 
 
 class UpdateMetrics(NamedTuple):
@@ -167,118 +144,6 @@ def _old_logprobs(updater: Updater, groups: Sequence[AdvantagedGroup]) -> list[A
         config.tokens_per_micro_batch,
         policy.device,
     )
-
-
-class _Row(NamedTuple):
-    """A completion that is trained on."""
-
-    completion: Completion
-    advantages: TokenValues
-    critic: CriticView | None
-    old_logprobs: TokenValues | None
-    place: Place
-
-
-def make_micro_batches(
-    groups: Sequence[AdvantagedGroup],
-    config: LossConfig,
-    max_tokens: int,
-    device: torch.device,
-    old_logprobs: Sequence[Arrays] | None = None,
-) -> list[MicroBatch]:
-    """Pack an update's groups. The denominator counts every judged completion, also of groups without signal."""
-    rows_of = [_rows(group, i, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
-    batch = BatchSize(
-        num_completions=RANKS.sum(sum(len(rows) for rows in rows_of)),
-        num_tokens=RANKS.sum(sum(row.completion.num_tokens for rows in rows_of for row in rows)),
-        max_tokens=max_tokens,
-    )
-    # with a KL term, an entropy bonus or a critic every completion has a gradient, also where all advantages are zero
-    always = config.objective.kl_coef > 0 or config.entropy_coef > 0
-    contributing = [
-        (group.scored.group.prompt.token_ids, rows)
-        for group, rows in zip(groups, rows_of, strict=True)
-        if rows and (group.has_gradient or group.critic or always)
-    ]
-    budget = micro_batch_tokens(config.tokens_per_micro_batch, device)
-    pieces = [(prompt, part) for prompt, rows in contributing for part in _split(prompt, rows, budget)]
-    sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
-    chunks = micro_batches(sizes, budget)
-    micros = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
-    lengths = [row.completion.num_tokens for _, rows in contributing for row in rows]
-    check_weights([micro.weights for micro in micros], lengths, batch, config.aggregation)
-    return micros
-
-
-def _rows(group: AdvantagedGroup, index: int, config: LossConfig, old_logprobs: Arrays | None) -> list[_Row]:
-    completions = group.scored.group.completions
-    views = group.critic or (None,) * len(completions)
-    old: Sequence[NDArray[np.float32] | None] = old_logprobs or [None] * len(completions)
-    return [
-        _Row(completion, advantages, view, before, (index, i))
-        for i, (completion, advantages, view, before) in enumerate(
-            zip(completions, group.advantages, views, old, strict=True)
-        )
-        if advantages is not None
-        and not (config.truncated == "mask" and completion.finish_reason is FinishReason.LENGTH)
-    ]
-
-
-def _split(prompt: tuple[int, ...], rows: list[_Row], budget: int) -> list[list[_Row]]:
-    """A group that is larger than a micro-batch is cut between completions; its prompt is then computed again."""
-    room = max(1, budget - len(prompt))
-    sizes = [row.completion.num_read for row in rows]
-    return [[rows[i] for i in part] for part in micro_batches(sizes, room)]
-
-
-def _micro_batch(
-    pieces: Sequence[tuple[tuple[int, ...], list[_Row]]], batch: BatchSize, aggregation: str, device: torch.device
-) -> MicroBatch:
-    rows = [row for _, part in pieces for row in part]
-    lengths = torch.tensor([row.completion.num_tokens for row in rows])
-    sampled = [row.completion.sampled for row in rows]
-    sequences = [
-        Sequences(prompt, [row.completion.token_ids for row in part], [row.completion.sampled for row in part])
-        for prompt, part in pieces
-    ]
-
-    def tensor(arrays: Sequence[TokenValues]) -> Tensor:
-        values = [array[mask] for array, mask in zip(arrays, sampled, strict=True)]
-        return torch.from_numpy(np.concatenate(values).astype(np.float32, copy=False)).to(device)
-
-    def tensor_of_all(arrays: Sequence[TokenValues | None]) -> Tensor | None:
-        present = [array for array in arrays if array is not None]
-        return tensor(present) if len(present) == len(rows) else None
-
-    return MicroBatch(
-        packed=pack(sequences, device),
-        lengths=lengths.to(device),
-        advantages=tensor([row.advantages for row in rows]),
-        weights=token_weights(lengths, batch, aggregation).to(device),
-        sampling_logprobs=torch.from_numpy(_sampling_logprobs([row.completion for row in rows])).to(device),
-        old_logprobs=tensor_of_all([row.old_logprobs for row in rows]),
-        values=tensor_of_all([row.critic.values if row.critic else None for row in rows]),
-        returns=tensor_of_all([row.critic.returns if row.critic else None for row in rows]),
-        value_weight=1 / batch.num_tokens,
-        places=tuple(row.place for row in rows),
-    )
-
-
-def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]:
-    """The sampler's log-probabilities of all sampled tokens; one never written (0 beside entropy) is a fault."""
-    logprobs = np.concatenate([completion.sampling_logprobs[completion.sampled] for completion in completions])
-    entropy = np.concatenate([_entropy(completion)[completion.sampled] for completion in completions])
-    valid = np.isfinite(logprobs) & (logprobs <= 0) & ((logprobs < 0) | (entropy < 1e-3))
-    if not valid.all():
-        raise InvariantError(
-            f"{(~valid).sum()} sampled tokens have an impossible log-probability, for example {logprobs[~valid][0]}"
-        )
-    return logprobs
-
-
-def _entropy(completion: Completion) -> NDArray[np.float32]:
-    """The sampler's entropies; 0 where it measures none, so that any log-probability is possible."""
-    return np.zeros(completion.num_read, np.float32) if completion.entropy is None else completion.entropy
 
 
 class _Measured(NamedTuple):

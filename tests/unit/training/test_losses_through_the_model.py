@@ -20,7 +20,8 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.update import CriticLoss, UpdateMetrics, Updater, make_micro_batches, update_policy
+from groupwise.training.micro_batches import make_micro_batches
+from groupwise.training.update import CriticLoss, UpdateMetrics, Updater, update_policy
 from groupwise.types import AdvantagedGroup, CriticView, FinishReason, Outcome, Problem, ScoredGroup, Verdict
 from groupwise.verifiers.unjudged import Unjudged
 

@@ -16,7 +16,8 @@ from groupwise.trainers.grpo import advantaged
 from groupwise.trainers.report import Seconds, StepResult, ledger_group, step_report
 from groupwise.training.forward import per_token
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.update import Updater, make_micro_batches, update_policy
+from groupwise.training.micro_batches import make_micro_batches
+from groupwise.training.update import Updater, update_policy
 from groupwise.types import (
     AdvantagedGroup,
     Completion,

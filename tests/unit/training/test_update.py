@@ -19,8 +19,9 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.training.loss_config import LossConfig
+from groupwise.training.micro_batches import make_micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.update import UpdateMetrics, Updater, make_micro_batches, update_policy
+from groupwise.training.update import UpdateMetrics, Updater, update_policy
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
 from groupwise.verifiers.unjudged import Unjudged
 
