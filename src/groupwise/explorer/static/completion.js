@@ -67,7 +67,7 @@ function tokenList(value, figures, state, reading) {
     element.style.setProperty("--share", colour[i][1]);
     element.dataset.i = i;
     element.tabIndex = i === state.at ? 0 : -1;
-    element.textContent = text === "" ? (i === count - 1 && value.finish === "stop" ? "⏹" : "·") : state.spaces ? shown(text).replace(/ /g, "·").replace(/\n/g, "⏎\n") : shown(text);
+    element.textContent = text === "" ? (i === count - 1 && value.finish === "stop" ? "■" : "·") : state.spaces ? shown(text).replace(/ /g, "·").replace(/\n/g, "⏎\n") : shown(text);
     elements.push(element);
   }
   const box = h("div", { class: "tokens", id: "tokens", role: "group", "aria-label": "tokens; arrow keys move", "aria-describedby": "reading" });
