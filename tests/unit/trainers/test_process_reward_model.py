@@ -15,13 +15,11 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
+from groupwise.models.steps import EncodedSteps, encode_steps, score_rows
 from groupwise.tasks.step_rows import StepRow
 from groupwise.trainers.process_reward_model import (
-    EncodedSteps,
     ProcessRewardModelRecipe,
-    encode_steps,
     process_reward_model_gradient,
-    score_rows,
     train_process_reward_model,
 )
 
