@@ -127,7 +127,7 @@ def train_process_reward_model(
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == recipe.run.num_steps):
             found = measure_steps(done, model, held_out, config.tokens_per_micro_batch)._asdict()
-            session.record({"evaluation": "held_out", **found}, {"kind": "held_out", **found})
+            session.record({"evaluation": "held_out_steps", **found}, {"kind": "held_out_steps", **found})
             on_report(HeldOutSteps(**found))
     session.finish()
     return session
