@@ -27,6 +27,7 @@ from groupwise.runs.neighbours import Neighbours, announced
 from groupwise.runs.run import Run
 from groupwise.trainers import OnReport, Recipe, train, trainer_of
 from groupwise.trainers.preferences import HeldOut
+from groupwise.trainers.process_reward_model import HeldOutSteps
 from groupwise.trainers.report import DevReport, StepReport
 from groupwise.trainers.rl import RlTrainer
 
@@ -100,6 +101,8 @@ def show_reports(recipe: Recipe, console: Console, progress: Progress, bar: Task
                 console.print(doctor.line(report), soft_wrap=True)
             case HeldOut():
                 console.print(held_out_line(report), style="green", highlight=False, soft_wrap=True)
+            case HeldOutSteps():
+                console.print(held_out_steps_line(report), style="green", highlight=False, soft_wrap=True)
             case _:
                 progress.update(bar, completed=report.step + 1)
                 if report.step % STEPS_PER_LINE == 0:
@@ -157,6 +160,12 @@ def _extras(report: StepReport) -> str:
     if report.busy_cores >= BUSY:
         notes.append(f"other programs took {report.busy_cores:.1f} cores")
     return "".join(f"  {note}" for note in notes)
+
+
+def held_out_steps_line(report: HeldOutSteps) -> str:
+    """What was measured on held-out labelled steps, in a line; a dash where there was nothing to measure."""
+    auc, f1 = ("-" if number is None else f"{number:.3f}" for number in (report.auc, report.f1))
+    return f"held out after {report.step} steps: loss {report.loss:.4f}, area under the curve {auc}, F1 {f1}"
 
 
 def held_out_line(report: HeldOut) -> str:

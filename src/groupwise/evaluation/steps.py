@@ -16,9 +16,9 @@ from groupwise.algorithms.step_metrics import (
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.reward_model import load_reward_model
+from groupwise.models.steps import encode_steps, score_rows
 from groupwise.tasks.step_imports import read_steps
 from groupwise.tasks.step_rows import StepRow
-from groupwise.trainers.process_reward_model import encode_steps, score_rows
 
 FIXED = 0.5
 """The threshold where no rows are given to choose one on."""

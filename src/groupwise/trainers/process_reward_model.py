@@ -19,11 +19,11 @@ from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
-from groupwise.models.cores import in_threads
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
+from groupwise.models.packed import micro_batch_tokens, micro_batches
 from groupwise.models.reward_model import RewardModel, start_reward_model
+from groupwise.models.steps import EncodedSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
+from groupwise.tasks.step_rows import check_training_rows, first_wrong, read_step_rows
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.preferences import PairsOptimizerConfig
 from groupwise.training.gradient import accumulate
@@ -69,24 +69,6 @@ class ProcessRewardModelRecipe(Recipe):
     """The loss."""
     optimizer: PairsOptimizerConfig = PairsOptimizerConfig()
     """AdamW."""
-
-
-class EncodedSteps(NamedTuple):
-    """A row as token ids."""
-
-    prompt: list[int]
-    completion: list[int]
-    ends: list[int]
-    """Number of tokens up to and with each step's last one."""
-    labels: list[float | None]
-
-    @property
-    def sequences(self) -> Sequences:
-        return Sequences(self.prompt, [self.completion])
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.prompt) + len(self.completion)
 
 
 class ProcessRewardModelStep(NamedTuple):
@@ -145,7 +127,7 @@ def train_process_reward_model(
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == recipe.run.num_steps):
             found = measure_steps(done, model, held_out, config.tokens_per_micro_batch)._asdict()
-            session.record({"evaluation": "held_out", **found}, {"kind": "held_out", **found})
+            session.record({"evaluation": "held_out_steps", **found}, {"kind": "held_out_steps", **found})
             on_report(HeldOutSteps(**found))
     session.finish()
     return session
@@ -206,26 +188,10 @@ def labelled_scores(model: RewardModel, rows: Sequence[EncodedSteps]) -> tuple[T
     return scores, scores.new_tensor([label for row in rows for label in row.labels if label is not None])
 
 
-def step_logits(model: RewardModel, rows: Sequence[EncodedSteps]) -> Tensor:
-    """(N,) score of every step of the rows, in order, with gradient; σ of it is the chance that the step is right."""
-    return model.step_scores([row.sequences for row in rows], [[row.ends] for row in rows])
-
-
 def _chunks(rows: Sequence[EncodedSteps], budget: int) -> Iterator[list[EncodedSteps]]:
     by_length = sorted(rows, key=lambda row: row.num_tokens)
     for chunk in micro_batches([row.num_tokens for row in by_length], budget):
         yield [by_length[i] for i in chunk]
-
-
-@torch.no_grad()
-def score_rows(model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int = 0) -> list[list[float]]:
-    """Of every row, the chance that each step is right."""
-    chunks = list(
-        micro_batches([row.num_tokens for row in rows], micro_batch_tokens(tokens_per_micro_batch, model.device))
-    )
-    logits = in_threads(lambda chunk: step_logits(model, [rows[i] for i in chunk]).double().cpu(), chunks, model.device)
-    chances = iter(torch.cat(list(logits)).sigmoid().tolist())
-    return [[next(chances) for _ in row.ends] for row in rows]
 
 
 def measure_steps(
@@ -245,30 +211,6 @@ def measure_steps(
     f1 = first_errors(scores, errors, 0.5).f1
     auc = area_under_curve(given.tolist(), (truth >= 0.5).tolist())
     return HeldOutSteps(step, loss, *(None if number != number else number for number in (auc, f1)))
-
-
-def encode_steps(model: RewardModel, row: StepRow, supervision: str = "process") -> EncodedSteps:
-    """Token ids of a row: step by step, so that every token belongs to one step and every step ends with a token.
-
-    Raises:
-        DataError: it is too long, or the tokenizer cannot write it.
-    """
-    tokenizer = model.tokenizer
-    prompt = tokenizer(row.prompt)["input_ids"]
-    steps = tokenizer(list(row.steps), add_special_tokens=False)["input_ids"]
-    ids = [token for step in steps for token in step]
-    if not prompt or not all(steps) or len(prompt) + len(ids) > model.context_length:
-        raise DataError(
-            f"the row that begins {row.prompt[:60]!r} has {len(prompt) + len(ids)} tokens, {len(prompt)} of them "
-            f"prompt; allowed: a prompt and steps of at least 1 token each, {model.context_length} in all"
-        )
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*prompt, *ids):
-        raise DataError(f"the tokenizer cannot write all characters of the row that begins {row.prompt[:60]!r}")
-    ends = [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
-    labels = list(row.labels)
-    if supervision == "outcome":
-        labels = [*[None] * (len(labels) - 1), labels[-1]]
-    return EncodedSteps(prompt, ids, ends, labels)
 
 
 TRAINER = Trainer(ProcessRewardModelRecipe, train_process_reward_model, makes="reward_model")

@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
+from rich.progress import Progress
 
+from groupwise.cli.train import show_reports
 from groupwise.config import parse
 from groupwise.errors import DataError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
+from groupwise.models.steps import EncodedSteps, encode_steps, score_rows
 from groupwise.tasks.step_rows import StepRow
 from groupwise.trainers.process_reward_model import (
-    EncodedSteps,
     ProcessRewardModelRecipe,
-    encode_steps,
     process_reward_model_gradient,
-    score_rows,
     train_process_reward_model,
 )
 
@@ -148,3 +149,14 @@ def test_the_outcome_alone_needs_last_labels(start: Path, tmp_path: Path) -> Non
     write(tmp_path, labels=[1.0, 1.0, None])
     with pytest.raises(DataError, match="no last step has a label"):
         train_process_reward_model(recipe(start, tmp_path, supervision="outcome"))
+
+
+def test_the_command_shows_steps_and_held_out_figures(start: Path, tmp_path: Path) -> None:
+    write(tmp_path)
+    wanted = recipe(start, tmp_path)
+    console = Console(record=True, width=200)
+    with Progress(console=console, disable=True) as progress:
+        train_process_reward_model(wanted, on_report=show_reports(wanted, console, progress, progress.add_task("")))
+    shown = console.export_text()
+    assert "step     0  loss 0.6931" in shown
+    assert "held out after 12 steps: loss 0." in shown
