@@ -18,6 +18,8 @@ CAP = 8_000_000
 """Bytes of facts that an exported page holds at most."""
 _LISTS = 0.4
 """Share of the cap for lists of steps; groups and completions have the rest."""
+_MISSES = 5
+"""Groups that did not fit after which no other is tried."""
 _IMPORT = re.compile(r'^import (\{[^}]*\})\s*from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (async function|function|class|const) (\w+)", re.MULTILINE)
 
@@ -125,12 +127,16 @@ def _add_lists(views: Views, runs: dict[int, Any], found: dict[str, bytes], budg
 
 
 def _add_groups(views: Views, runs: dict[int, Any], found: dict[str, bytes], budget: float, left: Any) -> None:
-    spent = 0
+    spent, misses = 0, 0
     for index, place, problem in _candidates(views, runs, found):
+        if misses == _MISSES:
+            left[index]["groups"] += 1
+            continue
         part = _group_facts(views, index, place, problem)
         size = sum(map(len, part.values()))
         if spent + size > budget:
             left[index]["groups"] += 1
+            misses += 1
             continue
         found.update(part)
         spent += size
@@ -140,8 +146,8 @@ def _group_facts(views: Views, index: int, place: str, problem: str) -> dict[str
     path = f"runs/{index}/places/{place}/groups/{problem}"
     try:
         group = views.group(index, place, problem)
-        samples = [one["sample"] for one in group["completions"]]
-        whole = {f"{path}/samples/{n}": encoded(views.completion(index, place, problem, n)) for n in samples}
+        completions = views.completions(index, place, problem)
+        whole = {f"{path}/samples/{sample}": encoded(facts) for sample, facts in completions.items()}
     except GroupwiseError as error:
         return {path: encoded({"error": str(error)})}
     return {path: encoded(group), **whole}

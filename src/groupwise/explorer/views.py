@@ -132,7 +132,20 @@ class Views:
         found = [one for one in group.completions if one.sample == sample]
         if not found:
             raise NotThereError(f"{run.name} has no completion {sample} of this problem there")
-        one = found[0]
+        return self._completion(run, at, identifier, group, found[0])
+
+    def completions(self, index: int, identifier: str, problem: str) -> dict[int, dict[str, Any]]:
+        """The facts of all completions of a group, by sample; the group is read once.
+
+        Raises:
+            NotThereError: it was not recorded.
+        """
+        run, at, group = self._group(index, identifier, problem, tokens=True)
+        return {one.sample: self._completion(run, at, identifier, group, one) for one in group.completions}
+
+    def _completion(
+        self, run: OpenedRun, at: At, identifier: str, group: GroupRecord, one: CompletionRecord
+    ) -> dict[str, Any]:
         return {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
             "question": _short(group.question), "reference": _short(group.reference),
