@@ -219,7 +219,7 @@ def markdown(document: Reference, headings: Sequence[Heading]) -> str:
 
 
 def _section(document: Reference, heading: Heading) -> Iterator[str]:
-    yield from (f"## {heading.title}", "", _unwrap(heading.model.__doc__ or ""))
+    yield from (f"## {heading.title}", "", _unwrap((heading.model.__doc__ or "").partition(">>>")[0]))
     if heading.base:
         base = document.places[heading.base]
         yield from ("", f"Its keys are those of [{base.title}](#{_anchor(base.title)}); these are its own:")

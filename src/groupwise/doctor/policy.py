@@ -394,7 +394,7 @@ RULES = (
          statistic="explained variance, median of 10 steps after 20, not rising",
          thresholds="warning 0, critical -1", source="Schulman, Nuts and Bolts", needs=("explained_variance",),
          find=critic_explains_nothing,
-         advice=(Advice("ppo", "a longer warm-up or another learning rate of the critic"),)),
+         advice=(Advice("critic.lr", "another rate, with a longer warm-up of the optimizer"),)),
     Rule(name="verifying_is_slow", says="The processor waits for the verifier.",
          statistic="share of a step that verifying takes", thresholds="note 0.2, warning 0.5", source="own",
          needs=("verify_s", "generate_s", "train_s"), find=verifying_is_slow,

@@ -13,8 +13,8 @@ from groupwise.algorithms.objective import AGGREGATIONS, BatchSize, token_weight
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, policy_loss
 
 STATIC = Path(__file__).parents[3] / "src" / "groupwise" / "explorer" / "static"
-ESTIMATORS = [kind for kind in ADVANTAGES.table if kind != "process"]
-"""All but `process`, which has no reward per completion."""
+ESTIMATORS = [kind for kind in ADVANTAGES.table if advantage(kind).reads in ("reward", "parts")]
+"""Those that need no steps and no tokens."""
 DIALS: dict[str, dict[str, float]] = {
     "clipped_ratio": {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0},
     "sequence_ratio": {"clip_low": 0.05, "clip_high": 0.04, "dual_clip": 0.0},
