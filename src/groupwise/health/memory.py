@@ -25,6 +25,7 @@ from groupwise.models.activations import (
     head_dim,
     layer_bytes,
 )
+from groupwise.models.allocator import KEPT
 from groupwise.models.cores import WAITING
 from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import device_of
@@ -40,7 +41,7 @@ HEAD_COPIES = 3
 """Chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope."""
 HELD = 0.35
 """Share of the activations that an allocator on a processor holds beside them, in pieces between them that fit nothing:
-0.15 to 0.75 was measured. Checkpointed layers give it back as they go."""
+0.15 to 0.75 was measured. It holds what sampling has freed, too. Checkpointed layers give both back as they go."""
 MIB = 2**20
 
 
@@ -107,9 +108,9 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     }
     if recipe.model.attention == "flex":
         training["block mask"] = mask_bytes(tokens)
-    if device.type == "cpu" and not checkpointing:
-        training["freed, but held"] = int(HELD * activations)
     sampling = {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}
+    if device.type == "cpu" and not checkpointing:
+        training["freed, but held"] = int(HELD * activations) + min(KEPT, sampling["keys and values"])
     return MemoryPlan(weights, sampling, training, checkpointing)
 
 

@@ -97,6 +97,19 @@ def test_checkpointing_by_hand(num_threads: int) -> None:
     assert set(kept.training) - set(again.training) == {"freed, but held"}
 
 
+def test_what_sampling_freed_is_held_while_training() -> None:
+    one, two, all_of_it = (
+        plan(recipe(GrpoRecipe, "model.activation_checkpointing=off", f"sampling.max_live_completions={n}", *long))
+        for n, long in ((1, ()), (2, ()), (256, ("sampling.max_tokens=900", "grpo.group_size=64")))
+    )
+    more = two.sampling["keys and values"] - one.sampling["keys and values"]
+    assert more > 0
+    assert two.training["freed, but held"] - one.training["freed, but held"] == more
+    assert all_of_it.sampling["keys and values"] > 512 << 20  # beyond that it is given back
+    held = all_of_it.training["freed, but held"] - int(0.35 * all_of_it.training["activations"])
+    assert held == 512 << 20
+
+
 def test_the_available_memory_decides_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "model.activation_checkpointing"
     plans = {setting: plan(recipe(GrpoRecipe, f"{key}={setting}")) for setting in ("off", "on")}
