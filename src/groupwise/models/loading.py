@@ -15,7 +15,6 @@ from transformers import AutoTokenizer, PreTrainedModel
 from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
 from groupwise.models.activations import allow_checkpointing
-from groupwise.models.allocator import keep_freed_memory
 from groupwise.models.backbone import no_progress_bars, precision
 from groupwise.models.config import ModelConfig, located
 from groupwise.models.cores import ask_for_threads
@@ -118,10 +117,8 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
     device = device_of(config)
-    if device == "cpu":
-        keep_freed_memory()
-        if config.compute_dtype == "bfloat16":
-            _warn_if_slow(bfloat16_cost())
+    if device == "cpu" and config.compute_dtype == "bfloat16":
+        _warn_if_slow(bfloat16_cost())
     refuse_unsupported(model)
     if config.attention == "flex":
         refuse_without_cuda(device)
