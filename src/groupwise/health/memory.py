@@ -25,7 +25,6 @@ from groupwise.models.activations import (
     head_dim,
     layer_bytes,
 )
-from groupwise.models.allocator import KEPT
 from groupwise.models.cores import WAITING
 from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import device_of
@@ -41,7 +40,10 @@ HEAD_COPIES = 3
 """Chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope."""
 HELD = 0.35
 """Share of the activations that an allocator on a processor holds beside them, in pieces between them that fit nothing:
-0.15 to 0.75 was measured. It holds what sampling has freed, too. Checkpointed layers give both back as they go."""
+0.15 to 0.75 was measured. Checkpointed layers give it back as they go."""
+LARGEST_HELD = 1 << 25
+"""Bytes of the largest block that the C library takes from memory that it holds; larger ones come from the system, and
+go back to it at once (M_MMAP_THRESHOLD of glibc, as far as it moves by itself)."""
 MIB = 2**20
 
 
@@ -110,8 +112,13 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         training["block mask"] = mask_bytes(tokens)
     sampling = {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}
     if device.type == "cpu" and not checkpointing:
-        training["freed, but held"] = int(HELD * activations) + min(KEPT, sampling["keys and values"])
+        training["freed, but held"] = int(HELD * activations) + _held_of(sampling["keys and values"], text)
     return MemoryPlan(weights, sampling, training, checkpointing)
+
+
+def _held_of(keys_and_values: int, text: Any) -> int:
+    """What of the cache stays with the process after sampling; every layer has a block of keys and one of values."""
+    return keys_and_values if keys_and_values <= 2 * text.num_hidden_layers * LARGEST_HELD else 0
 
 
 def _head_rows(tokens: int, text: Any) -> int:

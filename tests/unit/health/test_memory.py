@@ -105,9 +105,9 @@ def test_what_sampling_freed_is_held_while_training() -> None:
     more = two.sampling["keys and values"] - one.sampling["keys and values"]
     assert more > 0
     assert two.training["freed, but held"] - one.training["freed, but held"] == more
-    assert all_of_it.sampling["keys and values"] > 512 << 20  # beyond that it is given back
-    held = all_of_it.training["freed, but held"] - int(0.35 * all_of_it.training["activations"])
-    assert held == 512 << 20
+    layers = load_policy(ModelConfig()).model.config.num_hidden_layers
+    assert all_of_it.sampling["keys and values"] > 2 * layers * (32 << 20)  # such blocks are given back at once
+    assert all_of_it.training["freed, but held"] == int(0.35 * all_of_it.training["activations"])
 
 
 def test_the_available_memory_decides_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
