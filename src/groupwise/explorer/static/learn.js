@@ -43,6 +43,11 @@ const PAPERS = {
 };
 
 const MOST = 64;
+const MOST_REWARD = 1e6;
+
+/** A reward that arithmetic can work with; what is no number is 0. */
+const bounded = (value) => (Number.isFinite(value) ? Math.min(Math.max(value, -MOST_REWARD), MOST_REWARD) : 0);
+
 let copied = null;
 
 /** Keep a group from a run for the next visit of this page. */
@@ -61,7 +66,7 @@ function fromQuery(query) {
   if (/^[-\d. ]{1,400}$/.test(query.get("others") ?? "")) state.others = query.get("others");
   const rewards = (query.get("rewards") ?? "").split(",").filter((text) => text !== "").slice(0, MOST);
   const next = rewards.map((text, i) => ({
-    ...(state.group[i] ?? blank(i)), reward: text === "x" ? null : Number.parseFloat(text) || 0,
+    ...(state.group[i] ?? blank(i)), reward: text === "x" ? null : bounded(Number.parseFloat(text)),
   }));
   if (next.length) state.group = next;
   return state;
@@ -82,7 +87,7 @@ function toQuery(state, query) {
 
 /** All that follows from rewards and settings. */
 export function consequences(state) {
-  const others = state.others.split(/\s+/).filter(Boolean).map(Number).filter(Number.isFinite);
+  const others = state.others.split(/\s+/).filter(Boolean).map(Number).filter(Number.isFinite).map(bounded);
   const usesParts = state.estimator === "parts_normalised";
   const rewards = state.group.map((one) => (one.reward === null ? null : one.reward + (usesParts ? one.format : 0)));
   const parts = state.group.map((one) => (usesParts ? [one.reward ?? 0, one.format] : [one.reward ?? 0]));
@@ -118,7 +123,7 @@ function rewardCell(state, i, change) {
     h("input", {
       type: "number", step: "0.1", id: `reward-${i}`, "aria-label": `reward of completion ${i + 1}`,
       value: one.reward ?? "", placeholder: "–",
-      onchange: (event) => { const value = event.target.valueAsNumber; set(Number.isFinite(value) ? value : null); },
+      onchange: (event) => { const value = event.target.valueAsNumber; set(Number.isFinite(value) ? bounded(value) : null); },
     }));
 }
 
@@ -140,7 +145,7 @@ function rows(state, result, change) {
     h("small", {}, `${one.length} tokens${one.truncated ? " · ran into the limit" : ""}`)),
   h("td", {}, rewardCell(state, i, change), usesParts && h("label", { class: "part" }, "format ", h("input", {
     type: "number", step: "0.1", id: `format-${i}`, value: one.format,
-    onchange: (event) => change(() => { one.format = event.target.valueAsNumber || 0; }),
+    onchange: (event) => change(() => { one.format = bounded(event.target.valueAsNumber); }),
   }))),
   h("td", { class: "figure" }, advantageBar(result.advantages[i], largest),
     h("b", { "data-advantage": result.advantages[i] ?? "", id: `advantage-${i}` }, signed(result.advantages[i]))),
