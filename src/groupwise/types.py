@@ -18,6 +18,10 @@ Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
+FAMILY_END = ": "
+"""Ends the family in a difficulty label, where it names one: `sums: sum 2x2`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One question with its reference answer."""
@@ -29,7 +33,7 @@ class Problem:
     reference: str
     """The reference answer as text, for example `391`."""
     difficulty: str = ""
-    """Label by which evaluation groups results, for example `2x2 digits`."""
+    """Label by which evaluation groups results, for example `2x2 digits`, or `sums: 2x2 digits` with its family."""
     language: str = "en"
     """Language of the question (ISO 639-1)."""
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -58,6 +62,46 @@ class FinishReason(StrEnum):
     """A stop token was sampled. It is the last token of the completion and is trained like any other."""
     LENGTH = "length"
     """The token limit was reached."""
+    TOOL_LIMIT = "tool_limit"
+    """A call was made beyond the most that are allowed."""
+    MALFORMED_CALL = "malformed_call"
+    """A call broke the rules: the policy wrote a result itself, or called within a call. Judged as wrong."""
+    TOOL_FAILED = "tool_failed"
+    """A tool (not the call) failed; the completion is not judged."""
+    TOOL_CALL = "tool_call"
+    """The completion waits for a tool; never the end of one that is whole."""
+
+
+class CallOutcome(StrEnum):
+    """What became of a call of a tool."""
+
+    DONE = "done"
+    ERROR = "error"
+    """The call was at fault; the result says so, and the policy may read it."""
+    TIMEOUT = "timeout"
+    """The call took longer than it may; the result says so."""
+    FAILED = "failed"
+    """The tool itself failed: nothing is known about the call."""
+    MALFORMED = "malformed"
+    """It broke the rules of calls, and was not run."""
+    LIMIT = "limit"
+    """It was one too many, and was not run."""
+    RECORDED = "recorded"
+    """Its result was recorded when the completion was sampled first; no tool was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool in a completion."""
+
+    tool: str
+    """Its name in the recipe."""
+    content: str
+    """What was to be run."""
+    outcome: CallOutcome
+    seconds: float = 0.0
+    evidence: str = ""
+    """What went wrong, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +123,8 @@ class Completion:
     sampled: NDArray[np.bool_] = None  # type: ignore[assignment]
     """(T,) which tokens the policy drew; all of them unless said otherwise. The others (a tool's result, a phrase) were
     put in: they are read, and never trained or counted."""
+    calls: tuple[ToolCall, ...] = ()
+    """The calls of tools, in order, those included that were not run."""
 
     def __post_init__(self) -> None:
         if self.sampled is None:
@@ -102,6 +148,16 @@ class Completion:
         """All tokens T, those that were put in included: what a forward has to compute."""
         return len(self.token_ids)
 
+    @property
+    def num_calls(self) -> int:
+        """Calls of tools that were run."""
+        return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in self.calls)
+
+    @property
+    def insertions(self) -> list[NDArray[np.int64]]:
+        """The tokens that were put in, one array for each place."""
+        return put_in(self.token_ids, self.sampled)
+
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """(T,) from one value per sampled token; 0 at the tokens that were put in."""
         if len(values) == len(self.sampled):
@@ -109,6 +165,16 @@ class Completion:
         result = np.zeros(len(self.sampled), values.dtype)
         result[self.sampled] = values
         return result
+
+
+def put_in(token_ids: NDArray[np.int64], sampled: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """The pieces of a completion that were put in, in order; both (T,).
+
+    >>> [piece.tolist() for piece in put_in(np.array([5, 6, 7, 8]), np.array([True, False, False, True]))]
+    [[6, 7]]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate(([True], sampled, [True])).astype(np.int8)))
+    return [token_ids[begin:end] for begin, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ moves in a pipeline's stage too. A run directory's `config.toml` names every val
 not read today, and that is the default it had then, is left out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from groupwise.types import FinishReason, Outcome
@@ -68,6 +68,24 @@ def upgraded(tables: Mapping[str, Any], newest: bool = False) -> tuple[dict[str,
     return result, said
 
 
+BASE_MODEL = "base_model"
+"""In environment.json: the edition of the base model that the package ships."""
+EDITION = "2nd"
+"""The edition that it ships today."""
+
+
+def with_edition(tables: Mapping[str, Any], edition: str | None) -> dict[str, Any]:
+    """The tables of a recorded recipe where `base`, which has meant other weights, says which edition it meant.
+
+    `edition` is what was shipped then; None, which environments said before there were two: the first.
+    """
+    result: dict[str, Any] = _copied(tables)
+    if edition != EDITION:
+        for _, table in list(_tables(result)):
+            table |= {key: f"base-{edition or '1st'}" for key in ("path", "completer") if table.get(key) == "base"}
+    return result
+
+
 def upgraded_row(record: Mapping[str, Any]) -> dict[str, Any]:
     """One record of a file of rollouts with today's columns: the values of a row of an evaluation.
 
@@ -86,7 +104,13 @@ def upgraded_row(record: Mapping[str, Any]) -> dict[str, Any]:
         "finish_reason": FinishReason(record["finish_reason"]),
         "outcome": Outcome(record["outcome"]),
         "num_tokens": record["num_read"] if sampled is None else sum(sampled),
+        "num_insertions": 0 if sampled is None else _falls(sampled),
     }
+
+
+def _falls(mask: Sequence[bool]) -> int:
+    """How often a mask changes to false, its beginning included."""
+    return sum(before and not now for before, now in zip([True, *mask], mask, strict=False))
 
 
 def upgraded_step(line: Mapping[str, Any]) -> Mapping[str, Any]:

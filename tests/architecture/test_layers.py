@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "groupwise"
 
 LAYERS: dict[str, int] = {
     "types": 0, "errors": 0, "config": 0, "kinds": 0, "artifacts": 0, "upgrade": 0, "randomness": 0, "runs": 0,
-    "algorithms": 1, "tasks": 1, "sandbox": 1, "verifiers": 1, "sinks": 1,
-    "models": 2, "rollout": 2, "training": 2, "audit": 2, "evaluation": 2, "doctor": 2,
+    "ranks": 1, "algorithms": 1, "tasks": 1, "tools": 1, "sandbox": 1, "verifiers": 1, "sinks": 1,
+    "models": 2, "rollout": 2, "training": 2, "audit": 2, "evaluation": 2, "doctor": 2, "recall": 2,
     "trainers": 3,
     "pipeline": 4, "pages": 4, "health": 4, "oracle": 4,
     "explorer": 5, "cli": 5, "__main__": 5,
@@ -24,7 +24,8 @@ LAYERS: dict[str, int] = {
 """Layer of every top-level module; a module may import those of lower layers, and itself."""
 
 NEIGHBOURS = {
-    ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout", "models"), ("training", "models"),
+    ("tasks", "verifiers"), ("verifiers", "sandbox"), ("tools", "sandbox"),
+    ("rollout", "models"), ("training", "models"),
     ("evaluation", "rollout"), ("evaluation", "models"), ("__main__", "cli"),
     ("cli", "explorer"),
 }  # fmt: skip
@@ -34,9 +35,11 @@ FORBIDDEN = {name: ("torch", "transformers") for name, layer in LAYERS.items() i
     "tasks": ("torch", "transformers"),
     "verifiers": ("torch", "transformers"),
     "sandbox": ("torch", "transformers"),
+    "tools": ("torch", "transformers"),
     "sinks": ("torch", "transformers"),
     "audit": ("torch", "transformers"),
     "doctor": ("torch", "transformers"),
+    "recall": ("torch", "transformers"),
     "algorithms": ("transformers",),
     "explorer": ("torch", "transformers"),
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from written_run import HOSTILE, group, row, write_groups, write_hostile, write_run
+from written_run import CONFIG, HOSTILE, group, row, write_groups, write_hostile, write_run
 
 from groupwise.config import parse
 from groupwise.explorer.export import write_export
@@ -55,6 +55,59 @@ def test_clicks_lead_from_the_run_to_the_token_of_the_file(
     assert page.inner_text("[data-fact=reward]") == f"{recorded['reward']:g}"
     assert "groupwise replay" in page.inner_text("pre.command")
     assert one.foreign(origin(address)) == []
+
+
+def write_seeds(folder: Path) -> list[Path]:
+    """Three seeds of one recipe, whose rewards differ by 0.1 from seed to seed, and a run of another recipe."""
+    runs = []
+    for seed in range(3):
+        runs.append(write_run(folder / f"seed-{seed}", config=CONFIG.replace("seed = 7", f"seed = {seed}")))
+        lines = [{"kind": "step", "step": step, "reward": 0.1 * (step + seed)} for step in range(3 + seed)]
+        (runs[-1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return [*runs, write_run(folder / "other", config=CONFIG.replace("epochs = 2", "epochs = 1"))]
+
+
+def test_runs_lie_over_each_other_with_the_band_of_their_seeds(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    page = tab().page
+    page.goto(served(*write_seeds(tmp_path)).address + "overlay")
+    page.wait_for_selector(".metric")
+    reward = "[data-metric=reward] "
+    assert page.locator(f"{reward}path.line").count() == 5  # four runs, and the mean of three
+    assert page.locator(f"{reward}path.area").count() == 1
+    # the last step that all three have is 2: 0.2, 0.3 and 0.4
+    assert page.inner_text(f"{reward}.hint") == "step 2: 0.3 over 3 seeds, from 0.2 to 0.4"
+    assert page.locator("[data-metric=entropy] path.area").count() == 0  # one run alone measured it
+    assert "seed 2" in page.inner_text(".legends")
+    page.uncheck("[data-run='1']")
+    page.wait_for_selector(f"{reward}.hint:has-text('2 seeds')")
+    assert page.locator(f"{reward}path.line").count() == 4
+    assert page.inner_text(f"{reward}.hint") == "step 2: 0.3 over 2 seeds, from 0.2 to 0.4"
+    assert "runs=0,2,3" in page.url
+    page.uncheck("[data-run='0']")
+    page.wait_for_selector(f"{reward}path.area", state="detached")
+    page.click("text=seed-2 · seed 2")
+    page.wait_for_selector("#doctor")
+
+
+def test_the_page_of_a_run_says_what_the_doctor_finds(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "hopeless", steps=12)
+    lines = [{"kind": "step", "step": step, "reward": 0.0, "signal": 0.0, "sampled_correct": 0.0} for step in range(12)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for step in range(12):
+        write_groups(run / "rollouts" / f"step-{step:06d}.parquet", [group(step, "23×17", [0.0] * 8)])
+    page = tab().page
+    page.goto(served(run).address + "run/0")
+    page.wait_for_selector("#doctor .finding")
+    said = page.inner_text("#doctor")
+    assert "no_signal" in said
+    assert "Try, one at a time" in said
+    page.click("#doctor .finding a >> nth=0")
+    page.wait_for_selector(".completion, #tokens")
+    assert "23×17" in page.inner_text("main")
 
 
 def test_a_point_of_a_chart_opens_its_step_by_keyboard(
@@ -174,7 +227,15 @@ def test_a_hostile_run_is_shown_and_does_nothing(
     one = tab()
     page = one.page
     problem = f"run/0/at/s0/{short_hash(HOSTILE[0])}"
-    for path in ("", "run/0", "run/0/at/s0", problem, *(f"{problem}/{n}" for n in range(len(HOSTILE) + 1)), "compare"):
+    for path in (
+        "",
+        "run/0",
+        "run/0/at/s0",
+        problem,
+        *(f"{problem}/{n}" for n in range(len(HOSTILE) + 1)),
+        "compare",
+        "overlay",
+    ):
         page.goto("about:blank")
         page.goto(base + path)
         page.wait_for_selector("h1, [role=alert]")
@@ -232,6 +293,7 @@ def test_every_page_fits_and_keeps_nobody_out(
         problem: ".completion",
         f"{problem}/2": "#tokens .tok",
         "/compare": "#verdict",
+        "/overlay": ".legends",
     }
     found = []
     for path, element in wanted.items():

@@ -6,6 +6,8 @@ from contextlib import suppress
 from functools import cache
 
 import matplotlib.backends.backend_agg
+import torch.distributed.fsdp
+import torch.distributed.tensor
 import transformers.models.qwen2.modeling_qwen2
 import transformers.models.qwen3.modeling_qwen3
 

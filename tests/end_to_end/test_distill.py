@@ -76,7 +76,7 @@ def check_nearer(steps: list[DistillStep], share: float) -> None:
 @SOURCES
 def test_a_random_student_nears_its_teacher(source: str, model: Path, pairs: Path, tmp_path: Path) -> None:
     steps = train(recipe(source, model, pairs, tmp_path / "run", **long_run(tmp_path / "run", 15)))
-    check_nearer(steps, 0.8)
+    check_nearer(steps, 0.85)
     assert all(step.sampled_tokens == (None if source == "jsonl" else step.num_tokens) for step in steps)
 
 

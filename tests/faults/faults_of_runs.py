@@ -75,7 +75,7 @@ FAULTS = (
             ),
             Edit(
                 "rollout",
-                "self._tensor(uniforms(self.keys[outputs], self.length[outputs]))",
+                "self._tensor(uniforms(self.keys[outputs], self.begun[outputs] + self.length[outputs]))",
                 "torch.rand(len(outputs), dtype=torch.float64)",
             ),
         ),

@@ -144,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "Completion(i, sample.token_ids, sample.logprobs, sample.entropy, sample.finish_reason, text)",
-                "Completion(i, policy.tokenizer(text)['input_ids'], sample.logprobs, sample.entropy, "
-                "sample.finish_reason, text)",
+                "_completion(i, sample, text)",
+                "_completion(i, __import__('dataclasses').replace("
+                "sample, token_ids=policy.tokenizer(text)['input_ids']), text)",
             ),
         ),
     ),
@@ -157,8 +157,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "list(tokenizer(text, add_special_tokens=False)['input_ids'])",
-                "list(tokenizer(text)['input_ids'])",
+                "(text, list(tokenizer(text, add_special_tokens=False)['input_ids']))",
+                "(text, list(tokenizer(text)['input_ids']))",
             ),
         ),
     ),
@@ -169,9 +169,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "uniforms(self.keys[outputs], self.length[outputs])",
+                "uniforms(self.keys[outputs], self.begun[outputs] + self.length[outputs])",
                 "uniforms(np.where(self.length[outputs], self.keys[outputs], "
-                "self.keys[self.first[self.request_of[outputs]]]), self.length[outputs])",
+                "self.keys[self.first[self.request_of[outputs]]]), self.begun[outputs] + self.length[outputs])",
             ),
         ),
     ),

@@ -13,6 +13,7 @@ from groupwise.verifiers import ComposedVerifier, Request
 
 SPOT_CHECK = stops("verifiers", "but alone it is")
 NUMBER = stops("verifiers", "the verifier returned", VerifierError)
+REQUESTS = "[_request(group, completion, max_tokens) for group, completion in completions]"
 ORDER = stops("trainers", "smaller where more was earned")
 
 
@@ -32,7 +33,13 @@ FAULTS = (
         6,
         "Verdicts are shifted by one completion",
         SPOT_CHECK,
-        (Edit("verifiers:score", "iter(verdicts)", "iter([*verdicts[1:], verdicts[0]])"),),
+        (
+            Edit(
+                "verifiers:score",
+                "zip(completions, verdicts, strict=True)",
+                "zip(completions, [*verdicts[1:], verdicts[0]], strict=True)",
+            ),
+        ),
     ),
     Fault(
         6,
@@ -63,13 +70,13 @@ FAULTS = (
         7,
         "One completion gets two verdicts",
         NUMBER,
-        (Edit("verifiers:score", "verifier.verify_many(requests)", "verifier.verify_many([*requests, requests[0]])"),),
+        (Edit("verifiers:score", REQUESTS, f"(lambda all: [*all, all[0]])({REQUESTS})"),),
     ),
     Fault(
         7,
         "A verdict is lost",
         NUMBER,
-        (Edit("verifiers:score", "verifier.verify_many(requests)", "verifier.verify_many(requests[1:])"),),
+        (Edit("verifiers:score", REQUESTS, f"{REQUESTS}[1:]"),),
     ),
     Fault(
         7,

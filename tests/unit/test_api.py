@@ -217,7 +217,7 @@ def test_a_column_that_an_older_file_does_not_have_is_empty(recorded: Path) -> N
 
 def test_what_is_not_there_is_said(recorded: Path) -> None:
     run = gw.Run.open(recorded)
-    with pytest.raises(gw.ConfigError, match="of step-000007; recorded are step-000000 to step-000001, dev-"):
+    with pytest.raises(gw.ConfigError, match="of step-000007; recorded are steps 0 to 1, dev-"):
         run.completions(7)
     with pytest.raises(gw.ConfigError, match="no completions of problem '1×1' there; there are 6×7, 2×21"):
         run.completions(0, "1×1")

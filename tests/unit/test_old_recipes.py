@@ -35,16 +35,25 @@ def without_size(settings: Any) -> Any:
     return {key: without_size(value) for key, value in settings.items() if key != "tokens_per_micro_batch"}
 
 
+def but_for_edition(settings: Any) -> Any:
+    """Settings of the demo without its learning rate and steps, which fit the edition of the base model."""
+    if isinstance(settings, dict) and settings.get("algorithm") == "grpo" and "optimizer" in settings:
+        changed = {"optimizer": {**settings["optimizer"], "lr": 0}, "run": {**settings["run"], "num_steps": 0}}
+        return {**settings, **changed}
+    return settings
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_old_recipe_means_what_todays_means(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        assert meaning(OLD / name) == meaning(TODAY / name)
+        assert but_for_edition(meaning(OLD / name)) == but_for_edition(meaning(TODAY / name))
 
 
 def test_what_an_old_run_recorded_is_read_without_a_word() -> None:
     recorded = recorded_recipe(OLD / RECORDED)
-    assert without_size(recorded.model_dump(mode="json")) == meaning(TODAY / "arithmetic.toml")
+    found = without_size(recorded.model_dump(mode="json"))
+    assert but_for_edition(found) == but_for_edition(meaning(TODAY / "arithmetic.toml"))
 
 
 def test_what_moved_is_said() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from groupwise import upgrade
 from groupwise.config import Section, load, parse, read_recipe, read_recorded
+from groupwise.errors import DataError
 from groupwise.types import FinishReason, Outcome
 from groupwise.upgrade import Move, upgraded, upgraded_measurement, upgraded_row
 
@@ -124,3 +125,33 @@ def test_older_facts_know_open_ended_prompts_by_a_name() -> None:
     assert upgraded_measurement("general", {"length": [1, 1, 1]})["kind"] == "open_ended"
     assert upgraded_measurement("sums", {})["kind"] == "verified"
     assert upgraded_measurement("general", {"kind": "verified"}) == {"kind": "verified"}
+
+
+OLD = '[model]\npath = "base"\n[data]\ncompleter = "base"\npath = "rows.jsonl"\n'
+
+
+def recorded(folder: Path, environment: str | None) -> Path:
+    (folder / "config.toml").write_text(OLD)
+    if environment is not None:
+        (folder / "environment.json").write_text(environment)
+    return folder / "config.toml"
+
+
+@pytest.mark.parametrize(
+    ("environment", "base"),
+    [("{}", "base-1st"), ('{"base_model": "2nd"}', "base"), ('{"base_model": "7th"}', "base-7th"), (None, "base")],
+)
+def test_a_run_keeps_the_base_model_that_it_began_with(tmp_path: Path, environment: str | None, base: str) -> None:
+    path = recorded(tmp_path, environment)
+    assert read_recorded(path) == read_recipe(path)
+    assert read_recorded(path) == {"model": {"path": base}, "data": {"completer": base, "path": "rows.jsonl"}}
+
+
+def test_a_recipe_beside_an_environment_means_the_shipped_base_model(tmp_path: Path) -> None:
+    recipe = recorded(tmp_path, "{}").rename(tmp_path / "recipe.toml")
+    assert read_recipe(recipe)["model"]["path"] == "base"
+
+
+def test_an_environment_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"environment.json cannot be read"):
+        read_recorded(recorded(tmp_path, "{"))

@@ -37,6 +37,8 @@ class AdvantageEstimator(KindSection):
     reads: ClassVar[Literal["reward", "parts", "steps", "tokens"]] = "reward"
     """`reward`: the completion's, and what earned more never gets less; `parts`: each part of it on its own; `steps`:
     the rewards of its steps, by `of_steps`; `tokens`: the reward and the tokens, by `of_tokens`."""
+    needs_decided_ends: ClassVar[bool] = False
+    """Whether steps must cover a completion to its end, and end where the text before says so: else it is biased."""
     refuses_negative: ClassVar[bool] = False
     """Whether a negative reward is an error."""
 
@@ -192,33 +194,6 @@ class PartsNormalised(GroupNormalised):
         return [total / (std + STD_EPS) for total in sums]  # their mean over the step is 0; rounding would spoil zeros
 
 
-class Process(AdvantageEstimator):
-    """Âᵢₜ = Σ of the normalised rewards of the steps from the token's own on: DeepSeekMath §4.1.3.
-
-    All step rewards of the group are normalised together: r̃ = (r - mean(R)) / std(R), population std. Tokens after the
-    last step's end have advantage 0.
-
-    >>> own = Process(kind="process")
-    >>> own.of_steps([torch.tensor([1.0, 0.0])], [torch.tensor([1, 3])], [4])[0].round(decimals=3)
-    tensor([ 0., -1., -1.,  0.])
-    """
-
-    reads = "steps"
-
-    def of_steps(
-        self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
-    ) -> list[Tensor]:
-        pooled = torch.cat(list(step_rewards))
-        if not len(pooled) or (pooled == pooled[0]).all():
-            return [torch.zeros(length, dtype=pooled.dtype) for length in lengths]
-        mean, std = pooled.mean(), pooled.std(correction=0) + STD_EPS
-        advantages = []
-        for rewards, ends, length in zip(step_rewards, step_ends, lengths, strict=True):
-            counts = torch.arange(length)[:, None] < ends[None, :]  # token t belongs to a step that ends after it
-            advantages.append((counts * ((rewards - mean) / std)).sum(-1))
-        return advantages
-
-
 def _all(groups: Sequence[GroupRewards]) -> Tensor:
     return torch.cat([group.total for group in groups])
 
@@ -236,7 +211,7 @@ ADVANTAGES = Kinds(
         "leave_one_out": f"{__name__}:LeaveOneOut",
         "divided_by_mean": f"{__name__}:DividedByMean",
         "parts_normalised": f"{__name__}:PartsNormalised",
-        "process": f"{__name__}:Process",
+        "process": "groupwise.algorithms.step_advantages:Process",
         "process_gae": "groupwise.algorithms.step_advantages:ProcessGae",
         "process_min": "groupwise.algorithms.step_advantages:ProcessMin",
         "group_tree": "groupwise.algorithms.step_advantages:GroupTree",

@@ -6,14 +6,16 @@ Every figure is the mean over all subsets of k samples: drawing with replacement
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations, islice
+from functools import lru_cache
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from groupwise.randomness import Draw
+from groupwise.randomness import key, uniforms
 
 MAX_SUBSETS = 12_870
 """Up to this many subsets, C(16, 8), a weighted vote is counted over all of them."""
@@ -78,35 +80,41 @@ def weighted_vote(
     n = _checked(scores, len(correct), k)
     if len(answers) != n:
         raise ValueError(f"{len(answers)} answers for {n} scores: exactly one answer per score is allowed")
-    right = {answer for answer, is_right in zip(answers, correct, strict=True) if is_right and answer is not None}
-    fractions = [Fraction(float(score)) for score in scores]
-    scale = math.lcm(*(fraction.denominator for fraction in fractions))
-    exact = [int(fraction * scale) for fraction in fractions]
-    every = math.comb(n, k) <= MAX_SUBSETS
-    subsets = combinations(range(n), k) if every else islice(_drawn(n, k, seed), NUM_DRAWN)
-    values = [_vote([(answers[i], exact[i]) for i in subset], right) for subset in subsets]
-    if every:
-        return Expected(float(sum(values, Fraction(0)) / len(values)), 0.0)
-    numbers = np.array(values, float)
-    return Expected(float(numbers.mean()), float(numbers.std(ddof=1) / math.sqrt(len(numbers))))
-
-
-def _vote(votes: Sequence[tuple[str | None, int]], right: set[str]) -> Fraction:
-    """Probability that the winner is right; 0 where nobody votes."""
-    sums: dict[str, int] = defaultdict(int)
-    for answer, score in votes:
+    names = sorted({answer for answer in answers if answer is not None})
+    if not names:
+        return Expected(0.0, 0.0)
+    right = {answer for answer, is_right in zip(answers, correct, strict=True) if is_right}
+    votes = np.zeros((n, len(names)))
+    for row, (answer, score) in enumerate(zip(answers, _whole(scores), strict=True)):
         if answer is not None:
-            sums[answer] += score
-    largest = max(sums.values(), default=0)
-    winners = [answer for answer, total in sums.items() if total == largest]
-    return Fraction(sum(answer in right for answer in winners), len(winners)) if winners else Fraction(0)
+            votes[row, names.index(answer)] = score
+    voted = np.array([[answer == name for name in names] for answer in answers], float)
+    subsets = _subsets(n, k, seed)
+    sums = np.where(subsets @ voted > 0, subsets @ votes, -np.inf)
+    winners = (sums == sums.max(1, keepdims=True)) & np.isfinite(sums)
+    shares = winners[:, [name in right for name in names]].sum(1) / np.maximum(winners.sum(1), 1)
+    error = 0.0 if math.comb(n, k) <= MAX_SUBSETS else float(shares.std(ddof=1)) / math.sqrt(len(shares))
+    return Expected(math.fsum(shares) / len(shares), error)
 
 
-def _drawn(n: int, k: int, seed: int) -> Iterator[tuple[int, ...]]:
-    index = 0
-    while True:
-        yield tuple(Draw("weighted vote", seed, n, k, index).shuffled(range(n))[:k])
-        index += 1
+def _whole(scores: Sequence[float]) -> NDArray[np.float64]:
+    """The scores in whole units of 2^-44 of the largest: what differs by less ties, and all sums are exact."""
+    largest = max(map(abs, scores), default=0.0)
+    whole: NDArray[np.float64] = np.rint(np.ldexp(np.asarray(scores, float), 44 - math.frexp(largest)[1]))
+    return whole
+
+
+@lru_cache(maxsize=16)
+def _subsets(n: int, k: int, seed: int) -> NDArray[np.float64]:
+    """(subsets, n) which samples each subset has: every one of them, or those that are drawn."""
+    if math.comb(n, k) <= MAX_SUBSETS:
+        chosen = np.array(list(combinations(range(n), k)))
+    else:
+        numbers = uniforms(key("weighted vote", seed, n, k), np.arange(NUM_DRAWN * n)).reshape(NUM_DRAWN, n)
+        chosen = np.argsort(numbers, axis=1, kind="stable")[:, :k]
+    members = np.zeros((len(chosen), n))
+    np.put_along_axis(members, chosen, 1.0, axis=1)
+    return members
 
 
 def _checked(scores: Sequence[float], num_verdicts: int, k: int) -> int:

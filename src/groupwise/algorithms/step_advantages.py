@@ -1,4 +1,4 @@
-"""Advantages from the worth of steps: a frozen critic over steps, the worst step, and a group that is its own critic.
+"""Advantages from the worth of steps: their sum, a frozen critic over them, the worst, a group that is its own critic.
 
 `step_rewards` hold one number per step; the last step carries the outcome, those before it what a process reward model
 or a rule says of the text up to their end. Tables are in `advantages`.
@@ -10,7 +10,37 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.advantages import AdvantageEstimator, gae
+from groupwise.algorithms.advantages import STD_EPS, AdvantageEstimator, gae
+
+
+class Process(AdvantageEstimator):
+    """Âᵢₜ = Σ of the normalised rewards of the steps from the token's own on: DeepSeekMath §4.1.3.
+
+    All step rewards of the group are normalised together: r̃ = (r - mean(R)) / std(R), population std. The last step
+    carries the outcome, times `outcome_weight`. Tokens after its end have advantage 0.
+
+    >>> own = Process(kind="process")
+    >>> own.of_steps([torch.tensor([1.0, 0.0])], [torch.tensor([1, 3])], [4])[0].round(decimals=3)
+    tensor([ 0., -1., -1.,  0.])
+    """
+
+    reads = "steps"
+    outcome_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """What the outcome counts beside one step (1: as much as a step, DeepSeekMath)."""
+
+    def of_steps(
+        self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
+    ) -> list[Tensor]:
+        step_rewards = [torch.cat([own[:-1], self.outcome_weight * own[-1:]]) for own in step_rewards]
+        pooled = torch.cat(step_rewards)
+        if not len(pooled) or (pooled == pooled[0]).all():
+            return [torch.zeros(length, dtype=pooled.dtype) for length in lengths]
+        mean, std = pooled.mean(), pooled.std(correction=0) + STD_EPS
+        advantages = []
+        for rewards, ends, length in zip(step_rewards, step_ends, lengths, strict=True):
+            counts = torch.arange(length)[:, None] < ends[None, :]  # token t belongs to a step that ends after it
+            advantages.append((counts * ((rewards - mean) / std)).sum(-1))
+        return advantages
 
 
 class ProcessGae(AdvantageEstimator):
@@ -19,7 +49,8 @@ class ProcessGae(AdvantageEstimator):
     Vⱼ is the worth of the text up to the end of step j; V₀ is the mean outcome of the group's other completions. At
     λ = 1, Âⱼ = R - Vⱼ₋₁: unbiased however wrong the model is, because Vⱼ₋₁ reads nothing of step j. At λ = 0 it is the
     progress that a step makes (Setlur et al. 2024, arXiv:2410.08146), biased by the model's errors. Needs steps whose
-    ends are decided by the text before them (`sentence`, `newline`): `equation` looks one character ahead.
+    ends are decided by the text before them (`sentence`, `newline`): where an equation ends shows in what follows it,
+    so its baseline would know the next token.
 
     >>> own = ProcessGae(kind="process_gae", lam=1.0)
     >>> steps, ends = [torch.tensor([0.75, 1.0]), torch.tensor([0.0])], [torch.tensor([1, 3]), torch.tensor([2])]
@@ -28,6 +59,7 @@ class ProcessGae(AdvantageEstimator):
     """
 
     reads = "steps"
+    needs_decided_ends = True
     lam: float = Field(1.0, ge=0, le=1)
     """λ; 1 trusts outcomes alone (no bias), 0 the process reward model alone (least variance)."""
 

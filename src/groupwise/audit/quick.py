@@ -21,12 +21,12 @@ def quick_audit(task: Task, verifier: Verifier) -> None:
     Raises:
         VerifierError: names the attack, what was written and what the verifier said.
     """
-    for config, problems in _by_verifier(task, verifier.config):
+    for config, problems in by_verifier(task, verifier.config):
         if VERIFIERS.find(config.kind).by_text_alone:
             _audit(task, config, problems[:NUM_PROBLEMS], verifier)
 
 
-def _by_verifier(task: Task, config: VerifierConfig) -> Iterator[tuple[VerifierConfig, list[Problem]]]:
+def by_verifier(task: Task, config: VerifierConfig) -> Iterator[tuple[VerifierConfig, list[Problem]]]:
     """The training problems by the verifier that judges them, of which a mixture has several."""
     problems = list(task.problems("train"))
     if not isinstance(config, RoutedConfig):

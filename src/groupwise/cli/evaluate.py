@@ -49,12 +49,15 @@ def _table(result: dict[str, Any]) -> Table:
     summaries = list(result["checkpoints"].values())
     keys = dict.fromkeys(key for summary in summaries for key in summary)
     # the second verifier has a line of its own
-    for key in [key for key in keys if key not in ("by_difficulty", "second")]:
+    for key in [key for key in keys if key not in ("by_difficulty", "calls_by_difficulty", "second")]:
         name = key.replace("_", " ") if key in ("verdict_errors", "no_verdict") else metric(key).name
         table.add_row(name, *(_cell(key, summary.get(key)) for summary in summaries))
     for label in summaries[0]["by_difficulty"]:
         cells = (_cell("pass_at_1", summary["by_difficulty"].get(label)) for summary in summaries)
         table.add_row(f"pass@1, {label}", *cells)
+    for label in summaries[0].get("calls_by_difficulty", {}):
+        cells = (_cell("calls", summary.get("calls_by_difficulty", {}).get(label)) for summary in summaries)
+        table.add_row(f"calls of tools, {label}", *cells)
     return table
 
 

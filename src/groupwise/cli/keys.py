@@ -19,6 +19,7 @@ from groupwise.evaluation.comparison import Comparison
 from groupwise.kinds import Kinds, KindSection
 from groupwise.pipeline import STAGES, PipelineRecipe
 from groupwise.pipeline.train import Train
+from groupwise.recall.recipe import RecallRecipe
 from groupwise.trainers import TRAINERS
 
 INTRO = """# Every key of a recipe
@@ -127,6 +128,7 @@ def reference() -> Reference:
         if STAGES.find(name) is not Train:
             document.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config)
     document.add("", "[variants]", Comparison)
+    document.add("", "[sources]", RecallRecipe)
     return document
 
 

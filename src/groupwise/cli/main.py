@@ -3,6 +3,7 @@
 Heavy imports are inside the commands, so that `--help` and mistakes in a recipe answer at once.
 """
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -221,6 +222,38 @@ def explore(
     run_explore(runs or [], export, port, console)
 
 
+@app.command("import")
+def import_run(
+    system: Annotated[str, typer.Argument(help="trl or verl.")],
+    source: Annotated[Path, typer.Argument(help="TRL: output_dir. verl: trainer.rollout_data_dir.")],
+    run: Annotated[Path, typer.Argument(help="A new directory, for the run.")],
+    correct: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[>BOUND]",
+            help="Which part of the reward, or other number, says that an answer is "
+            "correct; above 0.5 unless a bound is given.",
+        ),
+    ] = None,
+    scalars: Annotated[
+        Path | None, typer.Option(metavar="FILE", help='verl: what trainer.logger = ["file"] wrote.')
+    ] = None,
+    dev: Annotated[Path | None, typer.Option(metavar="DIR", help="verl: trainer.validation_data_dir.")] = None,
+) -> None:
+    """Make a run directory of a run of TRL or verl, so that `groupwise doctor` and `groupwise explore` read it.
+
+    What the other system did not record stays empty, and is named.
+
+    Examples:
+        groupwise import trl outputs/grpo runs/imported --correct accuracy_reward
+
+        groupwise import verl rollouts runs/imported --scalars metrics.jsonl --dev validation
+    """
+    from groupwise.cli.imports import run_import
+
+    run_import(system, source, run, correct, scalars, dev, console)
+
+
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
     """Write a run's page (report.html) and picture (report.png), and print its summary.
@@ -244,8 +277,11 @@ def eval_steps(
     file: Annotated[Path, typer.Argument(help="Labelled steps, JSON lines.")],
     dev: Annotated[Path | None, typer.Option(help="Other labelled steps, to choose the threshold on.")] = None,
     format: Annotated[
-        str, typer.Option(help="groupwise, big_bench_mistake, mr_gsm8k, processbench or math_shepherd.")
+        str,
+        typer.Option(help="groupwise, big_bench_mistake, mr_gsm8k, processbench, math_shepherd, prm800k or math_aps."),
     ] = "groupwise",
+    reference: Annotated[str, typer.Option(help="Of an implicit one: the model that it was trained from.")] = "",
+    beta: Annotated[float, typer.Option(help="Of an implicit one: what a nat above its reference counts.")] = 0.05,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Measure how well a process reward model finds the first mistake of a working: ProcessBench's F1 and others.
@@ -257,7 +293,27 @@ def eval_steps(
     """
     from groupwise.cli.steps import run_step_evaluation
 
-    run_step_evaluation(model, file, dev, format, console, json)
+    run_step_evaluation(model, file, dev, format, reference, beta, console, json)
+
+
+@app.command()
+def recall(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe of recall, e.g. recipes/recall.toml.")],
+    overrides: Overrides = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Delete what an earlier call left first.")] = False,
+) -> None:
+    """Collect a corpus of mathematics from pages, in rounds, and write a report (DeepSeekMath's way).
+
+    Killed or interrupted, the same command goes on. Where people annotate, it stops and names the file to fill in.
+
+    Examples:
+        groupwise recall recipes/recall.toml
+
+        groupwise recall recipes/recall.toml --set annotator.kind=file --set annotator.path=patterns.toml
+    """
+    from groupwise.cli.recall import recall_with_display
+
+    recall_with_display(recipe, overrides or [], restart, console)
 
 
 @app.command()
@@ -389,5 +445,12 @@ def main() -> None:
     try:
         app()
     except GroupwiseError as error:
-        print(f"groupwise: {error}", file=sys.stderr)
+        if "WORLD_SIZE" not in os.environ or _is_first_to_say(str(error)):
+            print(f"groupwise: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _is_first_to_say(sentence: str) -> bool:
+    from groupwise.ranks.group import RANKS
+
+    return RANKS.is_first_to_say(sentence)

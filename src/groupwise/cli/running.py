@@ -37,8 +37,16 @@ def train(
         ),
     ] = None,
     restart: Annotated[bool, typer.Option(help="Delete the run directory first and start over.")] = False,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="Processes that train the model together, each with a share of it.")
+    ] = 1,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Begin in spite of what the checks before a run refuse.")
+    ] = False,
 ) -> None:
     """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the step in hand.
+
+    The checks of `groupwise preflight` that cost nothing are done first.
 
     Examples:
         groupwise train recipes/arithmetic.toml
@@ -48,14 +56,67 @@ def train(
         groupwise train recipes/arithmetic.toml --extend algorithms/dapo.toml
 
         groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
+
+        groupwise train recipes/gsm8k.toml --ranks 8
+
+        torchrun --nproc-per-node 8 -m groupwise train recipes/gsm8k.toml
     """
     from groupwise.config import named, read_toml
 
     read_toml(Path(named(recipe)[0]))  # a missing or malformed file answers before torch is loaded
+    from groupwise.cli.preflight import before_training
     from groupwise.cli.train import run_recipe
+    from groupwise.ranks.group import rank_of_launcher
     from groupwise.trainers import load_recipe
 
-    run_recipe(load_recipe(recipe, overrides or [], extend or []), restart, console)
+    settings = load_recipe(recipe, overrides or [], extend or [])
+    if ranks > 1:
+        from groupwise.ranks.launch import launch
+
+        changes = [part for change in overrides or [] for part in ("--set", change)]
+        extends = [part for name in extend or [] for part in ("--extend", name)]
+        flags = [flag for flag, is_set in (("--restart", restart), ("--anyway", anyway)) if is_set]
+        launch(ranks, ["train", str(recipe), *changes, *extends, *flags])
+        return
+    if rank_of_launcher() == 0:
+        before_training(settings, anyway, console)
+    run_recipe(settings, restart, console)
+
+
+@app.command("preflight")
+def check_recipe(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning.")],
+    overrides: Overrides = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Leave a check out, e.g. `rehearsal`. Repeatable.")
+    ] = None,
+    problems: Annotated[int, typer.Option(min=2, help="Training problems that are sampled.")] = 32,
+    samples: Annotated[int, typer.Option(min=2, help="Completions of each; a larger group size counts.")] = 16,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="What an hour of this machine costs; the run's cost is then said.")
+    ] = None,
+    write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON to a file, too.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Say before a run what would go wrong with it: GO, GO WITH WARNINGS or NO-GO (exit status 2), with reasons.
+
+    Settings, problems, memory and disk; reference answers and shortcuts through the verifier; prompts as tokens; what
+    the model can learn; and two whole steps on a copy, with their resume. One to two minutes for the shipped recipes.
+
+    Examples:
+        groupwise preflight recipes/arithmetic.toml
+
+        groupwise preflight recipes/gsm8k.toml --leave-out rehearsal --price-per-hour 2.5
+    """
+    from groupwise.config import named, read_toml
+
+    read_toml(Path(named(recipe)[0]))  # a missing or malformed file answers before torch is loaded
+    from groupwise.cli.preflight import run_preflight
+    from groupwise.health.preflight import PreflightOptions
+
+    options = PreflightOptions(problems, samples, price_per_hour)
+    if status := run_preflight(recipe, overrides or [], options, leave_out or [], write, console, json):
+        raise typer.Exit(status)
 
 
 @app.command()
@@ -153,6 +214,71 @@ def evaluate(
         checkpoint, console, json, against=against, task=task, split=split, problems=problems, samples=samples,
         seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, max_tokens=max_tokens, second=second,
         changes=overrides or [],
+    )  # fmt: skip
+
+
+@app.command()
+def budget(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")
+    ],
+    prm: Annotated[Path | None, typer.Option(help="A process reward model: a checkpoint directory.")] = None,
+    orm: Annotated[Path | None, typer.Option(help="An outcome reward model, trained on last labels.")] = None,
+    reference: Annotated[str, typer.Option(help="The model that an implicit `--prm` was trained from.")] = "",
+    task: Annotated[
+        str | None, typer.Option(help="Task name; default: the task of the run that the checkpoint is from.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="train, dev or test; default: test.")] = None,
+    problems: Annotated[int | None, typer.Option(min=1, help="Number of problems; default: 200 of a split.")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated: greedy, majority, best_of_n, weighted, beam, dvts, lookahead, revise, force, cut; "
+            "default: those of a pool.",
+        ),
+    ] = None,
+    budgets: Annotated[str, typer.Option(help="Comma-separated numbers of samples.")] = "1,2,4,8,16,32,64",
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each problem's pool.")] = 64,
+    difficulty_samples: Annotated[
+        int, typer.Option(min=0, help="More samples, which tell how difficult a problem is; 0: labels only.")
+    ] = 8,
+    width: Annotated[int, typer.Option(min=1, help="Continuations of each slot that goes on in a search.")] = 4,
+    lookahead: Annotated[int, typer.Option(min=1, help="Greedy steps that `lookahead` scores ahead.")] = 1,
+    aggregate: Annotated[
+        str, typer.Option(help="How searches join the scores of steps: last, min, product or mean.")
+    ] = "last",
+    step: Annotated[
+        str, typer.Option(help="What ends a step: sentence, newline, equation, or a pattern.")
+    ] = "sentence",
+    temperature: Annotated[float, typer.Option(help="Sampling temperature, above 0.")] = 1.0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Token limit of a completion.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    directory: Annotated[Path, typer.Option(help="Where samples, scores and figures are kept.")] = Path("runs/budget"),
+    report: Annotated[Path | None, typer.Option(help="The page; default: budget.html in the directory.")] = None,
+    overrides: Overrides = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Measure what test-time compute is worth: accuracy over tokens of votes, choices by reward models and searches.
+
+    One pool of samples per problem feeds every choice, with the exact mean over all subsets of each size. Killed, the
+    same command goes on where it was.
+
+    Examples:
+        groupwise budget base --task arithmetic --problems 100 --samples 16 --budgets 1,2,4,8,16
+
+        groupwise budget base --task word_problems --prm runs/prm/checkpoints/best --orm runs/orm/checkpoints/best
+
+        groupwise budget base --task arithmetic --prm runs/prm/checkpoints/best --methods majority,best_of_n,beam,dvts
+    """
+    from groupwise.cli.budget import listed, numbers, run_budget
+
+    dials = {
+        "methods": listed(methods), "budgets": numbers(budgets), "samples": samples, "step": step, "seed": seed,
+        "difficulty_samples": difficulty_samples, "width": width, "lookahead": lookahead, "aggregate": aggregate,
+    }  # fmt: skip
+    run_budget(
+        checkpoint, console, json, report, dials, prm=prm, orm=orm, reference=reference, task=task, split=split,
+        problems=problems, temperature=temperature, max_tokens=max_tokens, directory=directory, changes=overrides or [],
     )  # fmt: skip
 
 

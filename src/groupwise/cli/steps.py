@@ -24,11 +24,11 @@ NAMES = {
 
 
 def run_step_evaluation(
-    model: Path, file: Path, dev: Path | None, format: str, console: Console, as_json: bool
+    model: Path, file: Path, dev: Path | None, format: str, reference: str, beta: float, console: Console, as_json: bool
 ) -> None:
     """Measure and print a table or JSON; null or a dash where there was nothing to measure."""
     quiet_transformers()
-    found = evaluate_steps(model, file, dev=dev, format=format)
+    found = evaluate_steps(model, file, dev=dev, format=format, reference=reference, beta=beta)
     if as_json:
         print(json.dumps(_plain(found.as_dict()), indent=1, allow_nan=False))
         return

@@ -22,6 +22,7 @@ from groupwise.evaluation.run_data import load_run
 from groupwise.models.loading import quiet_transformers
 from groupwise.pages.run import write_report
 from groupwise.pages.summary import text_summary
+from groupwise.ranks.group import rank_of_launcher
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.neighbours import Neighbours, announced
 from groupwise.runs.run import Run
@@ -40,6 +41,9 @@ STEPS_PER_LINE = 10
 def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
     """Train with a live display and say at the end where everything is."""
     quiet_transformers()
+    if rank_of_launcher():  # the first rank alone tells
+        train(recipe, restart)
+        return
     with _progress(console) as progress:
         bar = progress.add_task("training", total=recipe.run.num_steps)
         run = train_with_display(recipe, restart, console, progress, bar)

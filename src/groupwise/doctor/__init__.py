@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from groupwise.doctor import policy, rewards
+from groupwise.doctor import completions, held_out, record, rewards, updates
 from groupwise.doctor.facts import RunFacts, read_facts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity, worst
 from groupwise.doctor.rule import Rule
 from groupwise.errors import ConfigError
 
-RULES: dict[str, Rule] = {rule.name: rule for rule in (*rewards.RULES, *policy.RULES)}
+RULES: dict[str, Rule] = {
+    rule.name: rule for module in (rewards, held_out, completions, updates, record) for rule in module.RULES
+}
 """All rules by name."""
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationInfo, model_validator
 
 from groupwise.config import FOLDER, Changes, Section, parse, read_recorded
 from groupwise.errors import ConfigError
+from groupwise.models.config import ADAPTER_CONFIG
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
@@ -76,8 +77,9 @@ def refuse_run(path: str) -> None:
     Raises:
         ConfigError: the path is a run directory; names its checkpoints.
     """
-    if configs := sorted((Path(path) / "checkpoints").glob("*/config.json")):
-        names = ", ".join(str(config.parent) for config in configs)
+    folder = Path(path) / "checkpoints"
+    if configs := [*folder.glob("*/config.json"), *folder.glob(f"*/{ADAPTER_CONFIG}")]:
+        names = ", ".join(sorted(str(config.parent) for config in configs))
         raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
 
 

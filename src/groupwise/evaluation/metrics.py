@@ -18,7 +18,7 @@ from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreig
 from groupwise.evaluation.overthinking import tokens_after_first
 from groupwise.evaluation.row import Row
 from groupwise.tasks.hidden_rule import answer_of, is_harmless, is_helpful
-from groupwise.types import FinishReason, Outcome
+from groupwise.types import FAMILY_END, FinishReason, Outcome
 from groupwise.verifiers.style.format import is_tagged
 from groupwise.verifiers.style.language import MIN_WORDS
 
@@ -80,6 +80,7 @@ METRICS: Mapping[str, Metric] = {
         "tokens",
         "What a correct completion still writes after it first reached the correct value (overthinking).",
     ),
+    "calls": Metric("calls of tools", "calls", "Mean number of results of tools in a completion."),
     "truncated": Metric("truncated", "%", "Completions that ran into the token limit."),
     "verdict_errors": Metric(
         "verdict errors",
@@ -226,12 +227,27 @@ def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: boo
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 
 
-def by_difficulty(rows: Iterable[Row]) -> dict[str, Estimate]:
-    """pass@1 of each difficulty label."""
+def _calls(row: Row) -> float:
+    return float(row.num_insertions)
+
+
+def by_difficulty(rows: Iterable[Row], key: str = "pass_at_1", measure: Measure | None = None) -> dict[str, Estimate]:
+    """A metric, pass@1 unless another is named, of each difficulty label."""
+    return _by_label(rows, lambda difficulty: difficulty, key, measure)
+
+
+def by_family(rows: Iterable[Row]) -> dict[str, Estimate]:
+    """pass@1 of each family, which is what a difficulty label says before its colon: a mixture's part, for one."""
+    return _by_label(rows, lambda difficulty: difficulty.partition(FAMILY_END)[0])
+
+
+def _by_label(
+    rows: Iterable[Row], label: Callable[[str], str], key: str = "pass_at_1", measure: Measure | None = None
+) -> dict[str, Estimate]:
     labels: dict[str, list[Row]] = {}
     for row in rows:
-        labels.setdefault(row.difficulty, []).append(row)
-    estimates = {label: estimate("pass_at_1", group) for label, group in sorted(labels.items())}
+        labels.setdefault(label(row.difficulty), []).append(row)
+    estimates = {name: estimate(key, group, measure) for name, group in sorted(labels.items())}
     return {label: mean for label, mean in estimates.items() if not math.isnan(mean.value)}
 
 
@@ -249,6 +265,16 @@ def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any
         "verdict_errors": verdict_errors(rows),
         **({"no_verdict": no_verdict} if no_verdict else {}),
         "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()},
+        **(_tool_figures(rows) if any(row.num_insertions for row in rows) else {}),
+    }
+
+
+def _tool_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """How often tools were used, in all and by difficulty."""
+    rates = by_difficulty(rows, "calls", _calls)
+    return {
+        "calls": estimate("calls", rows, _calls)._asdict(),
+        "calls_by_difficulty": {label: mean._asdict() for label, mean in rates.items()},
     }
 
 

@@ -38,6 +38,8 @@ class Row:
     """Tokens that the policy sampled."""
     num_read: int
     """All tokens of the completion, those that were put in included."""
+    num_insertions: int = 0
+    """Places at which something was put in: the results of tools."""
 
 
 def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
@@ -59,6 +61,7 @@ def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
             evidence=verdict.evidence,
             num_tokens=completion.num_tokens,
             num_read=len(completion.token_ids),
+            num_insertions=len(completion.insertions),
         )
         for group in groups
         for problem in [group.group.prompt.problem]

@@ -15,8 +15,8 @@ from groupwise.algorithms.step_metrics import (
 )
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
-from groupwise.models.reward_model import load_reward_model
-from groupwise.models.steps import encode_steps, score_rows
+from groupwise.models.implicit import load_scorer
+from groupwise.models.steps import ScoresSteps, encode_steps, score_rows
 from groupwise.tasks.step_imports import read_steps
 from groupwise.tasks.step_rows import StepRow
 
@@ -54,7 +54,13 @@ class StepEvaluation:
 
 
 def evaluate_steps(
-    model: str | Path, file: str | Path, *, dev: str | Path | None = None, format: str = "groupwise"
+    model: str | Path,
+    file: str | Path,
+    *,
+    dev: str | Path | None = None,
+    format: str = "groupwise",
+    reference: str = "",
+    beta: float = 0.05,
 ) -> StepEvaluation:
     """Score every step of a file and compare with its labels.
 
@@ -63,6 +69,8 @@ def evaluate_steps(
         file: labelled steps to measure on.
         dev: other labelled steps, on which the threshold is chosen; None: it is 1/2.
         format: of both files (`tasks.step_imports`).
+        reference: the model that an implicit one was trained from; empty: the model has a head.
+        beta: β of an implicit one.
 
     Raises:
         DataError: a file cannot be read, both are the same, or the model cannot read a row.
@@ -72,14 +80,25 @@ def evaluate_steps(
     if dev is not None and Path(dev).resolve() == Path(file).resolve():
         raise DataError(f"{file}: a threshold chosen on the rows that are measured flatters; allowed is another file")
     rows, dev_rows = read_steps(file, format), read_steps(dev, format) if dev is not None else []
-    loaded = load_reward_model(ModelConfig(path=str(model)))
-    scores, of_dev = (score_rows(loaded, [encode_steps(loaded, row) for row in part]) if part else []
+    loaded = load_scorer(ModelConfig(path=str(model)), reference, beta)
+    return evaluate_scorer(loaded, rows, dev_rows, dev)[0]
+
+
+def evaluate_scorer(
+    scorer: ScoresSteps, rows: Sequence[StepRow], dev_rows: Sequence[StepRow], dev: str | Path | None
+) -> tuple[StepEvaluation, list[list[float]]]:
+    """The figures on some rows, with the threshold chosen on other rows if there are any, and the scores of the rows.
+
+    Raises:
+        DataError: the model cannot read a row, or the other rows, which `dev` names, are of one kind only.
+    """
+    scores, of_dev = (score_rows(scorer, [encode_steps(scorer, row) for row in part]) if part else []
                       for part in (rows, dev_rows))  # fmt: skip
     try:
         threshold = best_threshold(of_dev, [row.first_error for row in dev_rows]) if dev_rows else FIXED
     except ValueError as error:
         raise DataError(f"{dev}: {error}") from None
-    return judge_scores(rows, scores, threshold)
+    return judge_scores(rows, scores, threshold), scores
 
 
 def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], threshold: float) -> StepEvaluation:

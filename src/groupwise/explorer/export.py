@@ -88,6 +88,7 @@ def _facts(views: Views, num_runs: int, cap: int) -> dict[str, bytes]:
     runs = {index: run for index in range(num_runs) if (run := _run_or_none(views, index))}
     for index, run in runs.items():
         found[f"runs/{index}"] = encoded(run)
+        found[f"runs/{index}/findings"] = encoded(views.findings(index))
     left = {index: {"lists": 0, "groups": 0} for index in runs}
     budget = cap - sum(map(len, found.values()))
     budget -= _add_lists(views, runs, found, budget * _LISTS, left)

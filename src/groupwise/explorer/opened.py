@@ -7,9 +7,8 @@ from typing import Any
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.wire import short_hash
 from groupwise.runs.records import At, Records
-from groupwise.runs.tolerant import Lines
 
-READ = ("config.toml", "metrics.jsonl", "ledger.jsonl", "findings.jsonl", "rollouts", "rollouts/index.jsonl")
+READ = ("config.toml", "metrics.jsonl", "ledger.jsonl", "rollouts", "rollouts/index.jsonl")
 """Names in a run directory that the pages read."""
 
 
@@ -69,10 +68,6 @@ class OpenedRun:
             f"{damage.file}{'' if damage.line is None else f', line {damage.line}'}: {damage.what}"
             for damage in self.records.damage[:20]
         ]
-
-    def findings(self) -> list[dict[str, Any]]:
-        """Lines of findings.jsonl; empty where nobody looked for any."""
-        return [line for _, line in Lines(self.path / "findings.jsonl").read()[0]]
 
     def places(self) -> dict[str, At]:
         """Steps and evaluations with completions, by what stands for them in an address."""

@@ -66,6 +66,7 @@ def make_routes(views: Views) -> list[Route]:
         Route("/{name}", page, methods=["GET"]),
         Route("/api/runs", fact(views.runs), methods=["GET"]),
         Route("/api/runs/{index:int}", fact(views.run), methods=["GET"]),
+        Route("/api/runs/{index:int}/findings", fact(views.findings), methods=["GET"]),
         Route("/api/runs/{index:int}/places/{identifier}", fact(views.place), methods=["GET"]),
         Route(group, fact(views.group), methods=["GET"]),
         Route(group + "/samples/{sample:int}", fact(views.completion), methods=["GET"]),

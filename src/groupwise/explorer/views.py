@@ -1,5 +1,6 @@
 """The facts of every page, as plain values. What was not recorded is None or named; nothing here is a guess."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from groupwise.errors import GroupwiseError
+from groupwise.explorer.figures import columns_of, first_number
+from groupwise.explorer.findings import findings_of, stamp_of
 from groupwise.explorer.opened import NotThereError, OpenedRun
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.completion import CompletionRecord, GroupRecord
@@ -21,7 +24,6 @@ MOST_WHOLE_TEXT = 1_000_000
 """Characters of a text that any page shows."""
 MOST_OF_A_TOKEN = 1_000
 LIST_TEXT = 160
-MOST_METRICS = 400
 _FIGURES = {
     "advantage": "token_advantages", "sampling_logprobs": "sampling_logprobs", "entropy": "entropy", "ratio": "ratio",
     "mismatch": "mismatch", "kl": "kl", "change": "change", "importance": "importance",
@@ -43,6 +45,7 @@ class Views:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._runs = [OpenedRun(index, path) for index, path in enumerate(paths)]
         self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._findings: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, in a few words each."""
@@ -64,15 +67,23 @@ class Views:
             **self._headline(run),
             "path": str(run.path),
             "metrics": columns_of(run.records.metrics("step")),
-            "findings": [
-                {name: str(line[name]) for name in ("severity", "rule", "text") if name in line}
-                for line in run.findings()
-            ],
             "places": [
                 {**_place(key, at), "pass_at_1": first_number(passes.get(at) if isinstance(at, str) else None)}
                 for key, at in places.items()
             ],
         }
+
+    def findings(self, index: int) -> dict[str, Any]:
+        """What the doctor says of a run; it is asked again when the run has gone on.
+
+        Raises:
+            NotThereError: there is no such run, or it cannot be shown.
+        """
+        run = self._run(index)
+        stamp = stamp_of(run.path)
+        if index not in self._findings or self._findings[index][0] != stamp:
+            self._findings[index] = (stamp, findings_of(run))
+        return self._findings[index][1]
 
     def place(self, index: int, identifier: str) -> dict[str, Any]:
         """A step or an evaluation: its groups, and columns with a value per completion.
@@ -173,7 +184,7 @@ class Views:
         return run.records.groups(run.place(identifier))
 
     def _headline(self, run: OpenedRun) -> dict[str, Any]:
-        none = dict.fromkeys(("algorithm", "num_steps", "task", "model", "seed", "pass_at_1"))
+        none = dict.fromkeys(("algorithm", "num_steps", "task", "model", "seed", "pass_at_1", "recipe"))
         empty = {"index": run.index, "name": run.name, "done": 0, "finished": False, **none}
         if trouble := run.trouble():
             return {**empty, "notices": [trouble]}
@@ -186,18 +197,12 @@ class Views:
             "task": _text(_at(config, "task", "kind") or _at(config, "task", "name")),
             "model": _text(_at(config, "model", "path")),
             "seed": _at(config, "run", "seed"),
+            "recipe": _recipe(config) if config else None,
             "done": len(lines),
             "finished": run.records.finished,
             "pass_at_1": first_number(dev[-1].get("pass_at_1")) if dev else None,
             "notices": [*([why] if why else []), *run.notices()],
         }
-
-
-def columns_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Every number of the lines by its dotted name, a value per step; None where a line has none."""
-    flat = [_numbers(line) for line in lines]
-    names = list(dict.fromkeys(name for line in flat for name in line if name != "step"))[:MOST_METRICS]
-    return {"steps": [line["step"] for line in lines], "columns": {n: [line.get(n) for line in flat] for n in names}}
 
 
 def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,20 +218,11 @@ def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, str | int | float)}
 
 
-def first_number(value: Any) -> float | None:
-    """The estimate of [estimate, low, high]."""
-    first = value[0] if isinstance(value, list) and value else value
-    return float(first) if isinstance(first, int | float) and not isinstance(first, bool) else None
-
-
-def _numbers(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    flat: dict[str, float] = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            flat[f"{prefix}{name}"] = value
-    return flat
+def _recipe(config: Mapping[str, Any]) -> str:
+    """What is equal for runs that differ in their seed and their place alone."""
+    own = config.get("run")
+    run = {k: v for k, v in own.items() if k not in ("seed", "directory")} if isinstance(own, Mapping) else own
+    return short_hash(json.dumps({**config, "run": run}, sort_keys=True, default=str))
 
 
 def _at(table: Any, *names: str) -> Any:

@@ -6,13 +6,15 @@ Weights in bf16 take 2 bytes each, and have a master copy in fp32 beside them; m
 stay fp32, while the gradients that micro-batches computed side by side hold of their own are bf16.
 FlexAttention keeps the log-sum-exp of every token, head and layer, as our own attention does, and beside the layers a
 mask: four lists of blocks, each of 4 bytes per pair of blocks, four counts per block, and two numbers per token.
+Adapters (LoRA) are fp32, beside frozen weights that have neither gradient nor moments; the reference and a critic's
+copy of the model are the policy's own weights. Layers are counted as if all that is linear in them were adapted.
 Activation checkpointing leaves of the activations the layers' inputs and one whole layer; where the recipe leaves it
 to the memory that is available, what decides is this machine's, now.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -29,9 +31,11 @@ from groupwise.models.cores import WAITING
 from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
-from groupwise.models.size import language_model_size, reward_model_size
+from groupwise.models.size import ModelSize, adapter_weights, language_model_size, reward_model_size
 from groupwise.trainers import trainer_of
+from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.step_rewards import StepRewardsConfig
 from groupwise.training.gradient import num_micro_batches_at_once
 
 MOMENTS = 2
@@ -75,37 +79,47 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     size = language_model_size(recipe.model.path)
     count, text = size.total, size.config.get_text_config()
     of_weight = torch.finfo(getattr(torch, recipe.model.weights_dtype)).bits // 8
-    rounded = of_weight != FP32
-    weights = {"policy": of_weight * count, "optimizer": MOMENTS * FP32 * count}
+    learns = _Learns.of(recipe, size)
+    weights = {"policy": of_weight * count}
+    if recipe.lora:
+        weights["adapters"] = FP32 * learns.policy
+    weights["optimizer"] = MOMENTS * FP32 * learns.policy
+    rounded = of_weight != FP32 and not recipe.lora  # adapters stay fp32, and what is never trained has no master
     if rounded:
         weights["masters"] = FP32 * count
-    training = {"gradients": FP32 * count}
-    if recipe.loss.kl_coef > 0:
+    training = {"gradients": FP32 * learns.policy}
+    if recipe.loss.kl_coef > 0 and not recipe.lora:  # else it is the policy without its adapters
         weights["reference"] = of_weight * count
     beside = trainer_of(recipe).trained_beside(recipe)
     for name in beside:
-        weights |= {name: of_weight * count, f"{name}'s optimizer": MOMENTS * FP32 * size.body}
+        own = FP32 * learns.beside if recipe.lora else of_weight * count
+        weights |= {name: own, f"{name}'s optimizer": MOMENTS * FP32 * learns.beside}
         if rounded:
             weights[f"{name}'s masters"] = FP32 * size.body
-        training[f"{name}'s gradients"] = FP32 * size.body
+        training[f"{name}'s gradients"] = FP32 * learns.beside
     for name, part in recipe.reward_models.items():
         weights[f"reward model {name}"] = of_weight * reward_model_size(part.path)
+    if isinstance(recipe, GrpoRecipe) and recipe.step_rewards.path:
+        weights["process reward model"] = of_weight * _step_rewards_size(recipe.step_rewards)
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     device = torch.device(device_of(recipe.model))
     longest = prompt_tokens + recipe.sampling.max_tokens  # one that is larger than a micro-batch stands alone
     of_step = recipe.batch.prompts_per_step * (prompt_tokens + recipe.batch.group_size * recipe.sampling.max_tokens)
     tokens = min(max(micro_batch_tokens(recipe.loss.tokens_per_micro_batch, device), longest), of_step)
-    num_weights, num_threads = count + len(beside) * size.body, recipe.model.num_threads or torch.get_num_threads()
+    num_weights = learns.policy + len(beside) * learns.beside
+    num_threads = recipe.model.num_threads or torch.get_num_threads()
     at_once = num_micro_batches_at_once(num_weights, num_threads, device, num_threads)
     if at_once > 1:
-        training["micro-batches' own gradients"] = (at_once + WAITING) * of_weight * num_weights
+        training["micro-batches' own gradients"] = (at_once + WAITING) * (of_weight if rounded else FP32) * num_weights
     available = available_memory(device) - sum(weights.values()) - sum(training.values())
-    kept = at_once * activation_bytes(text, width, tokens, checkpointed=False)
+    adapted = recipe.lora is not None
+    kept = at_once * activation_bytes(text, width, tokens, checkpointed=False, adapted=adapted)
     checkpointing = are_dropped(recipe.model.activation_checkpointing, kept, available)
-    activations = activation_bytes(text, width, tokens, checkpointed=checkpointing) * (1 + len(beside)) * at_once
+    each = activation_bytes(text, width, tokens, checkpointed=checkpointing, adapted=adapted)
+    activations = each * (1 + len(beside)) * at_once
     training |= {
         "activations": activations,
-        "their gradients": layer_bytes(text, width, tokens) * at_once // 2,  # of one layer at a time
+        "their gradients": layer_bytes(text, width, tokens, adapted=adapted) * at_once // 2,  # of one layer at a time
         "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(tokens, text) * at_once,
     }
     if recipe.model.attention == "flex":
@@ -114,6 +128,28 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     if device.type == "cpu" and not checkpointing:
         training["freed, but held"] = int(HELD * activations) + _held_of(sampling["keys and values"], text)
     return MemoryPlan(weights, sampling, training, checkpointing)
+
+
+class _Learns(NamedTuple):
+    """Numbers that change in training."""
+
+    policy: int
+    beside: int
+    """Of each model that is trained beside it."""
+
+    @classmethod
+    def of(cls, recipe: RlRecipe, size: ModelSize) -> Self:
+        if recipe.lora is None:
+            return cls(size.total, size.body)
+        adapters = adapter_weights(recipe.model.path, recipe.lora)
+        return cls(adapters, adapters)
+
+
+def _step_rewards_size(config: StepRewardsConfig) -> int:
+    """Parameters of a process reward model; of an implicit one those of its reference too."""
+    if not config.reference:
+        return reward_model_size(config.path)
+    return language_model_size(config.path).total + language_model_size(config.reference).total
 
 
 def _held_of(keys_and_values: int, text: Any) -> int:

@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import UnsupportedModelError
+from groupwise.models.adapters import is_adapter
 from groupwise.models.cores import num_in_hand
 
 Setting = Literal["auto", "on", "off"]
@@ -37,7 +38,7 @@ def head_dim(text: Any) -> int:
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
-def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bool) -> int:
+def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bool, adapted: bool = False) -> int:
     """Bytes that the layers keep of so many tokens until the backward.
 
     Args:
@@ -45,17 +46,23 @@ def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bo
         width: bytes of a number in the matrix products.
         num_tokens: in one forward.
         checkpointed: every layer keeps its input, and one at a time, the one whose backward it is, all the rest.
+        adapted: whether adapters alone are trained.
     """
-    layer, num_layers = layer_bytes(text, width, num_tokens), int(text.num_hidden_layers)
+    layer, num_layers = layer_bytes(text, width, num_tokens, adapted=adapted), int(text.num_hidden_layers)
     return num_layers * FP32 * int(text.hidden_size) * num_tokens + layer if checkpointed else num_layers * layer
 
 
-def layer_bytes(text: Any, width: int, num_tokens: int) -> int:
-    """Bytes that one layer keeps of so many tokens; its backward needs about half as many again, for gradients."""
+def layer_bytes(text: Any, width: int, num_tokens: int, *, adapted: bool = False) -> int:
+    """Bytes that one layer keeps of so many tokens; its backward needs about half as many again, for gradients.
+
+    With adapters on all linear layers, these keep what the products read, and what comes between their two matrices,
+    which is little; norms, whose weights are frozen, keep their input alone.
+    """
     d, query = text.hidden_size, text.num_attention_heads * head_dim(text)
     key_value = (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim(text)
     # norms keep their fp32 input and normalised input; products keep what they read; rotation keeps its inputs
-    return int(num_tokens * (FP32 * 6 * d + width * (3 * query + 4 * key_value + 4 * text.intermediate_size)))
+    of_norms = 4 if adapted else 6
+    return int(num_tokens * (FP32 * of_norms * d + width * (3 * query + 4 * key_value + 4 * text.intermediate_size)))
 
 
 def are_dropped(setting: Setting, num_bytes: int, available: float) -> bool:
@@ -92,11 +99,13 @@ class _Checkpointing:
     """Configuration of the language model."""
     width: int
     """Bytes of a number in the matrix products."""
+    adapted: bool
+    """Whether adapters alone are trained."""
 
     def applies(self, num_tokens: int, device: torch.device) -> bool:
         if self.setting != "auto":
             return self.setting == "on"
-        kept = activation_bytes(self.text, self.width, num_tokens, checkpointed=False)
+        kept = activation_bytes(self.text, self.width, num_tokens, checkpointed=False, adapted=self.adapted)
         return are_dropped("auto", kept * num_in_hand(), available_memory(device))
 
 
@@ -122,7 +131,9 @@ def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype:
     for layer in layers:
         layer.__class__ = _checkpointed(type(layer))  # type: ignore[arg-type]
     width = torch.finfo(compute_dtype).bits // 8
-    setattr(body, _ATTRIBUTE, _Checkpointing(setting if layers else "off", model.config.get_text_config(), width))
+    adapted = any(is_adapter(name) for name, _ in body.named_parameters())
+    text = model.config.get_text_config()
+    setattr(body, _ATTRIBUTE, _Checkpointing(setting if layers else "off", text, width, adapted))
 
 
 def drops_activations(body: nn.Module, input_ids: torch.Tensor) -> bool:

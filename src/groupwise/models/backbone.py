@@ -7,11 +7,11 @@ every use of every weight.
 
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from groupwise.models.activations import drops_activations
+from groupwise.models.adapter_files import write_adapters
+from groupwise.models.adapters import Adapters, adapters_used, plain_weights
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
 from groupwise.models.flex import flex_layout, takes_flex
@@ -61,10 +63,12 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
 class Root(nn.Module):
     """Owns the weights of a transformers model."""
 
-    def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype) -> None:
+    def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype, adapters: Adapters | None = None) -> None:
         super().__init__()
         self.model = model
         self.compute_dtype = compute_dtype
+        self.adapters = adapters
+        """What the model's adapters are; None: it has none."""
 
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
@@ -81,6 +85,14 @@ class Root(nn.Module):
             return states_at(self.model.base_model, packed, positions)
 
 
+class Saved(Protocol):
+    """What can be written as a checkpoint."""
+
+    def save(self, directory: Path) -> None:
+        """Write a directory that loads unchanged in transformers and vLLM."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Backbone:
     """A model whose body computes packed rows, and its tokenizer."""
@@ -90,6 +102,8 @@ class Backbone:
     tokenizer: Any
     stop_ids: frozenset[int]
     """Token ids that end a completion (a model may have several)."""
+    is_base: bool = False
+    """Whether this is what the model's adapters stand on: the same weights, computed without them."""
 
     @property
     def model(self) -> PreTrainedModel:
@@ -134,7 +148,12 @@ class Backbone:
             weights: stand in for weights of the body, as `converted` names them.
         """
         # the view is made here: a hook on the root's output would be lost on it
-        return self.root.hidden(input_ids, position_ids, layout, weights)[0]
+        with self.as_meant():
+            return self.root.hidden(input_ids, position_ids, layout, weights)[0]
+
+    def as_meant(self) -> AbstractContextManager[None]:
+        """With the adapters, or without them; whoever calls the root does it within."""
+        return adapters_used(not self.is_base) if self.root.adapters else nullcontext()
 
     def converted(self) -> dict[str, Tensor]:
         """Weights of the body that its precision converts in every forward, by name."""
@@ -158,19 +177,45 @@ class Backbone:
         """Names and weights, one that is in two places once."""
         yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
 
+    def plain_state(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and weights of a plain model that computes the same: adapters are added to the weights, in fp32.
+
+        It is for whoever samples elsewhere; here nothing is merged.
+        """
+        yield from plain_weights(self.model) if self.root.adapters else self.state()
+
     def fingerprint(self) -> str:
         """16 hex digits that change when any weight changes by one bit."""
         return fingerprint(self.state())
 
     def save(self, directory: Path) -> None:
-        """Write a directory that loads unchanged in transformers and vLLM, each with its own attention."""
-        with no_progress_bars():
-            self.model.save_pretrained(directory)
+        """Write a directory that loads unchanged in transformers and vLLM, each with its own attention.
+
+        Where there are adapters, it holds them alone and loads in peft.
+        """
+        if self.root.adapters:
+            write_adapters(self.model, self.root.adapters, directory)
+        else:
+            with no_progress_bars():
+                self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
+
+    def whole(self) -> AbstractContextManager[None]:
+        """A time in which forwards need no other rank; for sampling, of which ranks do more or less."""
+        return nullcontext()
+
+    def gathered(self) -> "Saved":
+        """All weights where the first rank can `save` them; every rank has to ask for it."""
+        return self
 
     def copy(self) -> Self:
         """The same model with weights of its own."""
         return replace(self, root=copy.deepcopy(self.root))
+
+    def twin(self) -> Self:
+        """The same model with adapters of its own, on the very weights that these stand on."""
+        shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
+        return replace(self, root=copy.deepcopy(self.root, shared))
 
     def freeze(self) -> Self:
         """Its weights are never trained: a reference, a reward."""
@@ -199,14 +244,28 @@ def fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def _fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
-    digest = hashlib.sha256()
+    names, sums = [], []
     for name, weight in weights:
-        bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16)
-        sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
-        for piece in bits.flatten().split(FINGERPRINT_PIECE):
-            numbers = piece.long()
-            sums[0] += numbers.sum()
-            sums[1] += numbers.square_().sum()
-        total, total_of_squares = sums.tolist()
-        digest.update(f"{name}:{total}:{total_of_squares}".encode())
-    return digest.hexdigest()[:16]
+        names.append(name)
+        sums.append(bit_sums(weight))
+    return digest(names, torch.stack(sums)) if sums else digest((), torch.zeros(0, 2))
+
+
+@torch.no_grad()
+def bit_sums(weight: Tensor) -> Tensor:
+    """(2,) sums of the bit patterns of a tensor and of their squares, modulo 2^64."""
+    bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16)
+    sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
+    for piece in bits.flatten().split(FINGERPRINT_PIECE):
+        numbers = piece.long()
+        sums[0] += numbers.sum()
+        sums[1] += numbers.square_().sum()
+    return sums
+
+
+def digest(names: Sequence[str], sums: Tensor) -> str:
+    """The fingerprint of weights with these names and `bit_sums` (n, 2)."""
+    found = hashlib.sha256()
+    for name, (total, total_of_squares) in zip(names, sums.tolist(), strict=True):
+        found.update(f"{name}:{total}:{total_of_squares}".encode())
+    return found.hexdigest()[:16]

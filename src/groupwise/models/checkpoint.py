@@ -1,8 +1,9 @@
-"""A checkpoint is a plain Hugging Face directory; a trainer's state, when there is one, lies beside the weights."""
+"""A checkpoint is a plain Hugging Face directory, or one of peft's; a trainer's state lies beside the weights."""
 
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from groupwise.errors import CheckpointError
-from groupwise.models.backbone import Backbone
-from groupwise.runs.atomic import check_directory, new_directory
+from groupwise.models.adapter_files import read_adapters
+from groupwise.models.backbone import Backbone, Saved
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import start_policy
+from groupwise.models.reward_model import start_reward_model
+from groupwise.runs.atomic import MANIFEST, check_directory, new_directory
 
 TRAINER_STATE = "trainer_state.json"
 OPTIMIZER_STATE = "optimizer.safetensors"
@@ -31,8 +36,27 @@ class TrainerState:
     """The optimizer's moments."""
 
 
-def save_checkpoint(path: Path, policy: Backbone, state: TrainerState | None = None) -> None:
-    """Write a checkpoint atomically; it loads unchanged in transformers and vLLM."""
+def write_plain(checkpoint: Path, directory: Path) -> None:
+    """Put the model of a checkpoint into a directory that exists, without the trainer's state.
+
+    Adapters are added, in fp32, to the weights that they stand on, so that what is written needs nothing else.
+
+    Raises:
+        ModelError: the model that the adapters stand on is not there any more, or has other weights.
+    """
+    if (files := read_adapters(str(checkpoint))) is None:
+        for file in checkpoint.iterdir():
+            if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
+                shutil.copy(file, directory / file.name)
+        return
+    config = ModelConfig(path=str(checkpoint), device="cpu")
+    whole: Backbone = start_reward_model(config) if files.scores else start_policy(config, None, seed=0)
+    with _disk_errors():
+        whole.save(directory)
+
+
+def save_checkpoint(path: Path, policy: Saved, state: TrainerState | None = None) -> None:
+    """Write a checkpoint atomically; it loads unchanged in transformers and vLLM, adapters in peft."""
     with new_directory(path) as directory, _disk_errors():
         policy.save(directory)
         if state is not None:
@@ -53,13 +77,14 @@ def _disk_errors() -> Iterator[None]:
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
-def load_trainer_state(path: Path) -> TrainerState:
-    """Read a checkpoint's trainer state after checking every file's hash.
+def load_trainer_state(path: Path, check: bool = True) -> TrainerState:
+    """Read a checkpoint's trainer state; with `check`, after every file's hash was compared.
 
     Raises:
         CheckpointError: the checkpoint is damaged, or was written without trainer state.
     """
-    check_directory(path)
+    if check:
+        check_directory(path)
     if not (path / TRAINER_STATE).is_file():
         raise CheckpointError(
             f"{path} holds a model but no trainer state: it can be a start (model.path), not a resume"

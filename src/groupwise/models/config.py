@@ -10,6 +10,9 @@ from groupwise.artifacts import FIRST_EDITION, SHIPPED, ModelRef
 from groupwise.config import Section
 from groupwise.errors import ModelError
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""File of a directory that holds adapters alone, and names the model that they stand on."""
+
 
 class ModelConfig(Section):
     """Which model, and how it computes."""

@@ -19,6 +19,8 @@ from typing import TypeVar
 
 import torch
 
+from groupwise.ranks.group import RANKS
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -56,6 +58,14 @@ def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device)
             future.cancel()
         wait(pending)
         torch.set_num_threads(num_threads)
+
+
+def shared_out(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:
+    """`work` of every item, in order: `in_threads`, or, where there are several ranks, by each of them a share.
+
+    All ranks get all results, their tensors on the processor and detached.
+    """
+    yield from RANKS.each(work, items) if RANKS.size > 1 else in_threads(work, items, device)
 
 
 def num_side_by_side(num_items: int, device: torch.device, num_threads: int = 0) -> int:

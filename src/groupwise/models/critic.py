@@ -32,8 +32,8 @@ class Critic(nn.Module):
                 states = states_at(self.trunk, packed, packed.head_positions)
         if states is None:
             raise ValueError("a critic on the policy's backbone needs the policy's states")
-        values: Tensor = self.head(states.float())[:, 0]
-        return values
+        values: Tensor = self.head(states.float())
+        return values  # (M, 1): a hook on the output would be lost on a view
 
     def values(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
         """(M,) value of the state before each completion token, with gradient.
@@ -43,7 +43,7 @@ class Critic(nn.Module):
             policy_states: (M, d) the policy's `completion_states` of them, where the backbone is shared; else None.
         """
         values: Tensor = self(packed, policy_states)
-        return values
+        return values[:, 0]
 
     @property
     def shares_backbone(self) -> bool:
@@ -54,11 +54,11 @@ class Critic(nn.Module):
         return [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights, for a checkpoint."""
-        yield from ((name, parameter.detach()) for name, parameter in self.named_parameters())
+        """Names and weights that are trained, for a checkpoint."""
+        yield from ((name, parameter.detach()) for name, parameter in self.trainable())
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Restore the weights that `state` gave."""
         with torch.no_grad():
-            for name, parameter in self.named_parameters():
+            for name, parameter in self.trainable():
                 parameter.copy_(tensors[name])

@@ -15,6 +15,8 @@ from transformers import AutoTokenizer, PreTrainedModel
 from groupwise.errors import ModelError, UnsupportedModelError
 from groupwise.models import attention
 from groupwise.models.activations import allow_checkpointing
+from groupwise.models.adapter_files import AdapterFiles
+from groupwise.models.adapters import is_adapter
 from groupwise.models.backbone import no_progress_bars, precision
 from groupwise.models.config import ModelConfig, located
 from groupwise.models.cores import ask_for_threads
@@ -72,19 +74,23 @@ SLOW = 1.5
 """A processor on which a product in bf16 takes this many times as long as in fp32 has no instructions for it."""
 
 
-def read_pretrained(kind: Any, config: ModelConfig, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:
+def read_pretrained(
+    kind: Any, config: ModelConfig, files: AdapterFiles | None = None, **options: Any
+) -> tuple[PreTrainedModel, Any, list[str]]:
     """Read a directory or hub name as this kind of model: the model, its tokenizer, the weights that are not there.
+
+    Of a directory of adapters (`files`) it is the model that they stand on, without them.
 
     Raises:
         ModelError: it is missing or cannot be read.
     """
-    path = located(config.path)
+    path = located(files.base if files else config.path)
     try:
         with no_progress_bars():
             model, report = kind.from_pretrained(
                 path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
             )
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(located(files.tokenizer) if files else path)
     except Exception as error:
         raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error
     return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
@@ -132,9 +138,10 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
 
 
 def _round(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Give all weights this precision. Buffers, such as the frequencies of positions, keep theirs."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
+    """Give all weights this precision. Buffers, such as the frequencies of positions, and adapters keep theirs."""
+    for name, weight in model.named_parameters():
+        if not is_adapter(name):
+            weight.data = weight.data.to(dtype)
 
 
 ALIGNMENT = 64

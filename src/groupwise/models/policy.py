@@ -1,10 +1,10 @@
 """A policy: a causal language model, its tokenizer, and what it says about tokens."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from groupwise.algorithms.distillation import Compared, Comparison, Outputs, total_divergence
 from groupwise.algorithms.logprobs import token_logprobs
 from groupwise.errors import ModelError
+from groupwise.models.adapter_files import read_adapters
+from groupwise.models.adapter_loading import Training, with_adapters
+from groupwise.models.adapters import Adapters
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import compare_with_eager, damaged, place, read_pretrained
+from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Pack, Sequences, pack
 
 T = TypeVar("T")
@@ -51,8 +55,8 @@ class Head(nn.Module):
 class PolicyModule(Root):
     """The root module of a causal language model."""
 
-    def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype) -> None:
-        super().__init__(model, compute_dtype)
+    def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype, adapters: Adapters | None = None) -> None:
+        super().__init__(model, compute_dtype, adapters)
         self.head = Head(model.get_output_embeddings(), compute_dtype)
 
     def forward(self, packed: Pack, temperature: float) -> Prediction:
@@ -108,12 +112,14 @@ class Policy(Backbone):
 
     def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> Prediction:
         """Log-probability and entropy of every completion token of a pack, with gradient."""
-        prediction: Prediction = self.root(packed, temperature)
+        with self.as_meant():
+            prediction: Prediction = self.root(packed, temperature)
         return prediction
 
     def completion_states(self, packed: Pack) -> Tensor:
         """(M, d) hidden states that predict the completion tokens of a pack, with gradient."""
-        return self.root.states(packed)
+        with self.as_meant():
+            return self.root.states(packed)
 
     def next_logits(self, states: Tensor) -> Tensor:
         """(n, V) logits of the tokens that hidden states (n, d) predict, in the precision around the call."""
@@ -124,35 +130,75 @@ class Policy(Backbone):
 
         The gradient goes to this model alone.
         """
-        return teacher.root.teach(packed, lambda theirs: self.root.divergence(packed, theirs, comparison))
+
+        def learn(theirs: Outputs) -> Compared:
+            with self.as_meant():
+                return self.root.divergence(packed, theirs, comparison)
+
+        with teacher.as_meant():
+            return teacher.root.teach(packed, learn)
+
+    def base(self) -> Self:
+        """The model that this one's adapters stand on, without a second one: the same weights, the adapters left out.
+
+        Raises:
+            ModelError: it has no adapters.
+        """
+        if self.root.adapters is None:
+            raise ModelError("the model has no adapters, so there is nothing that they stand on")
+        return replace(self, is_base=True)
 
 
 def load_policy(config: ModelConfig | str | Path) -> Policy:
     """Load a model.
 
     Args:
-        config: a recipe's `model` section, or a path alone: a checkpoint directory, a hub name, or `base`.
+        config: a recipe's `model` section, or a path alone: a checkpoint directory, a hub name, or `base`. A directory
+            of adapters is the model that they stand on, with them beside its weights.
 
     Raises:
         ModelError: it is missing, damaged or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
+        ConfigError: it has adapters, and peft is not installed.
     """
-    if not isinstance(config, ModelConfig):
-        config = ModelConfig(path=str(config))
-    model, tokenizer, lost = read_pretrained(AutoModelForCausalLM, config)
+    return _load(config if isinstance(config, ModelConfig) else ModelConfig(path=str(config)), None)
+
+
+def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int) -> Policy:
+    """Load what a run trains: with `lora` its adapters, new ones or those of the directory; else the whole model.
+
+    Args:
+        config: where it starts. The adapters of a directory are added to the weights where the whole model is trained.
+        lora: a recipe's `lora` section, if it has one.
+        seed: of new adapters.
+
+    Raises:
+        ModelError: as in `load_policy`, or a target of the adapters cannot be adapted.
+        UnsupportedModelError: it computes attention in a way we do not.
+        ConfigError: the directory's adapters are others than `lora` says, or peft is not installed.
+    """
+    return _load(config, Training(lora, seed))
+
+
+def _load(config: ModelConfig, training: Training | None) -> Policy:
+    files = read_adapters(config.path)
+    model, tokenizer, lost = read_pretrained(AutoModelForCausalLM, config, files)
     if lost:
-        raise damaged(config.path, lost)
-    if "ForSequenceClassification" in str(model.config.architectures):
+        raise damaged(files.base if files else config.path, lost)
+    if "ForSequenceClassification" in str(model.config.architectures) or (files and files.scores):
         raise ModelError(f"{config.path!r} is a reward model or another classifier; a language model is needed")
-    return make_policy(model, tokenizer, config)
+    adapters, _ = with_adapters(model, files, training, config.path, scores=False)
+    return make_policy(model, tokenizer, config, adapters)
 
 
-def make_policy(model: PreTrainedModel, tokenizer: Any, config: ModelConfig | None = None) -> Policy:
+def make_policy(
+    model: PreTrainedModel, tokenizer: Any, config: ModelConfig | None = None, adapters: Adapters | None = None
+) -> Policy:
     """Check a model and its tokenizer, and move them to their device."""
     config = config or ModelConfig()
     place(model, config)
     stop_ids = _stop_ids(model, tokenizer)
-    policy = Policy(PolicyModule(model, getattr(torch, config.compute_dtype)), tokenizer, stop_ids)
+    policy = Policy(PolicyModule(model, getattr(torch, config.compute_dtype), adapters), tokenizer, stop_ids)
     _check_forward(policy)
     return policy
 

@@ -13,9 +13,12 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
+from groupwise.models.adapter_files import read_adapters
+from groupwise.models.adapter_loading import Training, with_adapters
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import compare_with_eager, damaged, place, read_pretrained
+from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Pack, Sequences, pack
 
 HEAD = "score.weight"
@@ -25,8 +28,8 @@ class RewardModule(Root):
     """The root module of a sequence classifier with one label."""
 
     def forward(self, packed: Pack, ends: Tensor) -> Tensor:
-        scores: Tensor = self.score(self._states_at(packed, ends).float())[:, 0]
-        return scores
+        scores: Tensor = self.score(self._states_at(packed, ends).float())
+        return scores  # (B, 1): a hook on the output would be lost on a view
 
     def states(self, packed: Pack, ends: Tensor) -> Tensor:
         return self._states_at(packed, ends)
@@ -51,7 +54,7 @@ class RewardModel(Backbone):
     def scores(self, sequences: Sequence[Sequences]) -> Tensor:
         """(B,) score of every completion, in order, with gradient; each ends with its end token."""
         scores: Tensor = self.root(*_with_ends(sequences, self.device))
-        return scores
+        return scores[:, 0]
 
     def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         """(N,) score at the last token of every step of every completion, in order, with gradient.
@@ -65,7 +68,7 @@ class RewardModel(Backbone):
         marked = [_marked(sequence, of_each) for sequence, of_each in zip(sequences, ends, strict=True)]
         packed = pack(marked, self.device)
         scores: Tensor = self.root(packed, packed.head_positions)
-        return scores
+        return scores[:, 0]
 
     def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
         """(B, d) hidden states at the last token of every completion, of which the scores are made."""
@@ -99,17 +102,23 @@ def load_reward_model(config: ModelConfig) -> RewardModel:
         ModelError: it is missing, damaged, a language model without a score, or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
     """
-    return _load(config, allow_language_model=False)
+    return _load(config, None)
 
 
-def start_reward_model(config: ModelConfig) -> RewardModel:
-    """Load what a reward model is trained from: a language model, whose score is 0 at first, or a reward model."""
-    return _load(config, allow_language_model=True)
+def start_reward_model(config: ModelConfig, lora: LoraConfig | None = None, seed: int = 0) -> RewardModel:
+    """Load what a reward model is trained from: a language model, whose score is 0 at first, or a reward model.
+
+    With `lora` its adapters are trained, and the score; see `models.policy.start_policy`.
+    """
+    return _load(config, Training(lora, seed))
 
 
-def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
-    model, tokenizer, lost = read_pretrained(AutoModelForSequenceClassification, config, num_labels=1)
-    if lost == [HEAD] and not allow_language_model:
+def _load(config: ModelConfig, training: Training | None) -> RewardModel:
+    files = read_adapters(config.path)
+    model, tokenizer, lost = read_pretrained(AutoModelForSequenceClassification, config, files, num_labels=1)
+    adapters, held = with_adapters(model, files, training, config.path, scores=True)
+    lost = [name for name in lost if name not in held]
+    if lost == [HEAD] and training is None:
         raise ModelError(
             f"{config.path!r} is a language model, not a reward model: it has no score. Train one with "
             'algorithm = "reward_model"'
@@ -123,7 +132,7 @@ def _load(config: ModelConfig, *, allow_language_model: bool) -> RewardModel:
     padding = tokenizer.pad_token_id
     model.config.get_text_config().pad_token_id = None if padding == end else padding
     place(model, config)
-    root = RewardModule(model, getattr(torch, config.compute_dtype))
+    root = RewardModule(model, getattr(torch, config.compute_dtype), adapters)
     if lost:
         torch.nn.init.zeros_(root.score.weight)
     loaded = RewardModel(root, tokenizer, frozenset({end}))

@@ -8,7 +8,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
+from groupwise.models.adapter_files import base_path
 from groupwise.models.config import located
+from groupwise.models.lora_config import LoraConfig
+from groupwise.models.lora_targets import target_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,20 @@ def language_model_size(path: str) -> ModelSize:
     return ModelSize(config, _count(model), _count(model.base_model))
 
 
+def adapter_weights(path: str, lora: LoraConfig) -> int:
+    """Number of weights of the adapters that a recipe puts on a language model: r · (in + out) for every layer.
+
+    Raises:
+        ModelError: the model's configuration cannot be read, or a target cannot be adapted.
+    """
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(_config(path))
+    layers = target_layers(model, lora).values()
+    return sum(lora.rank * (layer.in_features + layer.out_features) for layer in layers)
+
+
 def reward_model_size(path: str) -> int:
-    """Number of weights of a reward model.
+    """Number of weights of a reward model; adapters of its own, some thousandths of them, are not counted.
 
     Raises:
         ModelError: its configuration cannot be read.
@@ -52,7 +67,7 @@ def _count(module: nn.Module) -> int:
 
 
 def _config(path: str) -> Any:
-    location = located(path)
+    location = located(base_path(path))
     try:
         return AutoConfig.from_pretrained(location)
     except Exception as error:

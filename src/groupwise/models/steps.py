@@ -1,16 +1,34 @@
 """A completion's steps as a process reward model reads them: token ids, the ends of the steps, and a score at each."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from groupwise.errors import DataError
-from groupwise.models.cores import in_threads
+from groupwise.errors import DataError, ModelError
+from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
-from groupwise.models.reward_model import RewardModel
 from groupwise.tasks.step_rows import StepRow
+
+
+class ScoresSteps(Protocol):
+    """What can say of every step how likely it is to be right: a reward model with a head, or an implicit one."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """Writes what it reads."""
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of prompt and completion."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+        """(N,) log-odds at every step's end, in order, with gradient; `ends` in tokens of each completion."""
 
 
 class EncodedSteps(NamedTuple):
@@ -31,7 +49,7 @@ class EncodedSteps(NamedTuple):
         return len(self.prompt) + len(self.completion)
 
 
-def encode_steps(model: RewardModel, row: StepRow, supervision: str = "process") -> EncodedSteps:
+def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process") -> EncodedSteps:
     """Token ids of a row: step by step, so that every token belongs to one step and every step ends with a token.
 
     Raises:
@@ -50,22 +68,69 @@ def encode_steps(model: RewardModel, row: StepRow, supervision: str = "process")
         raise DataError(f"the tokenizer cannot write all characters of the row that begins {row.prompt[:60]!r}")
     ends = [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
     labels = list(row.labels)
-    if supervision == "outcome":
+    if supervision != "process":
         labels = [*[None] * (len(labels) - 1), labels[-1]]
     return EncodedSteps(prompt, ids, ends, labels)
 
 
-def step_logits(model: RewardModel, rows: Sequence[EncodedSteps]) -> Tensor:
+def step_logits(model: ScoresSteps, rows: Sequence[EncodedSteps]) -> Tensor:
     """(N,) score of every step of the rows, in order, with gradient; σ of it is the chance that the step is right."""
     return model.step_scores([row.sequences for row in rows], [[row.ends] for row in rows])
 
 
+class Prefixes(NamedTuple):
+    """Beginnings of the completions of one prompt, which are read at the ends of their steps."""
+
+    sequences: Sequences
+    ends: list[list[int]]
+    """Of every completion the number of tokens up to and with each step's last one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that a forward has to compute; the prompt counts once."""
+        return len(self.sequences.prompt) + sum(map(len, self.sequences.completions))
+
+
+def encode_prefixes(model: ScoresSteps, prompt: Sequence[int], completions: Sequence[Sequence[str]]) -> Prefixes:
+    """Token ids of the steps of some completions of one prompt, step by step as `encode_steps` has them.
+
+    Raises:
+        ModelError: one is longer than what the model can read.
+    """
+    ids, ends = list[list[int]](), list[list[int]]()
+    for steps in completions:
+        encoded = model.tokenizer(list(steps), add_special_tokens=False)["input_ids"]
+        ids.append([token for step in encoded for token in step])
+        ends.append([sum(map(len, encoded[: i + 1])) for i in range(len(encoded))])
+    longest = len(prompt) + max(map(len, ids))
+    if longest > model.context_length:
+        raise ModelError(f"it reads {model.context_length} tokens, but a completion has {longest} with its prompt")
+    return Prefixes(Sequences(prompt, ids), ends)
+
+
 @torch.no_grad()
-def score_rows(model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int = 0) -> list[list[float]]:
+def score_prefixes(
+    model: ScoresSteps, groups: Sequence[Prefixes], tokens_per_micro_batch: int = 0
+) -> list[list[list[float]]]:
+    """Of every step of every completion of every group, the chance that it is right; each prompt is computed once."""
+    budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
+    chunks = list(micro_batches([group.num_tokens for group in groups], budget))
+
+    def logits(chunk: range) -> Tensor:
+        chosen = [groups[i] for i in chunk]
+        return model.step_scores([one.sequences for one in chosen], [one.ends for one in chosen]).double().cpu()
+
+    found = list(shared_out(logits, chunks, model.device))
+    chances = iter(torch.cat(found).sigmoid().tolist() if found else [])
+    return [[[next(chances) for _ in of_one] for of_one in group.ends] for group in groups]
+
+
+@torch.no_grad()
+def score_rows(model: ScoresSteps, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int = 0) -> list[list[float]]:
     """Of every row, the chance that each step is right."""
     chunks = list(
         micro_batches([row.num_tokens for row in rows], micro_batch_tokens(tokens_per_micro_batch, model.device))
     )
-    logits = in_threads(lambda chunk: step_logits(model, [rows[i] for i in chunk]).double().cpu(), chunks, model.device)
+    logits = shared_out(lambda chunk: step_logits(model, [rows[i] for i in chunk]).double().cpu(), chunks, model.device)
     chances = iter(torch.cat(list(logits)).sigmoid().tolist())
     return [[next(chances) for _ in row.ends] for row in rows]

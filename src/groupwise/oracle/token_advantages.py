@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.advantages import AdvantageEstimator, Process, advantage, gae
-from groupwise.algorithms.step_advantages import GroupTree, ProcessGae, ProcessMin
+from groupwise.algorithms.advantages import AdvantageEstimator, advantage, gae
+from groupwise.algorithms.step_advantages import GroupTree, Process, ProcessGae, ProcessMin
 from groupwise.oracle.estimate import Estimated, estimate
 from groupwise.oracle.report import Row, Section, figures, on_policy_rows, section
 from groupwise.oracle.setting import Policies, Setting, TokenAdvantages

@@ -1,15 +1,14 @@
 """A run's newest checkpoint as a plain model directory, with its card and the record of how it was made."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import read_recorded
 from groupwise.errors import CheckpointError
-from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
+from groupwise.models.checkpoint import write_plain
 from groupwise.pages.card import card
-from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, refuse_to_replace, write_file
+from groupwise.runs.atomic import check_directory, new_directory, refuse_to_replace, write_file
 from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
 
 CARD = "README.md"
@@ -21,6 +20,8 @@ CURVE_POINTS = 100
 
 def export(run_path: str | Path, directory: str | Path) -> None:
     """Write a run's newest checkpoint as a plain Hugging Face directory, with `provenance.json` and a model card.
+
+    Adapters (LoRA) are added, in fp32, to the weights that they stand on.
 
     Args:
         run_path: a run directory.
@@ -39,9 +40,7 @@ def export(run_path: str | Path, directory: str | Path) -> None:
     record = provenance(run)
     text = card(target.resolve().name, record, run, run.steps()[-1])
     with new_directory(target) as folder:
-        for file in newest.iterdir():
-            if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
-                shutil.copy(file, folder / file.name)
+        write_plain(newest, folder)
         write_file(folder / PROVENANCE, json.dumps(record, indent=1, ensure_ascii=False).encode())
         write_file(folder / CARD, text.encode())
 

@@ -1,4 +1,4 @@
-"""A run as four pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
+"""A run as pictures: what it can do, how long it writes, how much there is left to learn, how it goes about it.
 
 `PANELS` lists the panels, each drawn by one function `draw_*(figure, run, theme)`. Colour-blind readers can
 tell the colours apart, and every line carries its name at its end, so no legend is needed. No display is needed and no
@@ -6,7 +6,9 @@ global state is used.
 """
 
 import io
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,12 +80,36 @@ def draw_behaviour(figure: Figure | SubFigure, run: RunData, theme: Theme) -> No
     draw_lines(axes, lines, theme, _last_step(run), "share")
 
 
+def draw_families(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
+    """Pass@1 on held-out problems of each family."""
+    dev = [evaluation for evaluation in run.dev if evaluation.line.get("families")]
+    steps = [evaluation.step for evaluation in dev]
+    colours = itertools.cycle((theme.blue, theme.orange, theme.green, theme.purple, theme.ink, theme.muted))
+    lines = [
+        Line(name, steps, [_value(evaluation.line["families"].get(name)) for evaluation in dev], colour, dots=True)
+        for name, colour in zip(sorted({name for one in dev for name in one.line["families"]}), colours, strict=False)
+    ]
+    (axes,) = panel_axes(figure)
+    draw_lines(axes, lines, theme, _last_step(run), "share")
+
+
+def _value(estimate: Sequence[float] | None) -> float | None:
+    return None if estimate is None else estimate[0]
+
+
+def has_families(run: RunData) -> bool:
+    """Whether its evaluations tell families of problems apart."""
+    return any(evaluation.line.get("families") for evaluation in run.dev)
+
+
 class Panel(NamedTuple):
     """One picture and what it shows."""
 
     title: str
     subtitle: str
     draw: Callable[[Figure | SubFigure, RunData, Theme], None]
+    shown: Callable[[RunData], bool] = lambda run: True
+    """Whether a run has what it shows."""
 
 
 PANELS: Mapping[str, Panel] = {
@@ -103,15 +129,23 @@ PANELS: Mapping[str, Panel] = {
         "variety of sampling; groups whose completions earned different rewards",
         draw_signal,
     ),
+    "families": Panel("Family by family", "dev pass@1 of each family of problems", draw_families, has_families),
 }
 """Every panel by name, in reading order."""
 
 
+def shown_panels(run: RunData) -> dict[str, Panel]:
+    """The panels for which a run has something to show, by name."""
+    return {name: panel for name, panel in PANELS.items() if panel.shown(run)}
+
+
 def draw(run: RunData, theme: Theme = LIGHT) -> Figure:
-    """All panels with their titles, two by two."""
-    figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=theme.paper)
-    subfigures = np.asarray(figure.subfigures(2, 2, wspace=0, hspace=0.02)).flat
-    for subfigure, panel in zip(subfigures, PANELS.values(), strict=True):
+    """All panels with their titles, two in a row."""
+    panels = shown_panels(run)
+    rows = math.ceil(len(panels) / 2)
+    figure = Figure(figsize=(WIDTH, HEIGHT * rows / 2), facecolor=theme.paper)
+    subfigures = np.asarray(figure.subfigures(rows, 2, wspace=0, hspace=0.02)).flat
+    for subfigure, panel in zip(subfigures, panels.values(), strict=False):
         upper, lower = subfigure.subfigures(2, 1, height_ratios=[0.16, 0.84], hspace=0)
         heading(upper, theme, panel.title, panel.subtitle)
         panel.draw(lower, run, theme)

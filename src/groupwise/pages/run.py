@@ -15,7 +15,7 @@ from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.pages.behaviour import behaviour_of
 from groupwise.pages.examples import examples
 from groupwise.pages.html import minus, parted, render
-from groupwise.pages.plots import PANELS, panel_svg, save_png
+from groupwise.pages.plots import PANELS, panel_svg, save_png, shown_panels
 from groupwise.pages.words import Tile, best_line, costs, description, errors_line, pair_line
 from groupwise.runs.atomic import write_file
 
@@ -25,6 +25,7 @@ CAPTIONS: Mapping[str, tuple[str, ...]] = {
     "behaviour": ("at_once", "works_out", "checks", "another_way", "unfinished"),
     "length": ("length",),
     "signal": ("entropy", "signal"),
+    "families": ("pass_at_1",),
 }
 """Metrics that each panel shows."""
 
@@ -55,7 +56,7 @@ def page(run: RunData) -> str:
         description=description(run),
         tiles=_tiles(run, rows),
         compared=pair_line(run, pair),
-        figures=[_figure(run, name) for name in PANELS],
+        figures=[_figure(run, name) for name in shown_panels(run)],
         changes=rows.values(),
         show=show,
         checks=[(step, _check(second)) for step, second in checks],

@@ -23,7 +23,10 @@ STAGES = Choices(
         "train": "groupwise.pipeline.train:Train",
         "cold_start": "groupwise.pipeline.cold_start:ColdStart",
         "rejection_sampling": "groupwise.pipeline.rejection_sampling:RejectionSampling",
+        "tool_integrated": "groupwise.pipeline.tool_integrated:ToolIntegrated",
         "step_labels": "groupwise.pipeline.step_labels:StepLabels",
+        "recall": "groupwise.pipeline.recall:RecallStage",
+        "step_evaluation": "groupwise.pipeline.step_evaluation:StepEvaluation",
     },
     allowed=Allowed(lambda part: isinstance(part, type) and issubclass(part, Stage), "a class that is a Stage"),
 )

@@ -1,152 +1,135 @@
-"""Stage `step_labels`: a model's completions cut into steps, and of each step whether it is right.
+"""Stage `step_labels`: completions cut into steps, and of each step whether it is right.
 
 `exact` asks the task's own plan (`verifiers.working`), which only embedded tasks have. `monte_carlo` is Math-Shepherd
 (arXiv:2312.08935): from the text up to the end of a step a completer goes on several times, and the step is as good as
-the share of rollouts that the task's verifier calls correct. A prefix that several completions share is rolled out
-once. Every row says where its labels come from, and where there is a truth the statistics say how many agree with it.
+the share of rollouts that the task's verifier calls correct. `binary_search` is OmegaPRM's search for the first step
+after which nothing succeeds (arXiv:2406.06592); `group_tree` takes a group's own completions for rollouts; `import`
+reads labels of others. Every row says where its labels come from, and where there is a truth the statistics say how
+many agree with it.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from hashlib import sha256
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.artifacts import ModelRef, label
+from groupwise.artifacts import DataRef, ModelRef, label
 from groupwise.config import ReadIf
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.collect import PROBLEMS_PER_PART, Asked, collect_rows
+from groupwise.pipeline.collect import Asked, collect_rows
 from groupwise.pipeline.directory import write_rows
+from groupwise.pipeline.step_rollouts import (
+    Completer,
+    Cut,
+    Rolled,
+    Rollouts,
+    by_search,
+    cut_rows,
+    every_prefix,
+    searched,
+    shared,
+)
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.atomic import write_file
 from groupwise.tasks import make_task
-from groupwise.tasks.base import Template, split_problems
+from groupwise.tasks.base import Task, split_problems
+from groupwise.tasks.step_imports import Format, Neutral, read_steps
 from groupwise.tasks.step_rows import StepRow, first_wrong
-from groupwise.types import FinishReason, Outcome, Problem, Verdict
-from groupwise.verifiers import Request as Judged
+from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.steps import Step, step_ends
+from groupwise.verifiers.steps import Step
 from groupwise.verifiers.working import PLANNED, judge_working
 
-_BY_ROLLOUTS = ReadIf(lambda config: config.method == "monte_carlo", 'method = "monte_carlo"')
+
+def _with(*methods: str) -> ReadIf:
+    return ReadIf(lambda config: config.method in methods, " or ".join(f'method = "{method}"' for method in methods))
+
+
+_SAMPLED = _with("exact", "monte_carlo", "binary_search", "group_tree")
+_ESTIMATED = _with("monte_carlo", "binary_search", "group_tree")
+_ROLLED = _with("monte_carlo", "binary_search")
+_IMPORTED = _with("import")
 
 
 class StepLabelsConfig(Asked):
     """Settings of the stage."""
 
-    path: ModelRef
+    method: Literal["exact", "monte_carlo", "binary_search", "group_tree", "import"] = "exact"
+    """`exact`: by the problem's own plan; `monte_carlo`: by rollouts from the end of every step; `binary_search`: by
+    rollouts from the ends of few, which find the first hopeless one; `group_tree`: by the other completions of the same
+    problem that begin alike, at no further cost; `import`: as a file has them."""
+    path: Annotated[ModelRef, _SAMPLED] = ""
     """The model whose completions are labelled, for example `{base}`."""
-    split: Literal["train", "dev"] = "train"
+    split: Annotated[Literal["train", "dev"], _SAMPLED] = "train"
     """Whose problems: `train` to learn from, `dev` to choose a threshold on and to measure."""
-    num_problems: int = Field(256, ge=1)
-    """Problems, the first of the split."""
-    num_samples: int = Field(4, ge=1)
+    skip_problems: Annotated[int, _SAMPLED] = Field(0, ge=0)
+    """Problems at the beginning of the split that are passed over, so that two stages have different ones."""
+    num_problems: Annotated[int, _SAMPLED] = Field(256, ge=1)
+    """Problems, the first of the split behind those."""
+    num_samples: Annotated[int, _SAMPLED] = Field(4, ge=1)
     """Completions per problem."""
-    step: Step = "sentence"
+    step: Annotated[Step, _SAMPLED] = "sentence"
     """What ends a step: `sentence`, `newline`, `equation`, or a regular expression whose matches end steps."""
-    method: Literal["exact", "monte_carlo"] = "exact"
-    """`exact`: by the problem's own plan; `monte_carlo`: by rollouts from the end of every step."""
-    completer: Annotated[ModelRef, _BY_ROLLOUTS] = ""
+    completer: Annotated[ModelRef, _ROLLED] = ""
     """The model that goes on; empty: the one whose completions are labelled."""
-    rollouts: Annotated[int, Field(ge=1), _BY_ROLLOUTS] = 8
-    """Rollouts from every prefix (Math-Shepherd: 8)."""
-    estimate: Annotated[Literal["hard", "soft"], _BY_ROLLOUTS] = "hard"
+    rollouts: Annotated[int, Field(ge=1), _ROLLED] = 8
+    """Rollouts from every prefix (Math-Shepherd and OmegaPRM: 8)."""
+    estimate: Annotated[Literal["hard", "soft"], _with("monte_carlo", "group_tree")] = "hard"
     """`hard`: right if at least `min_success` rollouts succeed; `soft`: the share that does."""
     min_success: Annotated[
-        int, Field(ge=1), ReadIf(lambda c: (c.method, c.estimate) == ("monte_carlo", "hard"), 'estimate = "hard"')
-    ] = 1
+        int,
+        Field(ge=1),
+        ReadIf(lambda c: c.method in ("monte_carlo", "binary_search", "group_tree") and c.estimate == "hard",
+               'estimate = "hard" or method = "binary_search"'),
+    ] = 1  # fmt: skip
     """Rollouts that must succeed (1 is best by Qwen2.5-Math-PRM, arXiv:2501.07301)."""
-    agree_with: Annotated[Literal["none", "exact"], _BY_ROLLOUTS] = "none"
+    agree_with: Annotated[Literal["none", "exact"], _ESTIMATED] = "none"
     """`exact`: only completions are kept whose first mistake the plan sees at the same step (consensus filter)."""
+    file: Annotated[DataRef, _IMPORTED] = ""
+    """The file of labelled steps to import. Rows whose question is a dev or test problem of the task are left out."""
+    format: Annotated[Format, _IMPORTED] = "groupwise"
+    """Its format (`tasks.step_imports`)."""
+    neutral: Annotated[
+        Neutral, ReadIf(lambda c: c.method == "import" and c.format == "prm800k", 'format = "prm800k"')
+    ] = "positive"
+    """What PRM800K's rating 0 becomes: `positive` (as its authors count it), `negative`, or no label (`drop`)."""
     keep: Literal["all", "until_first_error"] = "all"
     """`until_first_error`: steps behind the first mistake have no label (PRM800K); an outcome model then learns from
     completions without a mistake alone."""
 
     @model_validator(mode="after")
-    def _check_success(self) -> Self:
-        if self.min_success > self.rollouts:
+    def _complete(self) -> Self:
+        if self.method in ("monte_carlo", "binary_search") and self.min_success > self.rollouts:
             raise ValueError(f"min_success = {self.min_success}; at most rollouts = {self.rollouts} is allowed")
+        if self.method == "group_tree" and self.num_samples < 2:
+            raise ValueError("num_samples = 1 leaves a group nothing to share; at least 2 is allowed")
+        if self.method == "import" and not self.file:
+            raise ValueError('method = "import" needs a file')
+        if self.method != "import" and not self.path:
+            raise ValueError(f'method = "{self.method}" needs a path, the model whose completions are labelled')
         return self
 
 
-class Cut(NamedTuple):
-    """A completion in steps."""
-
-    row: Row
-    ends: tuple[int, ...]
-    """Where its steps end in its own text, in characters; the last is its length."""
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        return tuple(self.row.text[a:b] for a, b in zip((0, *self.ends), self.ends, strict=False))
-
-    @property
-    def prefixes(self) -> list[str]:
-        """The text up to the end of every step but the last, whose worth is the completion's own."""
-        return [self.row.prefill + self.row.text[:end] for end in self.ends[:-1]]
-
-
-class Rolled(NamedTuple):
-    """Rollouts from a prefix."""
-
-    successes: int
-    judged: int
-    """Rollouts that the verifier judged; those it failed on are no part of the share."""
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Completer:
-    """What goes on from prefixes."""
-
-    actors: Actors
-    sampling: SamplingConfig
-    draws: Draws
-    rollouts: int
-
-    def roll(self, prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
-        """Go on from every prefix of a problem's answer (prefill included), and judge."""
-        policy, results = self.actors.policy, dict[int, list[Sampled]]()
-        requests = [
-            Request(_ids(policy, self.actors.template, problem, prefix), self._keys(problem, prefix))
-            for problem, prefix in prefixes
-        ]
-        self.actors.engine.generate(requests, self.sampling, lambda index, sampled: results.update({index: sampled}))
-        judged = [
-            Judged(problem, prefix + text, truncated=one.finish_reason is FinishReason.LENGTH, prefill=prefix)
-            for index, (problem, prefix) in enumerate(prefixes)
-            for one, text in zip(results[index], _texts(policy, results[index]), strict=True)
-        ]
-        verdicts = iter(self.actors.verifier.verify_many(judged))
-        return [self._counted(results[i], [next(verdicts) for _ in results[i]]) for i in range(len(prefixes))]
-
-    def _keys(self, problem: Problem, prefix: str) -> tuple[int, ...]:
-        return self.draws.keys(f"{problem.id} {sha256(prefix.encode()).hexdigest()}", self.rollouts)
-
-    def _counted(self, sampled: Sequence[Sampled], verdicts: Sequence[Verdict]) -> Rolled:
-        judged = [verdict.outcome for verdict in verdicts if verdict.outcome.judged]
-        return Rolled(judged.count(Outcome.CORRECT), len(judged), sum(len(one.token_ids) for one in sampled))
-
-
 class StepLabels(Stage[StepLabelsConfig]):
-    """Samples, cuts, labels."""
+    """Samples, cuts, labels; or imports."""
 
     Config = StepLabelsConfig
     makes = "data"
 
     def run(self, settings: StepLabelsConfig, work: Workplace) -> Made:
         task = make_task(settings.task)
-        problems = split_problems(task, settings.split, settings.num_problems)
+        if settings.method == "import":
+            rows, dropped = imported(settings, task)
+            return self._made(settings, work, rows, dropped, 0)
+        problems = split_problems(task, settings.split, None)[settings.skip_problems :][: settings.num_problems]
+        if not problems:
+            raise ConfigError(f"skip_problems = {settings.skip_problems} passes over all {settings.split} problems")
         by_id = {problem.id: problem for problem in problems}
         if settings.method == "exact":
             _check_plans(problems)
@@ -158,67 +141,67 @@ class StepLabels(Stage[StepLabelsConfig]):
                 work.directory.samples, partial(work.progress, "problems sampled"),
             )  # fmt: skip
             cut, dropped = cut_rows(sampled, settings.step)
-            rolled: list[list[Rolled]] = [[] for _ in cut]
-            if settings.method == "monte_carlo":
-                rolled = self._rolled(settings, work, actors, cut, by_id)
+            _check_boundaries(cut, settings.step)
+            rolled, tokens = self._rolled(settings, work, actors, cut, sampled, by_id)
         rows = [self._row(settings, one, of, by_id[one.row.problem]) for one, of in zip(cut, rolled, strict=True)]
         kept = [row for row in rows if _agrees(row, settings)]
         dropped["first mistake elsewhere"] = len(rows) - len(kept)
-        digest = write_rows(work.directory.data, [row.record() for row in kept])
-        tokens = sum(row.num_tokens for row in sampled) + _tokens(cut, rolled)
-        return Made(work.directory.data, digest, tokens, 0, _statistics(kept, dropped))
+        return self._made(settings, work, kept, dropped, tokens, sum(row.num_tokens for row in sampled))
+
+    def _made(
+        self, settings: StepLabelsConfig, work: Workplace, rows: Sequence[StepRow], dropped: Mapping[str, int],
+        rollout_tokens: int, sampled_tokens: int = 0,
+    ) -> Made:  # fmt: skip
+        if not rows:
+            why = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
+            raise DataError(f"stage {self.name}: no row is left ({why or 'nothing was there'})")
+        digest = write_rows(work.directory.data, [row.record() for row in rows])
+        statistics = {**_statistics(rows, dropped), "rollout_tokens": rollout_tokens}
+        return Made(work.directory.data, digest, sampled_tokens + rollout_tokens, 0, statistics)
 
     def _rolled(
-        self,
-        settings: StepLabelsConfig,
-        work: Workplace,
-        actors: Actors,
-        cut: Sequence[Cut],
+        self, settings: StepLabelsConfig, work: Workplace, actors: Actors, cut: Sequence[Cut], sampled: Sequence[Row],
         by_id: Mapping[str, Problem],
-    ) -> list[list[Rolled]]:
+    ) -> tuple[list[list[Rolled | None]], int]:  # fmt: skip
+        """Of each completion, what is known of the end of every step but the last; and the tokens that it took."""
+        if settings.method == "exact":
+            return [[None] * (len(one.ends) - 1) for one in cut], 0
+        if settings.method == "group_tree":
+            return shared(cut, sampled), 0
         if settings.completer:
             policy = load_policy(settings.model.at(settings.completer))
             actors = Actors.of(policy, actors.template, actors.verifier)
         draws = Draws(settings.seed, Purpose.STEP_LABELS, 0, "rollouts")
         completer = Completer(actors, settings.sampling, draws, settings.rollouts)
-        distinct = list(dict.fromkeys((one.row.problem, prefix) for one in cut for prefix in one.prefixes))
-        found: dict[tuple[str, str], Rolled] = {}
-        for start in range(0, len(distinct), PROBLEMS_PER_PART):
-            work.progress("prefixes rolled out", start, len(distinct))
-            part = distinct[start : start + PROBLEMS_PER_PART]
-            file = work.directory.samples / f"rollouts-{start:06d}.json"
-            if not file.exists():  # a kill loses one part
-                rolled = completer.roll([(by_id[problem], prefix) for problem, prefix in part])
-                write_file(file, json.dumps(rolled).encode())
-            found |= zip(part, (Rolled(*one) for one in json.loads(file.read_text("utf-8"))), strict=True)
-        return [[found[one.row.problem, prefix] for prefix in one.prefixes] for one in cut]
+        rollouts = Rollouts(completer, by_id, work.directory.samples, work.progress, {})
+        if settings.method == "binary_search":
+            return searched(cut, rollouts, settings.min_success), rollouts.tokens
+        return every_prefix(cut, rollouts), rollouts.tokens
 
-    def _row(self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled], problem: Problem) -> StepRow:
+    def _row(self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], problem: Problem) -> StepRow:
         truth = exact_labels(problem, cut, settings.step) if set(PLANNED) <= problem.data.keys() else None
         right = cut.row.outcome is Outcome.CORRECT
-        labels: list[float | None] = [*estimated(rolled, settings), float(right)]
-        if truth and settings.method == "exact":
-            labels = [*truth.labels]
-        if settings.keep == "until_first_error" and (error := first_wrong(labels)) is not None:
-            labels[error + 1 :] = [None] * (len(labels) - error - 1)
+        labels = truth.labels if truth and settings.method == "exact" else estimated(rolled, right, settings)
         return StepRow(
-            settings.task.template.render(problem) + cut.row.prefill, cut.steps, tuple(labels), problem.id,
-            settings.split, problem.difficulty, right, self._provenance(settings, cut, rolled, truth),
+            settings.task.template.render(problem) + cut.row.prefill, cut.steps, kept_labels(labels, settings.keep),
+            problem.id, settings.split, problem.difficulty, right, self._provenance(settings, cut, rolled, truth),
         )  # fmt: skip
 
     def _provenance(
-        self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled], truth: "Truth | None"
+        self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], truth: "Truth | None"
     ) -> dict[str, Any]:
         made = {
             "method": settings.method, "model": label(self.config.path), "sample": cut.row.sample,
             "step": settings.step, "kinds": truth and list(truth.kinds),
-            "exact_first_error": truth and first_wrong(truth.labels),
+            "exact_first_error": truth and first_wrong(truth.labels), "answer": cut.row.answer,
         }  # fmt: skip
         if settings.method == "exact":
             return made
+        if settings.method != "group_tree":
+            made["completer"] = label(self.config.completer or self.config.path)
         return {
-            **made, "completer": label(self.config.completer or self.config.path), "estimate": settings.estimate,
-            "successes": [one.successes for one in rolled], "rollouts": [one.judged for one in rolled],
+            **made, "estimate": settings.estimate, "successes": [one and one.successes for one in rolled],
+            "rollouts": [one and one.judged for one in rolled],
         }  # fmt: skip
 
 
@@ -229,27 +212,6 @@ class Truth(NamedTuple):
     kinds: tuple[str, ...]
 
 
-def cut_rows(rows: Sequence[Row], step: str) -> tuple[list[Cut], Counter[str]]:
-    """Completions in steps; what was not judged, is empty, or was cut off within a step is counted and left out."""
-    cut, dropped = list[Cut](), Counter[str]()
-    for row in rows:
-        if not row.outcome.judged:
-            dropped["not judged"] += 1
-        elif row.finish_reason is FinishReason.LENGTH:
-            dropped["cut off"] += 1
-        elif not row.text:
-            dropped["empty"] += 1
-        else:
-            cut.append(Cut(row, tuple(_ends(row, step))))
-    return cut, dropped
-
-
-def _ends(row: Row, step: str) -> Iterator[int]:
-    """Ends in the completion; a step that ends within the prefill belongs to the prompt."""
-    offset = len(row.prefill)
-    return (end - offset for end in step_ends(row.prefill + row.text, step) if end > offset)
-
-
 def exact_labels(problem: Problem, cut: Cut, step: str) -> Truth:
     """1 for every step without a mistake, own or inherited, else 0; and what each step is."""
     row = cut.row
@@ -258,15 +220,52 @@ def exact_labels(problem: Problem, cut: Cut, step: str) -> Truth:
     return Truth(tuple(float(one.kind.correct) for one in judged), tuple(str(one.kind) for one in judged))
 
 
-def estimated(rolled: Sequence[Rolled], settings: StepLabelsConfig) -> list[float | None]:
-    """Labels by rollouts; None where the verifier judged none of them."""
+def estimated(rolled: Sequence[Rolled | None], right: bool, settings: StepLabelsConfig) -> list[float | None]:
+    """Labels of all steps by what is known of their ends; None where that is nothing. The last has the outcome."""
+    if settings.method == "binary_search":
+        return by_search(rolled, right, settings.min_success)
+    known = [one if one is not None and one.judged else None for one in rolled]
     if settings.estimate == "hard":
-        return [float(one.successes >= settings.min_success) if one.judged else None for one in rolled]
-    return [one.successes / one.judged if one.judged else None for one in rolled]
+        return [*(one and float(one.successes >= settings.min_success) for one in known), float(right)]
+    return [*(one and one.successes / one.judged for one in known), float(right)]
+
+
+def kept_labels(labels: Sequence[float | None], keep: str) -> tuple[float | None, ...]:
+    """The labels, where it is asked for without those behind the first mistake."""
+    error = first_wrong(labels) if keep == "until_first_error" else None
+    return tuple(labels) if error is None else (*labels[: error + 1], *[None] * (len(labels) - error - 1))
+
+
+def imported(settings: StepLabelsConfig, task: Task) -> tuple[list[StepRow], Counter[str]]:
+    """The rows of a file of others, without those whose question the task holds out."""
+    held_out = {_words(one.question) for split in ("dev", "test") for one in task.problems(split)}
+    kept, dropped = list[StepRow](), Counter[str]()
+    source = {"method": "import", "file": Path(settings.file).name}
+    for row in read_steps(settings.file, settings.format, settings.neutral):
+        if _words(row.prompt) in held_out:
+            dropped["held-out problem"] += 1
+        else:
+            kept.append(StepRow(
+                row.prompt, row.steps, kept_labels(row.labels, settings.keep), row.problem, row.split, row.difficulty,
+                row.final_answer_correct, {**row.provenance, **source},
+            ))  # fmt: skip
+    return kept, dropped
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _agrees(row: StepRow, settings: StepLabelsConfig) -> bool:
     return settings.agree_with == "none" or row.first_error == row.provenance["exact_first_error"]
+
+
+def _check_boundaries(cut: Sequence[Cut], step: str) -> None:
+    if cut and all(len(one.ends) == 1 for one in cut):
+        raise DataError(
+            f"step = {step!r} ends no step within any of the {len(cut)} completions (the first begins "
+            f"{cut[0].row.text[:60]!r}): there would be outcomes alone to learn from; allowed is what they have"
+        )
 
 
 def _check_plans(problems: Sequence[Problem]) -> None:
@@ -274,46 +273,26 @@ def _check_plans(problems: Sequence[Problem]) -> None:
     if without:
         raise ConfigError(
             f'method = "exact" needs problems with a plan, and {len(without)} of {len(problems)} have none (the first: '
-            f'{without[0]}); allowed for them is "monte_carlo"'
+            f'{without[0]}); allowed for them are "monte_carlo", "binary_search" and "group_tree"'
         )
-
-
-def _ids(policy: Policy, template: Template, problem: Problem, prefix: str) -> tuple[int, ...]:
-    """The prompt's tokens and those of the prefix, which begins with the prefill."""
-    tokenizer = policy.tokenizer
-    return (
-        *tokenizer(template.render(problem))["input_ids"], *tokenizer(prefix, add_special_tokens=False)["input_ids"]
-    )  # fmt: skip
-
-
-def _texts(policy: Policy, sampled: Sequence[Sampled]) -> list[str]:
-    ids = [one.token_ids.tolist() for one in sampled]
-    texts: list[str] = policy.tokenizer.batch_decode([one[:-1] if one[-1] in policy.stop_ids else one for one in ids])
-    return texts
-
-
-def _tokens(cut: Sequence[Cut], rolled: Sequence[Sequence[Rolled]]) -> int:
-    """Tokens of all rollouts; a prefix that is shared counts once."""
-    found = {
-        (one.row.problem, prefix): of_prefix.tokens
-        for one, of in zip(cut, rolled, strict=True)
-        for prefix, of_prefix in zip(one.prefixes, of, strict=False)
-    }
-    return sum(found.values())
 
 
 def _statistics(rows: Sequence[StepRow], dropped: Mapping[str, int]) -> dict[str, Any]:
     labels = [value for row in rows for value in row.labels if value is not None]
-    known = [row for row in rows if row.provenance["kinds"] is not None]
+    known = [row for row in rows if row.provenance.get("kinds") is not None]
     agreeing = sum(row.first_error == row.provenance["exact_first_error"] for row in known)
+    sound = sum(row.provenance["exact_first_error"] is None for row in known)
     return {
         "rows": len(rows),
         "steps": sum(len(row.steps) for row in rows),
+        "labels": len(labels),
+        "without_boundary": sum(len(row.steps) == 1 for row in rows),
         "mean_label": round(sum(labels) / len(labels), 6) if labels else None,
         "answers_right": sum(bool(row.final_answer_correct) for row in rows),
         "right_answers_with_wrong_working": sum(
             bool(row.final_answer_correct) and row.provenance["exact_first_error"] is not None for row in known
         ),
+        "sound_workings": round(sound / len(known), 6) if known else None,
         "first_error_agrees_with_plan": round(agreeing / len(known), 6) if known else None,
         "dropped": {reason: count for reason, count in dropped.items() if count},
     }

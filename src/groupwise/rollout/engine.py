@@ -11,10 +11,29 @@ from typing import Annotated, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.errors import ConfigError
 from groupwise.kinds import Kinds, KindSection
 from groupwise.models.policy import Policy
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.types import FinishReason
+from groupwise.tools import Seen
+from groupwise.types import FinishReason, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A completion as it was sampled before, results of tools included; arrays are (T,)."""
+
+    token_ids: NDArray[np.int64]
+    sampled: NDArray[np.bool_]
+
+    def result(self, own: NDArray[np.int64]) -> list[int] | None:
+        """What was put in after these tokens of the same completion; None where it went another way."""
+        at = len(own)
+        begins = 0 < at < len(self.token_ids) and self.sampled[at - 1] and not self.sampled[at]
+        if not begins or not np.array_equal(own, self.token_ids[:at]):
+            return None
+        length = int(np.argmax(np.append(self.sampled[at:], True)))
+        return [int(token) for token in self.token_ids[at : at + length]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +42,32 @@ class Request:
 
     token_ids: tuple[int, ...]
     keys: tuple[int, ...]
+    begun: int = 0
+    """How many of `token_ids`, at their end, are the completion's own: what continues it is drawn at the positions
+    behind them."""
+    max_tokens: int | None = None
+    """Most tokens to sample; None: what `sampling.max_tokens` leaves, which counts those that it has begun with."""
+    pause: "Pause | None" = None
+    """Asked after every token; None: completions go on to their end."""
+    calls: tuple[ToolCall, ...] = ()
+    """Calls that the completion's beginning has made."""
+    recorded: tuple[Recorded, ...] = ()
+    """For each key the completion as it was sampled before: where it called a tool, the same result is put in again,
+    and no tool is asked. Empty: nothing is recorded."""
+
+    def room(self, sampling: SamplingConfig) -> int:
+        """Most tokens to sample.
+
+        Raises:
+            ConfigError: there is none to sample.
+        """
+        room = sampling.max_tokens - self.begun if self.max_tokens is None else self.max_tokens
+        if room < 1 or not 0 <= self.begun < len(self.token_ids):
+            raise ConfigError(
+                f"a completion of {len(self.token_ids)} tokens, prompt included, of which {self.begun} are its own, "
+                f"cannot go on: 0 to {sampling.max_tokens - 1} own ones (below sampling.max_tokens) are allowed"
+            )
+        return room
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +79,17 @@ class Sampled:
     entropy: NDArray[np.float32] | None
     """None where the sampler does not measure it."""
     finish_reason: FinishReason
+    sampled: NDArray[np.bool_] | None = None
+    """Which tokens were drawn; None: all of them."""
+    calls: tuple[ToolCall, ...] = ()
+    """Calls of tools, those of the request included."""
+    waits_for: Seen | None = None
+    """The call whose result comes next, where it ended by `tool_call`; `calls` does not have it yet."""
 
 
+Pause = Callable[[Sequence[int]], bool]
+"""Given the tokens that were sampled since the request, whether to stop here. Such a completion ends by `length`,
+because it has no stop token, and can be continued from where it is."""
 OnFinished = Callable[[int, list[Sampled]], None]
 """Called with the index of a request and its completions."""
 
@@ -54,6 +108,10 @@ class Engine(Protocol):
         `on_finished` is called once for each request, with its completions in the order of its keys, as soon as the
         last of them has finished; meanwhile others may still be sampled.
 
+        An engine whose attribute `uses_tools` is true knows `sampling.tools`: it puts the results of immediate tools in
+        itself, and ends a completion that calls another tool by `tool_call`. Others need not know of tools: what they
+        sample is cut behind the first call, and they are asked to go on (`rollout.tool_rounds`).
+
         Raises:
             ConfigError: a prompt and its completion do not fit in the model's context.
         """
@@ -69,7 +127,7 @@ class EngineConfig(KindSection):
 
     kind: str = "in_process"
     """`in_process`: the very weights that are trained, in this process. `scripted`: completions that a file holds, for
-    dry runs. `file.py:name`: your own engine."""
+    dry runs. `vllm`: servers of their own (docs/vllm.md). `file.py:name`: your own engine."""
 
 
 ENGINES = Kinds(
@@ -77,6 +135,7 @@ ENGINES = Kinds(
     {
         "in_process": "groupwise.rollout.in_process:InProcessEngine",
         "scripted": "groupwise.rollout.scripted:ScriptedEngine",
+        "vllm": "groupwise.rollout.vllm.engine:VllmEngine",
     },
     default="in_process",
 )

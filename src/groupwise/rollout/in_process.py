@@ -19,10 +19,13 @@ from groupwise.models.cores import Sharing
 from groupwise.models.packed import Sequences, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import uniforms
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.cuda_graphs import graph_decoder
 from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, PrefillLayout, Shape, Step
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
+from groupwise.rollout.tool_rows import ToolRows
+from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.types import FinishReason
 
 PREFILL_TOKENS = 16384
@@ -33,6 +36,7 @@ class InProcessEngine:
     """Samples from the policy that is trained: there is nothing to copy, and nothing can be stale."""
 
     Config: ClassVar[type[EngineConfig]] = EngineConfig
+    uses_tools: ClassVar[bool] = True
 
     def __init__(self, config: EngineConfig, policy: Policy) -> None:
         self.policy, self.version = policy, 0
@@ -60,14 +64,25 @@ def generate(
         ConfigError: a prompt and its completion do not fit in the model's context.
     """
     for request in requests:
-        if len(request.token_ids) + config.max_tokens > policy.context_length:
+        room = request.room(config)
+        if len(request.token_ids) + room > policy.context_length:
             raise ConfigError(
-                f"a prompt of {len(request.token_ids)} tokens and a completion of up to {config.max_tokens} "
+                f"a prompt of {len(request.token_ids) - request.begun} tokens and a completion of up to "
+                f"{request.begun + room} "
                 f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
             )
-    decoder_of_cache = _decoder(policy, _largest(requests, config), config)
+    with policy.whole():
+        return _generate(policy, requests, config, on_finished) if requests else []
+
+
+def _generate(
+    policy: Policy, requests: Sequence[Request], config: SamplingConfig, on_finished: OnFinished | None
+) -> list[list[Sampled]]:
+    watch = ToolWatch.of(policy, config.tools) if config.tools else None
+    rooms = [_room(request, policy, config, watch) for request in requests]
+    decoder_of_cache = _decoder(policy, _largest(requests, config, rooms), config)
     with Sharing() as cores, torch.inference_mode(), policy.precision(), decoder_of_cache as decoder:
-        batch = _LiveBatch(policy, requests, config, decoder)
+        batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
         batch.tell(on_finished)
         while batch.busy:
             cores.look()
@@ -77,16 +92,23 @@ def generate(
     return [batch.group(request) for request in range(len(requests))]
 
 
-def _largest(requests: Sequence[Request], config: SamplingConfig) -> Shape:
+def _room(request: Request, policy: Policy, config: SamplingConfig, watch: ToolWatch | None) -> int:
+    """Most tokens of a request's completions: what is sampled, and what tools put in as far as the context goes."""
+    put_in = watch.room if watch else 0
+    return min(request.room(config) + put_in, policy.context_length - len(request.token_ids))
+
+
+def _largest(requests: Sequence[Request], config: SamplingConfig, rooms: Sequence[int]) -> Shape:
     """The largest step that these requests can need."""
     sizes = [len(request.keys) for request in requests]
     rows = min(config.max_live_completions, sum(sizes))
     longest = max((len(request.token_ids) for request in requests), default=0)
-    return Shape(rows, min(rows, len(requests)), min(rows, max(sizes, default=0)), longest, config.max_tokens)
+    return Shape(rows, min(rows, len(requests)), min(rows, max(sizes, default=0)), longest, max(rooms, default=0))
 
 
 def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
-    if config.cuda_graphs and policy.device.type == "cuda":
+    # graphs hold the addresses of weights, and those that were gathered from ranks lie elsewhere every time
+    if config.cuda_graphs and policy.device.type == "cuda" and RANKS.size == 1:
         return graph_decoder(policy, largest)
     return nullcontext(PlainDecoder(KvCache(largest)))
 
@@ -97,7 +119,15 @@ class _LiveBatch:
     An output is the index of a completion among all requested. They are admitted in this order.
     """
 
-    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, decoder: Decoder) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        requests: Sequence[Request],
+        config: SamplingConfig,
+        decoder: Decoder,
+        rooms: Sequence[int],
+        watch: ToolWatch | None,
+    ) -> None:
         self.policy, self.requests, self.config, self.decoder = policy, requests, config, decoder
         sizes = [len(request.keys) for request in requests]
         total = sum(sizes)
@@ -108,10 +138,20 @@ class _LiveBatch:
         """(total,) request of each output."""
         self.prompt_lengths = np.array([len(request.token_ids) for request in requests], np.int64)
         self.keys = np.array([key for request in requests for key in request.keys], np.uint64)
-        self.tokens = np.zeros((total, config.max_tokens), np.int64)
-        self.logprobs = np.zeros((total, config.max_tokens), np.float32)
-        self.entropy = np.zeros((total, config.max_tokens), np.float32)
+        self.begun = np.repeat(np.array([request.begun for request in requests], np.int64), sizes)
+        """(total,) tokens that each completion had before: the position of its first draw."""
+        self.pauses = any(request.pause is not None for request in requests)
+        self.paused = np.zeros(total, np.bool_)
+        width = max(rooms, default=0)
+        self.tokens = np.zeros((total, width), np.int64)
+        self.logprobs = np.zeros((total, width), np.float32)
+        self.entropy = np.zeros((total, width), np.float32)
         self.length = np.zeros(total, np.int64)
+        self.room = np.repeat(np.array(rooms, np.int64), sizes)
+        """(total,) most tokens of each output."""
+        self.left = np.repeat(np.array([request.room(config) for request in requests], np.int64), sizes)
+        """(total,) tokens that each output may still sample."""
+        self.tools = ToolRows(watch, requests, width) if watch else None
         self.stopped = np.zeros(total, np.bool_)
         self.is_stop = np.zeros(policy.vocabulary, np.bool_)
         self.is_stop[list(policy.stop_ids)] = True
@@ -182,7 +222,7 @@ class _LiveBatch:
         self._release()
 
     def _uniforms(self, outputs: NDArray[np.int64]) -> torch.Tensor:
-        return self._tensor(uniforms(self.keys[outputs], self.length[outputs]))
+        return self._tensor(uniforms(self.keys[outputs], self.begun[outputs] + self.length[outputs]))
 
     def _tensor(self, array: NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.policy.device)
@@ -192,12 +232,28 @@ class _LiveBatch:
         at = (outputs, self.length[outputs])
         # all three in one transfer; a double holds every token id exactly
         self.tokens[at], self.logprobs[at], self.entropy[at] = torch.stack([x.double() for x in drawn]).cpu().numpy()
+        if self.tools:
+            self.tools.force(*at, self.tokens, self.logprobs, self.entropy)
         self.stopped[outputs] = self.is_stop[self.tokens[at]]
+        self.left[outputs] -= 1 if self.tools is None else self.tools.sampled[at]
         self.length[outputs] += 1
+        if self.pauses:
+            self.paused[outputs] = [self._pauses(output) for output in outputs.tolist()]
+        if self.tools:
+            self.tools.look(outputs[~self._finished(outputs)], self.tokens, self.length)
+
+    def _pauses(self, output: int) -> bool:
+        pause = self.requests[self.request_of[output]].pause
+        return pause is not None and pause(self.tokens[output, : self.length[output]].tolist())
+
+    def _finished(self, outputs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        done = self.stopped[outputs] | self.paused[outputs] | (self.left[outputs] <= 0)
+        done |= self.length[outputs] >= self.room[outputs]
+        return done if self.tools is None else done | self.tools.ended[outputs]
 
     def _release(self) -> None:
         """Take finished rows out, then prompts that no row reads or will read; the last ones move into the gaps."""
-        finished = self.stopped[self.row_output] | (self.length[self.row_output] >= self.config.max_tokens)
+        finished = self._finished(self.row_output)
         if not finished.any():
             return
         np.subtract.at(self.unfinished, self.request_of[self.row_output[finished]], 1)
@@ -232,12 +288,14 @@ class _LiveBatch:
 
     def _result(self, output: int) -> Sampled:
         length = self.length[output]
-        return Sampled(
+        reason = FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH
+        one = Sampled(
             self.tokens[output, :length].copy(),
             self.logprobs[output, :length].copy(),
             self.entropy[output, :length].copy(),
-            FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH,
+            reason,
         )
+        return one if self.tools is None else self.tools.told(output, one)
 
 
 def _without_gaps(

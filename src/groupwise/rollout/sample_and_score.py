@@ -12,17 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
+
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
 from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
-from groupwise.rollout.engine import Engine, EngineConfig, Request, Sampled, make_engine
+from groupwise.ranks.group import RANKS
+from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
 from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
+from groupwise.verifiers.score import score
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Clock:
         self._spent[what] += time.perf_counter() - began
 
     def seconds(self) -> Seconds:
-        return Seconds(**self._spent, processor=time.process_time() - self._began, busy_cores=self._meter.others())
+        others = self._meter.others() if RANKS.size == 1 else 0.0  # the other ranks are no strangers
+        return Seconds(**self._spent, processor=time.process_time() - self._began, busy_cores=others)
 
 
 def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Prompt:
@@ -113,6 +119,9 @@ class Actors:
     """Judges."""
     reflection: Mapping[str, str] = field(default_factory=dict)
     """By language, a phrase that opens a completion's reasoning again (`rollout.reflection`); empty: none."""
+    recorded: Mapping[str, tuple[Recorded, ...]] = field(default_factory=dict)
+    """By problem, its completions as they were sampled before: their results of tools are put in again, and for these
+    no tool is asked."""
 
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
@@ -130,7 +139,8 @@ def sample_and_score(
 ) -> list[ScoredGroup]:
     """Sample a group of completions for every problem and judge each one; groups stand in the order of the problems.
 
-    A finished group is judged while others are still being sampled. A few verdicts are checked a second time.
+    A finished group is judged while others are still being sampled. A few verdicts are checked a second time. Among
+    ranks each samples and judges its share of the problems, and all get all groups.
 
     Raises:
         ConfigError: a problem occurs twice, or a prompt does not fit in the model's context.
@@ -138,13 +148,40 @@ def sample_and_score(
         InvariantError: the engine lost or added tokens, draws depend on each other, or verdicts do not repeat.
     """
     clock = clock or Clock()
+    if actors.reflection and sampling.tools:
+        raise ConfigError(
+            "`reflection` opens finished completions again, which those with tools do not allow: drop one"
+        )
+    if len({problem.id for problem in problems}) < len(problems):
+        raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
+    shares = RANKS.shares(problems)  # every rank samples and judges its own, and gets what the others found
     with OverlappedScoring(actors.verifier, sampling.max_tokens) as scoring:
         with clock("generate"):
-            groups = _sample(actors, problems, group_size, sampling, draws, scoring.submit)
+            groups = [_sample(actors, own, group_size, sampling, draws, scoring.submit) for own in shares]
         with clock("verify"):  # what is left of it when sampling is done
-            scored = scoring.result(groups)
+            judged = scoring.result([group for own in groups for group in own])
+            each = iter(judged)
+            scored = RANKS.collect([[next(each) for _ in own] for own in groups])
+    return _checked(actors, scored, judged, sampling, draws)
+
+
+def score_groups(actors: Actors, groups: Sequence[Group], sampling: SamplingConfig, draws: Draws) -> list[ScoredGroup]:
+    """Judge groups whose completions were sampled piece by piece, by a search, with the checks of `sample_and_score`.
+
+    Raises:
+        VerifierError: the verifier failed on too many completions.
+        InvariantError: verdicts do not repeat.
+    """
+    scored = score(groups, actors.verifier, sampling.max_tokens)
+    return _checked(actors, scored, scored, sampling, draws)
+
+
+def _checked(
+    actors: Actors, scored: list[ScoredGroup], judged: Sequence[ScoredGroup], sampling: SamplingConfig, draws: Draws
+) -> list[ScoredGroup]:
+    """`judged`: those of them that this process judged."""
     check_failures(scored, actors.verifier.config.max_failure_share)
-    spot_check(scored, actors.verifier, sampling.max_tokens, draws.seed, draws.step)
+    spot_check(judged, actors.verifier, sampling.max_tokens, draws.seed, draws.step)
     return scored
 
 
@@ -157,11 +194,9 @@ def _sample(
     on_group: Callable[[Group], None],
 ) -> list[Group]:
     """A group for every problem; `on_group` is called with each one as soon as it is complete."""
-    if len({problem.id for problem in problems}) < len(problems):
-        raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
     policy = actors.policy
     prompts = [encode_prompt(policy, actors.template, problem) for problem in problems]
-    requests = [Request(prompt.token_ids, draws.keys(prompt.problem.id, group_size)) for prompt in prompts]
+    requests = [_request(actors, prompt, group_size, draws) for prompt in prompts]
     groups: dict[int, Group] = {}
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
@@ -169,7 +204,7 @@ def _sample(
         if not actors.reflection:
             on_group(groups[index])
 
-    actors.engine.generate(requests, sampling, finished)
+    generate_with_tools(actors.engine, policy, requests, sampling, finished)
     if missing := [prompt.problem.id for index, prompt in enumerate(prompts) if index not in groups]:
         raise InvariantError(f"the engine never finished the completions of {', '.join(missing[:3])}")
     _check_first_tokens(list(groups.values()))
@@ -181,14 +216,26 @@ def _sample(
     return ordered
 
 
+def _request(actors: Actors, prompt: Prompt, group_size: int, draws: Draws) -> Request:
+    recorded = actors.recorded.get(prompt.problem.id, ())
+    keys = draws.keys(prompt.problem.id, group_size)
+    return Request(prompt.token_ids, keys, recorded=recorded if len(recorded) == group_size else ())
+
+
 def _group(policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int) -> Group:
     _check_stops(policy, sampled)
     texts = policy.tokenizer.batch_decode([_visible(policy, sample) for sample in sampled])
     completions = tuple(
-        Completion(i, sample.token_ids, sample.logprobs, sample.entropy, sample.finish_reason, text)
-        for i, (sample, text) in enumerate(zip(sampled, texts, strict=True))
+        _completion(i, sample, text) for i, (sample, text) in enumerate(zip(sampled, texts, strict=True))
     )
     return Group(prompt, completions, step, version)
+
+
+def _completion(index: int, one: Sampled, text: str) -> Completion:
+    whole = np.ones(len(one.token_ids), np.bool_) if one.sampled is None else one.sampled
+    return Completion(
+        index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, sampled=whole, calls=one.calls
+    )
 
 
 def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Section
+from groupwise.tools import ToolSections
 
 
 class SamplingConfig(Section):
@@ -15,7 +16,7 @@ class SamplingConfig(Section):
     temperature: float = Field(1.0, ge=0)
     """Divides the logits; 1 samples from the model itself, 0 takes the likeliest token (evaluation only)."""
     max_tokens: int = Field(256, ge=1)
-    """Most tokens in a completion, the stop token included."""
+    """Most tokens in a completion, the stop token included; tokens that a tool puts in do not count."""
     max_live_completions: int = Field(256, ge=1)
     """Most completions sampled at one time; bounds the memory of keys and values, never changes what is drawn."""
     top_k: int = Field(0, ge=0)
@@ -25,6 +26,8 @@ class SamplingConfig(Section):
     cuda_graphs: bool = True
     """On a CUDA device, record decode steps as CUDA graphs: faster, but keys, values and graphs stay allocated between
     steps (rollout/cuda_graphs.py). Without effect elsewhere."""
+    tools: ToolSections = Field(default_factory=dict)
+    """Tools that completions may use, by names that you choose: `[sampling.tools.NAME]`."""
 
 
 def refuse_for_training(config: SamplingConfig) -> SamplingConfig:

@@ -54,15 +54,21 @@ class ScriptedEngine:
         Raises:
             ConfigError: the script has no such prompt, or not as many completions of it.
         """
-        for index, request in enumerate(requests):
-            prompt = self.policy.tokenizer.decode(list(request.token_ids))
-            texts = self._script.get(prompt, ())
-            if len(texts) < len(request.keys):
-                raise ConfigError(
-                    f"the script has {len(texts)} completions of the prompt {prompt!r}; {len(request.keys)} are needed"
-                )
-            ids = [self._encoded(text, sampling.max_tokens) for text in texts[: len(request.keys)]]
-            on_finished(index, self._sampled(request, ids, sampling.temperature))
+        with self.policy.whole():
+            for index, request in enumerate(requests):
+                on_finished(index, self._completions(request, sampling))
+
+    def _completions(self, request: Request, sampling: SamplingConfig) -> list[Sampled]:
+        if request.pause is not None or request.begun:
+            raise ConfigError("the scripted engine gives whole completions: a search needs engine.kind = in_process")
+        prompt = self.policy.tokenizer.decode(list(request.token_ids))
+        texts = self._script.get(prompt, ())
+        if len(texts) < len(request.keys):
+            raise ConfigError(
+                f"the script has {len(texts)} completions of the prompt {prompt!r}; {len(request.keys)} are needed"
+            )
+        ids = [self._encoded(text, sampling.max_tokens) for text in texts[: len(request.keys)]]
+        return self._sampled(request, ids, sampling.temperature)
 
     def publish(self, policy: Policy, version: int) -> None:
         self.policy, self.version = policy, version

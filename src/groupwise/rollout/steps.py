@@ -21,15 +21,17 @@ def step_ends(policy: Policy, prompt: Prompt, completion: Completion, char_ends:
         policy: whose tokenizer wrote the text.
         prompt: its prefill is the beginning of the judged text.
         completion: the tokens; a step that ends at the text's end has the stop token too.
-        char_ends: ends of the steps in the judged text (prefill and completion), increasing.
+        char_ends: ends of the steps in the judged text (prefill and completion), increasing. The stop token belongs
+            to the last of them where that is the text's end: one before it was over when the stop token was drawn.
     """
     ids = completion.token_ids.tolist()
     offset, total = len(prompt.prefill), len(completion.text)
     beginnings = _beginnings(policy.tokenizer, ids)
     ends = []
-    for end in char_ends:
+    for number, end in enumerate(char_ends, 1):
         inside = min(max(end - offset, 0), total)
-        ends.append(len(ids) if inside >= total else beginnings.first_reaching(inside))
+        is_whole = inside >= total and number == len(char_ends)
+        ends.append(len(ids) if is_whole else beginnings.first_reaching(inside))
     return ends
 
 

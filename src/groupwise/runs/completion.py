@@ -36,6 +36,7 @@ class CompletionRecord:
     """Position within the group, 0 to G - 1."""
     text: str
     finish_reason: str
+    """`stop` or `length`; `unknown` in imported runs."""
     outcome: str
     """One of `types.Outcome`."""
     answer: str | None
@@ -47,12 +48,14 @@ class CompletionRecord:
     """By name, already weighted; their sum is the reward."""
     measures: Mapping[str, float]
     """What parts measured before weights and gates, and disagreements between verifiers."""
+    steps: tuple[tuple[int, float], ...] | None
+    """Of each step where it ends in prefill and text, in code points, and its reward; the last one's is the outcome."""
     advantage: float | None
     """Mean over the sampled tokens; None in evaluations and where the completion was not judged."""
     policy_version: int
     """Optimizer updates behind the weights that sampled."""
-    num_tokens: int
-    """Tokens that the policy sampled."""
+    num_tokens: int | None
+    """Tokens that the policy sampled; None where nobody counted them, as in imported runs."""
     trained: bool | None
     """Whether the step's updates read it; a group without any gradient is skipped. None: not recorded, or nothing is
     trained on it (evaluations)."""
@@ -125,7 +128,8 @@ class CompletionRecord:
     def of(cls, row: Mapping[str, Any]) -> Self:
         """From a row of a file of rollouts in today's columns (`records.today`); columns not read are None."""
         scalars = {field.name: row.get(field.name) for field in fields(cls) if field.name not in _ARRAYS}
-        parts = {name: _numbers(row.get(name)) for name in ("reward_parts", "measures")}
+        parts: dict[str, Any] = {name: _numbers(row.get(name)) for name in ("reward_parts", "measures")}
+        parts["steps"] = tuple((end, reward) for end, reward in json.loads(row["steps"])) if row.get("steps") else None
         arrays = {name: _array(row.get(name), kind) for name, kind in _ARRAYS.items()}
         return cls(**{**scalars, **parts, **arrays, **_of_tokens(row, arrays)})
 

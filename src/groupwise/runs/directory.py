@@ -30,6 +30,7 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
+from groupwise.upgrade import BASE_MODEL, EDITION
 
 
 def keep_sources(folder: Path, files: Sequence[Path]) -> None:
@@ -220,9 +221,10 @@ def open_run(
 
 
 def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
-    if run.config.read_text() == config_toml:
+    recorded = read_recorded(run.config)
+    if recorded == tomllib.loads(config_toml):
         return
-    before, now = flattened(resolved(read_recorded(run.config))), flattened(tomllib.loads(config_toml))
+    before, now = flattened(resolved(recorded)), flattened(tomllib.loads(config_toml))
     now["run.directory"] = before.get("run.directory")  # a run may be moved
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
@@ -247,7 +249,7 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine below the run; recorded, never read back."""
+    """Versions and machine below the run; recorded, and of it the base model's edition alone is read back."""
     packages: Sequence[str] = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
     versions = {}
     for name in packages:
@@ -258,6 +260,7 @@ def environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     return {
         "versions": versions,
+        BASE_MODEL: EDITION,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),

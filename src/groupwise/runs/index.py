@@ -57,9 +57,9 @@ class GroupEntry:
     """Mean."""
     reward_std: float | None
     """Population standard deviation."""
-    length: float
-    """Mean of sampled tokens over all completions."""
-    longest: int
+    length: float | None
+    """Mean of sampled tokens over all completions; None where they were not counted."""
+    longest: int | None
     advantage: float | None
     """Largest absolute advantage of a completion; None where there is none (evaluations)."""
     flat: Flat | None
@@ -72,9 +72,9 @@ class GroupEntry:
         """Of a group's rows, which have `LIGHT` columns."""
         outcomes, rewards = [Outcome(row["outcome"]) for row in rows], [_finite(row["reward"]) for row in rows]
         judged = [reward for reward in rewards if reward is not None]
-        trained = [row["trained"] for row in rows]
+        trained = [row["trained"] for row in rows if row.get("trained") is not None]
         advantages = [abs(row["advantage"]) for row in rows if row["advantage"] is not None]
-        lengths = [row["num_tokens"] for row in rows]
+        lengths = [row["num_tokens"] for row in rows if row.get("num_tokens") is not None]
         return cls(
             problem=rows[0]["problem"],
             difficulty=rows[0]["difficulty"] or "",
@@ -85,14 +85,14 @@ class GroupEntry:
             num_correct=outcomes.count(Outcome.CORRECT),
             num_failed=sum(outcome.failed for outcome in outcomes),
             num_truncated=sum(row["finish_reason"] == FinishReason.LENGTH for row in rows),
-            num_trained=None if None in trained else sum(trained),
+            num_trained=sum(trained) if len(trained) == len(rows) else None,
             reward=fmean(judged) if judged else None,
             reward_std=pstdev(judged) if judged else None,
-            length=fmean(lengths),
-            longest=max(lengths),
+            length=fmean(lengths) if lengths else None,
+            longest=max(lengths, default=None),
             advantage=max(advantages, default=None),
             flat=flat_because(outcomes, rewards),
-            discarded=rows[0]["discarded"],
+            discarded=rows[0].get("discarded"),
         )
 
     @classmethod

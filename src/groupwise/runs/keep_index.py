@@ -16,15 +16,18 @@ _NUMBERED = re.compile(r"(?:dev-)?step-(\d+)")
 class Index:
     """The index of a run that is at work: what comes after its checkpoint is forgotten, for it is done again."""
 
-    def __init__(self, run: RunDirectory, done: int) -> None:
-        """Begin, or go on after `done` steps: what an interrupted run wrote of later ones is deleted."""
+    def __init__(self, run: RunDirectory, done: int, keep_files: bool = False) -> None:
+        """Begin, or go on after `done` steps: what an interrupted run wrote of later ones is deleted.
+
+        With `keep_files` their files stay until they are written again, for they hold the results of tools.
+        """
         self._run = run
         kept = [line for _, line in Lines(run.index.path).read()[0] if self._is_of(str(line.get("name")), done)]
         self._names = {str(line["name"]) for line in kept}
         if run.index.size:
             self._write(kept)
         for path in run.path.glob("rollouts/step-*.parquet"):
-            if not self._is_of(path.stem, done):
+            if not keep_files and not self._is_of(path.stem, done):
                 path.unlink()
 
     @staticmethod

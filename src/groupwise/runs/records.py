@@ -61,7 +61,11 @@ class Records:
         Raises:
             ConfigError: there is no run at this path.
         """
-        run = find_run(Path(path))
+        return cls.of(find_run(Path(path)))
+
+    @classmethod
+    def of(cls, run: RunDirectory) -> Self:
+        """The records of a run whose directory is known."""
         return cls(run, Lines(run.index.path), Lines(run.metrics.path), Lines(run.ledger.path))
 
     @property

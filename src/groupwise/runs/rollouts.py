@@ -10,7 +10,8 @@ A value that nothing measured is null, never 0: a list as a whole, or the entrie
 Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer), schema 4
 `sampled`, schema 5 `open_ended` (of the problem), schema 6 everything below it, which says what a step's updates did
 with every token (`groupwise.runs.records.CompletionRecord` explains each column), one row group for every group, and
-the groups that were sampled and not kept. `groupwise.upgrade` says how an older file is read.
+the groups that were sampled and not kept. Schema 7 added `steps`, the ends (in characters of prefill and text) and
+rewards of a completion's steps as JSON; null where it has none. `groupwise.upgrade` says how an older file is read.
 """
 
 import io
@@ -51,6 +52,7 @@ SCHEMA = pa.schema(
         ("reward", pa.float64()),
         ("reward_parts", pa.string()),
         ("measures", pa.string()),
+        ("steps", pa.string()),
         ("advantage", pa.float64()),
         ("token_advantages", pa.list_(pa.float32())),
         ("policy_version", pa.int64()),
@@ -76,7 +78,7 @@ SCHEMA = pa.schema(
         ("values", pa.list_(pa.float32())),
         ("returns", pa.list_(pa.float32())),
     ],
-    metadata={"groupwise_schema": "6"},
+    metadata={"groupwise_schema": "7"},
 )
 
 
@@ -86,8 +88,10 @@ OF_SAMPLING = frozenset(
     {"prompt_token_ids", "token_ids", "sampling_logprobs", "entropy", "sampled", "token_advantages"}
 )
 """Columns of tokens that the sampler and the advantages fill."""
-_WORDS = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in ("text", "evidence")]
+_WORDS = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in ("text", "evidence", "steps")]
 """Columns whose values repeat, so that a dictionary of them is worth its bytes."""
+_TABLES = ("reward_parts", "measures")
+"""Columns whose values are numbers by name, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,19 @@ def write_rollouts(
         groups: in this order.
         tokens: what is written of every token.
     """
-    rows = [_rows(group if isinstance(group, Detailed) else Detailed(group)) for group in groups]
+    return write_rows(path, [_rows(g if isinstance(g, Detailed) else Detailed(g)) for g in groups], tokens)
+
+
+def write_rows(
+    path: Path, rows: Sequence[Sequence[Mapping[str, Any]]], tokens: TokenColumns = "all"
+) -> list[GroupEntry]:
+    """Write the rows of groups, atomically, each group as a row group; returns what an index says of them.
+
+    Args:
+        path: the file.
+        rows: of each group; a column that a row does not have is null.
+        tokens: what is written of every token.
+    """
     table = _table([row for group in rows for row in group], tokens)
     buffer, first, found = io.BytesIO(), 0, []
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": _WORDS, "write_statistics": False}
@@ -180,8 +196,9 @@ def _row(completion: Completion, verdict: Verdict) -> dict[str, Any]:
         "answer": verdict.answer,
         "evidence": verdict.evidence,
         "reward": verdict.reward,
-        "reward_parts": json.dumps(dict(verdict.parts)),
-        "measures": json.dumps(dict(verdict.measures)),
+        "reward_parts": verdict.parts,
+        "measures": verdict.measures,
+        "steps": json.dumps(verdict.steps) if verdict.steps else None,
         "num_tokens": completion.num_tokens,
         "token_ids": completion.token_ids,
         "sampling_logprobs": measured(completion, completion.sampling_logprobs),
@@ -211,6 +228,8 @@ def _table(rows: Sequence[Mapping[str, Any]], tokens: TokenColumns) -> pa.Table:
     for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True):
         wanted = tokens == "all" or not pa.types.is_list(kind) or (tokens == "sampled" and name in OF_SAMPLING)
         values = [row.get(name) if wanted else None for row in rows]
+        if name in _TABLES:
+            values = [json.dumps(dict(value or {})) for value in values]
         columns.append(_lists(values, kind) if pa.types.is_list(kind) else pa.array(values, kind))
     return pa.table(columns, schema=SCHEMA)
 

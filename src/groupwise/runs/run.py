@@ -7,8 +7,7 @@ Reads files alone, no model and no torch, so it works on a finished run, on a li
     run.completions(0).to_arrow()
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -17,88 +16,19 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from groupwise.config import read_recorded
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.rollouts import SCHEMA, today
+from groupwise.runs.records import At, Records
+from groupwise.runs.rollouts import SCHEMA
+from groupwise.runs.table import Table
 from groupwise.types import Outcome
 from groupwise.upgrade import upgraded_step
 
-SHOWN_ROWS = 20
-"""Rows of a table that a notebook shows."""
 Line = Mapping[str, Any]
 """One line of metrics.jsonl."""
 _OF_A_GROUP = ("step", "problem", "difficulty", "question", "reference")
 """Columns that are the same for all completions of a group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows with named columns. Polars and DuckDB read it as it is, by Arrow's stream protocol."""
-
-    arrow: pa.Table
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Self:
-        """The table of these rows; its columns are all of theirs, empty where a row has none."""
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        return cls(pa.table({name: [row.get(name) for row in rows] for name in names}))
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns, in order."""
-        return list(self.arrow.column_names)
-
-    def __len__(self) -> int:
-        return int(self.arrow.num_rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows, one dictionary each."""
-        return iter(self.arrow.to_pylist())
-
-    def __getitem__(self, column: str) -> list[Any]:
-        """The values of a column.
-
-        Raises:
-            KeyError: there is no such column; names those there are.
-        """
-        if column not in self.columns:
-            raise KeyError(f"there is no column {column!r}; there are {', '.join(self.columns)}")
-        values: list[Any] = self.arrow[column].to_pylist()
-        return values
-
-    def to_arrow(self) -> pa.Table:
-        """As a `pyarrow.Table`."""
-        return self.arrow
-
-    def to_pandas(self) -> Any:
-        """As a `pandas.DataFrame`.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        try:
-            return self.arrow.to_pandas()
-        except ModuleNotFoundError:
-            raise ConfigError(
-                "to_pandas() needs pandas, which is not installed: `pip install pandas`, or use to_arrow()"
-            ) from None
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.arrow.__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        return f"Table({len(self)} rows: {', '.join(self.columns)})"
-
-    def _repr_html_(self) -> str:
-        """The first rows, for a notebook; whatever a model wrote is text there, never markup."""
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        rows = self.arrow.slice(0, SHOWN_ROWS).to_pylist()
-        body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows)
-        more = f"<p>{len(self) - len(rows)} more rows</p>" if len(self) > len(rows) else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -118,6 +48,11 @@ class Run:
         return cls(find_run(Path(path)))
 
     @property
+    def records(self) -> Records:
+        """The reader below: what was recorded, one group or completion at a time, and what of it is damaged."""
+        return Records.of(self.directory)
+
+    @property
     def path(self) -> Path:
         """The run directory."""
         return self.directory.path
@@ -129,12 +64,12 @@ class Run:
         Raises:
             ConfigError: config.toml cannot be read.
         """
-        return read_recorded(self.directory.config)
+        return self.records.config
 
     @property
     def finished(self) -> bool:
         """True where the run has nothing left to do."""
-        return self.directory.finished.exists()
+        return self.records.finished
 
     @property
     def num_steps(self) -> int:
@@ -202,7 +137,10 @@ class Run:
             ConfigError: nothing was recorded there; says what is.
             DataError: a file cannot be read.
         """
-        table = pa.concat_tables([_read(path) for path in self._files(at)] or [SCHEMA.empty_table()])
+        records = self.records
+        places: list[At] = list(records.steps()) if at is None else [at]
+        tables = [records.table(place, SCHEMA.names).cast(SCHEMA) for place in places]
+        table = pa.concat_tables(tables or [SCHEMA.empty_table()])
         if problem is None:
             return Table(table)
         rows = table.filter(pc.equal(table["problem"], problem))
@@ -228,18 +166,6 @@ class Run:
         columns = [*_OF_A_GROUP, "outcome", "reward", "num_tokens", "discarded"]
         rows = self.completions(at).arrow.select(columns).to_pylist()
         return Table.of([_group(list(group)) for _, group in groupby(rows, lambda row: (row["step"], row["problem"]))])
-
-    def _files(self, at: int | str | None) -> list[Path]:
-        recorded = {path.stem: path for path in sorted((self.path / "rollouts").glob("*.parquet"))}
-        steps = [name for name in recorded if re.fullmatch(r"step-\d+", name)]
-        if at is None:
-            return [recorded[name] for name in steps]
-        name = f"step-{at:06d}" if isinstance(at, int) else at
-        if name not in recorded:
-            ranges = [f"{steps[0]} to {steps[-1]}"] if steps else []
-            there = ", ".join([*ranges, *(name for name in recorded if name not in steps)])
-            raise ConfigError(f"{self.path} has no completions of {name}; recorded are {there or 'none'}")
-        return [recorded[name]]
 
     def __repr__(self) -> str:
         return f"Run({self.path}: {self._state()})"
@@ -294,14 +220,6 @@ def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read(path: Path) -> pa.Table:
-    """A file of completions in today's columns; null where an older file has none."""
-    try:
-        return today(pq.read_table(path).replace_schema_metadata(None), SCHEMA.names).cast(SCHEMA)
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-
-
 def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     judged = [row for row in rows if Outcome(row["outcome"]).judged]
     rewards = [row["reward"] for row in judged]
@@ -318,8 +236,3 @@ def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "signal": len(set(rewards)) > 1,
         "discarded": rows[0]["discarded"],
     }
-
-
-def _cell(value: Any) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
-    return escape(text if len(text) <= 80 else f"{text[:79]}…")

@@ -9,6 +9,9 @@
     weight = 1
     task = { kind = "general" }
 
+The difficulty of its problems begins with the name of their part (`sums: sum 2x2`): evaluations in training have pass@1
+of each part, and the report a curve of each.
+
 A split ends where the part whose turn it is has no problem left, so that the proportions hold in all of it
 and in every prefix.
 """
@@ -23,7 +26,7 @@ from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.tasks.base import Task, TaskConfig, Template
 from groupwise.tasks.table import TaskOptions, make_task
-from groupwise.types import Problem, Split
+from groupwise.types import FAMILY_END, Problem, Split
 from groupwise.verifiers import VerifierConfig, verifier_config
 
 T = TypeVar("T")
@@ -101,7 +104,10 @@ class Mixture(Task):
 
     def _mix(self, split: Split) -> Sequence[Problem]:
         parts = {
-            name: [replace(problem, verifier=task.verifier_config.kind) for problem in task.problems(split)]
+            name: [
+                replace(problem, verifier=task.verifier_config.kind, difficulty=_label(name, problem))
+                for problem in task.problems(split)
+            ]
             for name, task in self._tasks.items()
         }
         owners: dict[str, str] = {}
@@ -113,6 +119,11 @@ class Mixture(Task):
                         f"their {split} splits; only tasks whose problems differ are allowed"
                     )
         return tuple(interleaved(parts, {name: part.weight for name, part in self.config.parts.items()}))
+
+
+def _label(name: str, problem: Problem) -> str:
+    """The difficulty of a part's problem says its part first, so that every evaluation can be read part by part."""
+    return f"{name}{FAMILY_END}{problem.difficulty}" if problem.difficulty else name
 
 
 def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) -> Iterator[T]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from groupwise.config import Changes, Source, named, parse, read_recipe, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.kinds import Allowed, Choices, beside
+from groupwise.ranks.group import RANKS
 from groupwise.runs.run import Run
 from groupwise.trainers.base import OnReport, Recipe, Trainer
 
@@ -36,6 +37,8 @@ def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda re
     >>> train(load_recipe("recipes/arithmetic.toml", {"run.num_steps": 3}))  # doctest: +SKIP
     Run(runs/arithmetic: grpo, 3 of 3 steps, finished)
 
+    Started by torchrun, it is one of several ranks that train one model together; the first one reports.
+
     Args:
         recipe: what `load_recipe` gives.
         restart: delete an earlier run in `run.directory` first; else the run that is there resumes.
@@ -49,8 +52,15 @@ def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda re
         ConfigError: what the recipe names cannot be used, for example a verifier that rejects reference answers.
         CheckpointError: the directory holds a finished run, one of another recipe, or is in use.
         InvariantError: a check of the training itself failed.
+        RankError: another rank was lost.
     """
-    return Run(trainer_of(recipe).run(recipe, restart, on_report).directory)
+    with RANKS.joined(recipe.ranks):
+        tell = on_report if RANKS.is_first else _silent
+        return Run(trainer_of(recipe).run(recipe, restart, tell).directory)
+
+
+def _silent(report: object) -> None:
+    """What the other ranks do with reports."""
 
 
 def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = ()) -> Recipe:

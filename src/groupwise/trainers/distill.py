@@ -20,9 +20,12 @@ from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import Section
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
+from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy, load_policy, start_policy
+from groupwise.models.sharded import sharded
 from groupwise.randomness import Draws, Purpose
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
@@ -34,7 +37,6 @@ from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_p
 from groupwise.training.forward import sequences_of
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
@@ -123,6 +125,8 @@ class DistillRecipe(Recipe):
     """Which trainer runs this recipe."""
     model: ModelConfig
     """The student to start from."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     teacher: ModelConfig = ModelConfig()
     """The model to learn from; never trained. Its vocabulary must be the student's."""
     data: Annotated[PairsData | TeacherData | StudentData, Field(discriminator="source")]
@@ -183,8 +187,8 @@ def train_distill(
     """Run a distillation recipe, or resume an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
     start = Start(recipe, recipe.run, restart)
-    teacher = load_policy(recipe.teacher).freeze()
-    student = load_policy(start.model_to_load(recipe.model))
+    teacher = sharded(load_policy(recipe.teacher).freeze())
+    student = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
     optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(student, optimizer)
@@ -267,7 +271,7 @@ def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
     pairs = read_pairs(data)
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        chosen = RANKS.share(pairs_of_step(len(pairs), size, seed, step))
+        chosen = pairs_of_step(len(pairs), size, seed, step)
         examples = encode(student, [pairs[i] for i in chosen], "completion")
         return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
 
@@ -282,7 +286,7 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
         raise ConfigError(f"data.prompts_per_step = {size} is more than the {len(problems)} training problems")
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        chosen = [problems[i] for i in RANKS.share(problem_order(len(problems), size, seed, step)[:size])]
+        chosen = [problems[i] for i in problem_order(len(problems), size, seed, step)[:size]]
         actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
         scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
         return _batch([group.group for group in scored])
@@ -319,9 +323,10 @@ def distill_gradient(
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
     ordered = sorted(sequences, key=lambda sequence: sequence.num_read)
-    num_tokens = RANKS.sum(sum(sequence.num_predicted for sequence in ordered))
-    budget = micro_batch_tokens(config.tokens_per_micro_batch, student.device)
-    chunks = list(micro_batches([sequence.num_read for sequence in ordered], budget))
+    num_tokens = sum(sequence.num_predicted for sequence in ordered)
+    sizes = [sequence.num_read for sequence in ordered]
+    budget = RANKS.portion(micro_batch_tokens(config.tokens_per_micro_batch, student.device), sum(sizes))
+    chunks = list(micro_batches(sizes, budget))
 
     def loss_of(chunk: range) -> tuple[Tensor, tuple[float, int]]:
         packed = pack([ordered[i] for i in chunk], student.device)
@@ -331,7 +336,8 @@ def distill_gradient(
         return loss, (loss.item(), int(compared.agreements.item()))
 
     total, agreements = 0.0, 0
-    for loss, agreed in accumulate(loss_of, chunks, [weight for _, weight in student.trainable()], student.device):
+    weights, costs = [weight for _, weight in student.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
+    for loss, agreed in accumulate(loss_of, chunks, weights, student.device, costs):
         total += loss
         agreements += agreed
     return Gradient(total, agreements / num_tokens, num_tokens)

@@ -33,10 +33,20 @@ def distributions(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, 
         "part_variance": _part_variance(scored),
         "loops": _loops(scored),
         "other_scripts": _other_scripts(scored),
+        **_calls(result.sampled),
     }
     odd: list[str] = []
     finite = _finite(found, "", odd)
     return {**finite, "not_finite": odd} if odd else finite
+
+
+def _calls(scored: Sequence[ScoredGroup]) -> dict[str, Any]:
+    """What became of the calls of tools in everything that was sampled, and their seconds; empty without calls."""
+    calls = [call for group in scored for completion in group.group.completions for call in completion.calls]
+    if not calls:
+        return {}
+    outcomes = Counter(str(call.outcome) for call in calls)
+    return {"calls": dict(sorted(outcomes.items())), "call_s": sum(call.seconds for call in calls)}
 
 
 def _finite(table: Mapping[str, Any], prefix: str, odd: list[str]) -> dict[str, Any]:

@@ -19,9 +19,11 @@ from groupwise.algorithms.preferences import (
     Strength,
     preferred,
 )
-from groupwise.models.cores import in_threads
+from groupwise.models.cores import shared_out
 from groupwise.models.packed import micro_batch_tokens, pack
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy, start_policy
+from groupwise.models.sharded import sharded
+from groupwise.ranks.group import RANKS
 from groupwise.tasks.preferences import PairsFile, load_pairs
 from groupwise.trainers.base import Trainer, data_line
 from groupwise.trainers.preferences import (
@@ -33,9 +35,9 @@ from groupwise.trainers.preferences import (
     pairs_of_step,
     train_on_pairs,
 )
+from groupwise.trainers.reference import load_reference
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
 
 
@@ -118,10 +120,10 @@ def train_dpo(
     """Run a recipe, or resume an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
-    policy = load_policy(start.model_to_load(recipe.model))
+    policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
     train, held_out = (encode(policy, part) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
-        train, held_out = _with_reference(recipe, train, held_out)
+        train, held_out = _with_reference(recipe, policy, train, held_out)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(policy, optimizer)
 
@@ -136,13 +138,13 @@ def train_dpo(
 
 
 def _with_reference(
-    recipe: DpoRecipe, train: list[EncodedPair], held_out: list[EncodedPair]
+    recipe: DpoRecipe, policy: Policy, train: list[EncodedPair], held_out: list[EncodedPair]
 ) -> tuple[list[EncodedPair], list[EncodedPair]]:
     """The pairs that the run will draw or measure, with the reference's log-probabilities.
 
     Always in the same micro-batches, so that an interrupted run finds the same numbers to the bit.
     """
-    reference = load_policy(recipe.model).freeze()
+    reference = load_reference(recipe.model, recipe.lora, policy)
     steps = range(recipe.run.num_steps)
     indices = {i for step in steps for i in pairs_of_step(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
     by_index = dict(
@@ -159,7 +161,7 @@ def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfi
     by_index: dict[int, EncodedPair] = {}
     budget = micro_batch_tokens(config.tokens_per_micro_batch, reference.device)
     micro = list(chunks([pairs[i] for i in order], budget))
-    each = in_threads(lambda chunk: pair_logprobs(reference, chunk), micro, reference.device)
+    each = shared_out(lambda chunk: pair_logprobs(reference, chunk), micro, reference.device)
     for chunk, logprobs in zip(micro, each, strict=True):
         for pair, chosen, rejected in zip(chunk, logprobs.chosen.tolist(), logprobs.rejected.tolist(), strict=True):
             by_index[order[len(by_index)]] = pair._replace(ref_chosen=chosen, ref_rejected=rejected)
@@ -195,15 +197,17 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, measured, num_pairs = 0.0, [], RANKS.sum(len(pairs))
+    total, measured, num_pairs = 0.0, [], len(pairs)
 
     def loss_of(chunk: Sequence[EncodedPair]) -> tuple[Tensor, tuple[float, list[Tensor]]]:
         logprobs = pair_logprobs(policy, chunk)
         loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
         return loss, (loss.item(), [tensor.detach().cpu() for tensor in logprobs])
 
-    micro = list(chunks(pairs, micro_batch_tokens(config.tokens_per_micro_batch, policy.device)))
-    for loss, logprobs in accumulate(loss_of, micro, [weight for _, weight in policy.trainable()], policy.device):
+    budget = micro_batch_tokens(config.tokens_per_micro_batch, policy.device)
+    micro = list(chunks(pairs, RANKS.portion(budget, sum(pair.num_tokens for pair in pairs))))
+    weights, costs = [weight for _, weight in policy.trainable()], [sum(pair.num_tokens for pair in c) for c in micro]
+    for loss, logprobs in accumulate(loss_of, micro, weights, policy.device, costs):
         total += loss
         measured.append(logprobs)
     return total, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*measured, strict=True)))

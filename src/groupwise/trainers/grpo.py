@@ -20,7 +20,8 @@ from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.rollout.steps import step_ends
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
+from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, reference_of, rl_trainer
+from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, check_step_rewards, load_step_judge
 from groupwise.training.forward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.trace import UpdateTrace
@@ -46,6 +47,8 @@ class GrpoRecipe(RlRecipe):
     advantage: Annotated[AdvantageEstimator, ADVANTAGES] = GroupMean(kind="group_mean")
     """From rewards to advantages: `group_mean` (Dr. GRPO), `group_normalised` (GRPO), `leave_one_out` (RLOO) and others
     (docs/algorithms.md)."""
+    step_rewards: StepRewardsConfig = StepRewardsConfig()
+    """The process reward model whose scores the advantages `process`, `process_gae` and `process_min` read."""
 
     @property
     def batch(self) -> BatchConfig:
@@ -60,10 +63,16 @@ class GrpoRecipe(RlRecipe):
                 f"grpo.group_size = {self.grpo.group_size} leaves '{self.advantage.kind}' nothing to compare with; at "
                 f"least 2 is allowed (1 with {', '.join(alone)})"
             )
-        if self.reward_models and self.advantage.reads == "steps":
+        check_step_rewards(self.step_rewards, self.advantage, self.verifier)
+        if self.advantage.reads == "steps" and self.loss.kl_coef and self.loss.kl_in == "reward":
+            raise ValueError(
+                f"loss.kl_in = 'reward' has no effect with advantage.kind = '{self.advantage.kind}', which reads the "
+                "rewards of steps alone; allowed is 'loss'"
+            )
+        if self.reward_models and self.advantage.reads == "steps" and not self.step_rewards.path:
             raise ValueError(
                 f"advantage.kind = '{self.advantage.kind}' reads the rewards of steps alone, so reward_models would "
-                "earn nothing; allowed is any other advantage"
+                "earn nothing; allowed is any other advantage, or step_rewards, whose outcome has their parts"
             )
         for name, config in self.reward_models.items():
             if config.weight and self.advantage.refuses_negative:
@@ -80,6 +89,13 @@ class GrpoLearner(Learner):
     """What a GRPO run works with."""
 
     recipe: GrpoRecipe
+    step_judge: StepJudge | None = None
+    """The process reward model, if there is one."""
+
+    def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
+        """The groups with what reward models add, and with the worth of their steps."""
+        groups = Learner.rewarded(self, scored, step)
+        return self.step_judge(groups) if self.step_judge else groups
 
     def step(self, step: int, problems: Sequence[Problem], spare: Sequence[Problem] = ()) -> StepResult:
         return grpo_step(self, step, problems, spare)
@@ -198,8 +214,8 @@ def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy
     if judged and not any(scored.verdicts[i].steps for i in judged):
         raise VerifierError(
             f"advantage.kind = '{estimator.kind}' needs the rewards of steps, but no verdict of problem "
-            f"{scored.group.prompt.problem.id} has any: set verifier.steps = 'equations', "
-            "or another advantage"
+            f"{scored.group.prompt.problem.id} has any: set step_rewards.path, verifier.steps = 'equations', or "
+            "another advantage"
         )
     completions = [scored.group.completions[i] for i in judged]
     steps = [scored.verdicts[i].steps for i in judged]
@@ -207,12 +223,29 @@ def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy
         step_ends(policy, scored.group.prompt, completion, [step.end for step in rewarded])
         for completion, rewarded in zip(completions, steps, strict=True)
     ]
+    if estimator.needs_decided_ends:
+        for i, completion, of_one in zip(judged, completions, ends, strict=True):
+            _check_covered(scored, i, of_one, completion.num_read)
     estimates = estimator.of_steps(
         [torch.tensor([step.reward for step in rewarded], dtype=torch.float64) for rewarded in steps],
         [torch.tensor(positions) for positions in ends],
         [completion.num_read for completion in completions],
     )
     return _at_sampled(scored, judged, estimates)
+
+
+def _check_covered(scored: ScoredGroup, index: int, ends: Sequence[int], length: int) -> None:
+    """Steps that a baseline is read at follow each other to the completion's end.
+
+    Raises:
+        VerifierError: names the completion whose steps do not.
+    """
+    if list(ends) != sorted(ends) or ends[-1:] != [length]:
+        raise VerifierError(
+            f"the steps of completion {index} of problem {scored.group.prompt.problem.id} end at the tokens "
+            f"{list(ends)} of {length}: they must follow each other to its end, or what is left out would have no "
+            "baseline and bias the gradient"
+        )
 
 
 def _by_tokens(scored: ScoredGroup, estimator: AdvantageEstimator) -> AdvantagedGroup:
@@ -233,10 +266,11 @@ def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> Grpo
     """What a GRPO run works with."""
     return GrpoLearner(
         actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
-        reference=load_reference(recipe),
+        reference=reference_of(recipe, policy),
         reward_models=load_reward_models(recipe.reward_models, recipe.model),
         optimizer=Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps),
         recipe=recipe,
+        step_judge=load_step_judge(recipe.step_rewards, recipe.model, policy),
     )
 
 

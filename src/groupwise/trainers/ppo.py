@@ -17,12 +17,13 @@ from groupwise.algorithms.advantages import STD_EPS, gae
 from groupwise.algorithms.values import explained_variance
 from groupwise.config import Section
 from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy, start_policy
+from groupwise.models.sharded import shard_critic
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, load_reference, rl_trainer
+from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, reference_of, rl_trainer
 from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
@@ -36,8 +37,8 @@ class CriticConfig(Section):
     """The value function."""
 
     backbone: Literal["own", "shared"] = "own"
-    """`own`: a second copy of the starting model (twice the memory, as in InstructGPT). `shared`: one linear layer on
-    the policy's hidden states."""
+    """`own`: a second copy of the starting model (twice the memory, as in InstructGPT); with `[lora]`, adapters of its
+    own on the policy's weights. `shared`: one linear layer on the policy's hidden states."""
     lr: float = Field(1e-5, ge=0)
     """Peak learning rate of the critic; it follows the policy's schedule (InstructGPT: about the policy's own)."""
     coef: float = Field(0.1, ge=0)
@@ -210,10 +211,11 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
 
 def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLearner:
     """What a PPO run works with."""
-    critic = Critic(policy, load_policy(recipe.model) if recipe.critic.backbone == "own" else None)
+    critic = Critic(policy, _backbone(recipe, policy))
+    shard_critic(critic)
     return PpoLearner(
         actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
-        reference=load_reference(recipe),
+        reference=reference_of(recipe, policy),
         reward_models=load_reward_models(recipe.reward_models, recipe.model),
         optimizer=Optimizer(
             policy.trainable(), recipe.optimizer, recipe.run.num_steps, critic.trainable(), recipe.critic.lr
@@ -221,6 +223,13 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLea
         recipe=recipe,
         critic=critic,
     )
+
+
+def _backbone(recipe: PpoRecipe, policy: Policy) -> Policy | None:
+    """The critic's own, which starts as the policy did; its weights in a checkpoint are loaded later."""
+    if recipe.critic.backbone == "shared":
+        return None
+    return policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed)
 
 
 TRAINER = rl_trainer(

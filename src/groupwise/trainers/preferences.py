@@ -14,13 +14,13 @@ from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.config import ModelConfig
-from groupwise.models.cores import in_threads
+from groupwise.models.cores import shared_out
+from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.preferences import Message, Pair, PairsData
 from groupwise.trainers.base import Recipe
 from groupwise.training.optimizer import OptimizerConfig
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session
 
 
@@ -49,6 +49,8 @@ class PairsRecipe(Recipe):
 
     model: ModelConfig = ModelConfig()
     """The model to start from."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     data: PairsData
     """The pairs."""
     optimizer: PairsOptimizerConfig = PairsOptimizerConfig()
@@ -191,7 +193,7 @@ def train_on_pairs(
     """The loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run = recipe.pairs, recipe.run
     for number in session.steps():
-        indices = RANKS.share(pairs_of_step(len(train), config.pairs_per_step, run.seed, number))
+        indices = pairs_of_step(len(train), config.pairs_per_step, run.seed, number)
         report = step(number, [train[i] for i in indices])
         session.progress.tokens += report.num_tokens
         fingerprint = session.policy.fingerprint()
@@ -218,7 +220,7 @@ def _plain(report: HeldOut) -> dict[str, Any]:
 def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int, device: torch.device) -> HeldOut:
     """Accuracy with its interval, margin, calibration and mean of the scores of some pairs."""
     pieces = list(chunks(pairs, micro_batch_tokens(budget, device)))
-    pair_scores = torch.cat(list(in_threads(scores, pieces, device))).double().cpu()
+    pair_scores = torch.cat(list(shared_out(scores, pieces, device))).double().cpu()
     chosen, rejected = pair_scores.T.numpy()
     return HeldOut(
         step=step,

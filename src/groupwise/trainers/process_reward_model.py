@@ -2,34 +2,43 @@
 
 Lightman et al. 2023 (arXiv:2305.20050) and Math-Shepherd (arXiv:2312.08935), without tokens put in: any tokenizer
 works and no mark tells where a step ends. With `supervision = "outcome"` the same model learns the last label alone
-and is an outcome reward model, so that the two differ in labels only.
+and is an outcome reward model, so that the two differ in labels only. With `supervision = "implicit"` it is a language
+model that learns outcomes and whose log-ratio to its start scores steps (`models.implicit`).
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from groupwise.algorithms.step_metrics import area_under_curve, first_errors
 from groupwise.artifacts import DataRef
-from groupwise.config import Section
+from groupwise.config import ReadIf, Section
 from groupwise.errors import DataError
+from groupwise.models.backbone import Backbone
 from groupwise.models.config import ModelConfig
+from groupwise.models.implicit import ImplicitRewardModel
+from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import micro_batch_tokens, micro_batches
-from groupwise.models.reward_model import RewardModel, start_reward_model
-from groupwise.models.steps import EncodedSteps, encode_steps, score_rows
+from groupwise.models.policy import start_policy
+from groupwise.models.reward_model import start_reward_model
+from groupwise.models.sharded import sharded
+from groupwise.models.steps import EncodedSteps, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import check_training_rows, first_wrong, read_step_rows
+from groupwise.ranks.group import RANKS
+from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.preferences import PairsOptimizerConfig
+from groupwise.trainers.reference import load_reference
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
+
+_IMPLICIT = ReadIf(lambda config: config.supervision == "implicit", 'supervision = "implicit"')
 
 
 class StepsData(Section):
@@ -39,13 +48,24 @@ class StepsData(Section):
     """JSON lines with `prompt`, `completions` (the steps) and `labels` (true, false, 0 to 1, or null)."""
     held_out: DataRef = ""
     """Such a file of other problems, to measure on; empty: nothing is measured."""
+    replay: DataRef = ""
+    """Such a file from before, for example labels of an earlier policy's workings; empty: none."""
+    replay_share: Annotated[float, Field(gt=0, lt=1), ReadIf(lambda data: bool(data.replay), "data.replay")] = 0.1
+    """Share of a step's rows that are from before (DeepSeekMath, arXiv:2402.03300, algorithm 1: 10 %)."""
 
 
 class ProcessRewardModelConfig(Section):
     """The loss and its batches."""
 
-    supervision: Literal["process", "outcome"] = "process"
-    """`process`: every step's label; `outcome`: the last step's alone, whose score is then that of the completion."""
+    supervision: Literal["process", "outcome", "implicit"] = "process"
+    """`process`: every step's label; `outcome`: the last step's alone, whose score is then that of the completion;
+    `implicit`: the last step's alone, by a language model's log-ratio to `model.path`, which scores every step."""
+    beta: Annotated[
+        float,
+        Field(gt=0, allow_inf_nan=False),
+        ReadIf(lambda c: c.supervision == "implicit", 'supervision = "implicit"'),
+    ] = 0.05
+    """β of the log-ratio (PRIME, arXiv:2502.01456: 0.05)."""
     rows_per_step: int = Field(64, ge=1)
     """Completions per step."""
     tokens_per_micro_batch: int = Field(0, ge=0)
@@ -63,6 +83,8 @@ class ProcessRewardModelRecipe(Recipe):
     """Which trainer runs this recipe."""
     model: ModelConfig = ModelConfig()
     """The model to start from."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     data: StepsData
     """The labelled steps."""
     process_reward_model: ProcessRewardModelConfig = ProcessRewardModelConfig()
@@ -109,18 +131,18 @@ def train_process_reward_model(
         DataError: a row cannot be used, or is of a held-out problem.
     """
     config, data = recipe.process_reward_model, recipe.data
-    rows = read_step_rows(data.path)
-    check_training_rows(rows, data.path)
+    sources = {path: _training_rows(path) for path in (data.path, data.replay) if path}
     measured = read_step_rows(data.held_out)[: config.evaluate_rows] if data.held_out else []
     start = Start(recipe, recipe.run, restart)
-    model = start_reward_model(start.model_to_load(recipe.model))
-    train = _learnt_from([encode_steps(model, row, config.supervision) for row in rows], data.path)
-    held_out = [encode_steps(model, row, config.supervision) for row in measured]
+    model, saved = _started(recipe, start.model_to_load(recipe.model))
+    encoded = {path: [encode_steps(model, row, config.supervision) for row in rows] for path, rows in sources.items()}
+    learnt = {path: _learnt_from(rows, path) for path, rows in encoded.items()}
+    of_held_out = "outcome" if config.supervision == "outcome" else "process"
+    held_out = [encode_steps(model, row, of_held_out) for row in measured]
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session = start.begin(model, optimizer)
+    session = start.begin(saved, optimizer)
     for number in session.steps():
-        indices = shuffled_epochs(len(train), config.rows_per_step, number, recipe.run.seed, "step order")
-        chosen = [train[i] for i in RANKS.share(indices)]
+        chosen = step_rows(learnt[data.path], learnt.get(data.replay, []), recipe, number)
         report = process_reward_model_step(number, chosen, model, optimizer, config.tokens_per_micro_batch)
         _record(session, report)
         on_report(report)
@@ -133,11 +155,46 @@ def train_process_reward_model(
     return session
 
 
+def step_rows(
+    train: Sequence[EncodedSteps], earlier: Sequence[EncodedSteps], recipe: ProcessRewardModelRecipe, number: int
+) -> list[EncodedSteps]:
+    """The rows of a step, those from before last; each kind goes through epochs of its own."""
+    size, seed = recipe.process_reward_model.rows_per_step, recipe.run.seed
+    num_earlier = round(size * recipe.data.replay_share) if earlier else 0
+    new = [train[i] for i in shuffled_epochs(len(train), size - num_earlier, number, seed, "step order")]
+    if not num_earlier:
+        return new
+    return new + [earlier[i] for i in shuffled_epochs(len(earlier), num_earlier, number, seed, "replay order")]
+
+
+class Learns(ScoresSteps, Protocol):
+    """What scores steps and can be trained to."""
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """Its weights."""
+
+
+def _started(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:
+    """What is trained, and what a checkpoint holds of it."""
+    if recipe.process_reward_model.supervision != "implicit":
+        made = sharded(start_reward_model(model, recipe.lora, recipe.run.seed))
+        return made, made
+    policy = sharded(start_policy(model, recipe.lora, recipe.run.seed))
+    reference = load_reference(recipe.model, recipe.lora, policy)
+    return ImplicitRewardModel(policy, reference, recipe.process_reward_model.beta), policy
+
+
+def _training_rows(path: str) -> list[StepRow]:
+    rows = read_step_rows(path)
+    check_training_rows(rows, path)
+    return rows
+
+
 def _learnt_from(encoded: Sequence[EncodedSteps], path: str) -> list[EncodedSteps]:
     """Rows with a label; the others teach nothing."""
     kept = [row for row in encoded if any(label is not None for label in row.labels)]
     if not kept:
-        raise DataError(f'{path}: no last step has a label, which supervision = "outcome" learns from')
+        raise DataError(f"{path}: no last step has a label, which outcomes are learnt from")
     return kept
 
 
@@ -148,7 +205,7 @@ def _record(session: Session, report: ProcessRewardModelStep) -> None:
 
 
 def process_reward_model_step(
-    step: int, rows: Sequence[EncodedSteps], model: RewardModel, optimizer: Optimizer, tokens_per_micro_batch: int
+    step: int, rows: Sequence[EncodedSteps], model: Learns, optimizer: Optimizer, tokens_per_micro_batch: int
 ) -> ProcessRewardModelStep:
     """One step: score every step of the rows, compare with the labels, update."""
     began = time.perf_counter()
@@ -161,27 +218,29 @@ def process_reward_model_step(
 
 
 def process_reward_model_gradient(
-    model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
+    model: Learns, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
 ) -> tuple[float, Tensor, Tensor]:
     """Accumulate the gradient of the mean of -y log σ(s) - (1 - y) log(1 - σ(s)) over the labelled steps.
 
     The denominator is the number of labelled steps of the whole step, on all ranks, so the cut into micro-batches does
     not matter. Returns the loss, and (N,) scores and labels of the labelled steps, detached.
     """
-    denominator = RANKS.sum(sum(label is not None for row in rows for label in row.labels))
-    chunks = list(_chunks(rows, micro_batch_tokens(tokens_per_micro_batch, model.device)))
+    denominator = sum(label is not None for row in rows for label in row.labels)
+    budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
+    chunks = list(_chunks(rows, RANKS.portion(budget, sum(row.num_tokens for row in rows))))
+    weights, costs = [weight for _, weight in model.trainable()], [sum(row.num_tokens for row in c) for c in chunks]
 
     def loss_of(chunk: Sequence[EncodedSteps]) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
         scores, labels = labelled_scores(model, chunk)
         loss = binary_cross_entropy_with_logits(scores, labels, reduction="sum") / denominator
         return loss, (loss.item(), scores.detach().cpu(), labels.cpu())
 
-    found = list(accumulate(loss_of, chunks, [weight for _, weight in model.trainable()], model.device))
+    found = list(accumulate(loss_of, chunks, weights, model.device, costs))
     losses, scores, labels = zip(*found, strict=True)
     return sum(losses), torch.cat(scores), torch.cat(labels)
 
 
-def labelled_scores(model: RewardModel, rows: Sequence[EncodedSteps]) -> tuple[Tensor, Tensor]:
+def labelled_scores(model: Learns, rows: Sequence[EncodedSteps]) -> tuple[Tensor, Tensor]:
     """(N,) scores with gradient and labels of the steps that have one."""
     ends = [[end for end, label in zip(row.ends, row.labels, strict=True) if label is not None] for row in rows]
     scores = model.step_scores([row.sequences for row in rows], [[of_one] for of_one in ends])
@@ -194,9 +253,7 @@ def _chunks(rows: Sequence[EncodedSteps], budget: int) -> Iterator[list[EncodedS
         yield [by_length[i] for i in chunk]
 
 
-def measure_steps(
-    step: int, model: RewardModel, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
-) -> HeldOutSteps:
+def measure_steps(step: int, model: Learns, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int) -> HeldOutSteps:
     """Loss, area under the curve and F1 on some rows."""
     scores = score_rows(model, rows, tokens_per_micro_batch)
     pairs = [

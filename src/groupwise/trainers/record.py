@@ -9,7 +9,9 @@ from pydantic import Field, model_validator
 
 from groupwise.config import ReadIf, Section
 from groupwise.models.policy import Policy
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.offsets import TokenEnds
+from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.index import flat_because
 from groupwise.runs.keep_index import Index
@@ -55,12 +57,17 @@ class RecordConfig(Section):
 class Recorder:
     """Writes the completions of steps and evaluations, and the index of them."""
 
-    def __init__(self, config: RecordConfig, run: RunDirectory, policy: Policy, temperature: float, done: int) -> None:
-        self._config, self._run, self._policy, self._temperature = config, run, policy, temperature
-        self._ends, self._index = TokenEnds(policy.tokenizer), Index(run, done)
+    def __init__(
+        self, config: RecordConfig, run: RunDirectory, policy: Policy, sampling: SamplingConfig, done: int
+    ) -> None:
+        self._config, self._run, self._policy, self._temperature = config, run, policy, sampling.temperature
+        self._ends, keep = TokenEnds(policy.tokenizer), bool(sampling.tools)
+        self._index = Index(run, done, keep_files=keep) if RANKS.is_first else None  # the other ranks write nothing
 
     def evaluation(self, name: str, groups: Sequence[ScoredGroup]) -> None:
         """Record an evaluation whole."""
+        if self._index is None:
+            return
         detailed = [self._detailed(group, None, [{} for _ in group.verdicts]) for group in groups]
         self._index.add(name, write_rollouts(self._run.evaluations(name), detailed))
 
@@ -70,6 +77,8 @@ class Recorder:
             return {}
         chosen = self._chosen(step, result.groups)
         after = self._after(step, [result.groups[i].scored.group for i in chosen], chosen, budget)
+        if self._index is None:
+            return after
         kept = [self._kept(result, i, after.get(i)) for i in chosen]
         left_out = () if self._config.groups else discarded(result)
         detailed = [self._detailed(group, why, [{} for _ in group.verdicts]) for group, why in left_out]

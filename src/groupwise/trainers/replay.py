@@ -5,13 +5,13 @@ since the start); each repeated step's weights must have the fingerprint in the 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.checkpoint import load_trainer_state
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy, start_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.directory import RunDirectory, find_run
@@ -19,6 +19,7 @@ from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
 from groupwise.trainers import recorded_recipe, trainer_of
 from groupwise.trainers.rl import RlRecipe, RlTrainer
+from groupwise.trainers.tool_results import recorded_results, with_results
 from groupwise.training.session import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
@@ -71,17 +72,20 @@ def replay(
     recorded = _recorded(run, step, problem_id, sample)
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
-    policy = load_policy(recipe.model.at(path))
+    policy = start_policy(recipe.model.at(path), recipe.lora, recipe.run.seed)
     problems = _Problems(run, recipe)
     _repeat_steps(run, recipe, policy, problems, start, step, on_step)
     chosen = next(batch for batch in problems.rounds(step) if problem_id in [problem.id for problem in batch])
     actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
+    if recipe.sampling.tools:
+        actors = replace(actors, recorded=recorded_results(run.rollouts(step)))
     scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
     group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     tokens = completion.token_ids.tolist()
     pairs = zip(completion.sampling_logprobs.tolist(), recorded["sampling_logprobs"], strict=False)
-    difference = max(abs(a - b) for a, b in pairs) if tokens == recorded["token_ids"] else float("inf")
+    is_same = tokens == recorded["token_ids"]  # tokens that a tool put in have no log-probability
+    difference = max((abs(a - b) for a, b in pairs if b is not None), default=0.0) if is_same else float("inf")
     return Replay(recorded, completion.text, tokens, difference, path, step - (start or 0))
 
 
@@ -132,7 +136,7 @@ def _repeat_steps(
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
             first, *refills = problems.rounds(step)
-            learner.step(step, first, [problem for batch in refills for problem in batch])
+            with_results(learner, run, step).step(step, first, [problem for batch in refills for problem in batch])
             if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

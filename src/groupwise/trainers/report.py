@@ -14,7 +14,7 @@ from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import UpdateMetrics
-from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues
+from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues, Verdict
 from groupwise.verifiers.score import part_statistics
 
 
@@ -183,6 +183,7 @@ def _mean_entropy(completions: Sequence[Completion]) -> float | None:
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
     """A group's facts, compact: one letter per outcome (`!` where the verifier failed), one hash for all tokens."""
+    steps = {"steps": [_steps_fact(one) for one in group.scored.verdicts]} if _has_steps(group.scored) else {}
     return {
         "problem": group.scored.group.prompt.problem.id,
         "tokens": hash_tokens([group.scored]),
@@ -194,7 +195,17 @@ def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
             None if values is None else _fact(values[completion.sampled])
             for values, completion in zip(group.advantages, group.scored.group.completions, strict=True)
         ],
+        **steps,
     }
+
+
+def _has_steps(scored: ScoredGroup) -> bool:
+    return any(verdict.steps for verdict in scored.verdicts)
+
+
+def _steps_fact(verdict: Verdict) -> str | None:
+    """16 hex digits of the ends and rewards of a completion's steps; None where it has none."""
+    return hashlib.sha256(json.dumps(verdict.steps).encode()).hexdigest()[:16] if verdict.steps else None
 
 
 def _fact(values: TokenValues) -> float | str:

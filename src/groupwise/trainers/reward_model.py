@@ -14,12 +14,13 @@ from torch import Tensor
 from groupwise.algorithms.preferences import bradley_terry, centring, preferred
 from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.reward_model import RewardModel, start_reward_model
+from groupwise.models.sharded import sharded
+from groupwise.ranks.group import RANKS
 from groupwise.tasks.preferences import load_pairs
 from groupwise.trainers.base import Trainer
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
 
 
@@ -66,7 +67,7 @@ def train_reward_model(
     """Run a recipe, or resume an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
-    model = start_reward_model(start.model_to_load(recipe.model))
+    model = sharded(start_reward_model(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
     train, held_out = (encode(model, part) for part in pairs)
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(model, optimizer)
@@ -101,7 +102,7 @@ def reward_model_gradient(
 
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
-    total, pieces, num_pairs = 0.0, [], RANKS.sum(len(pairs))
+    total, pieces, num_pairs = 0.0, [], len(pairs)
 
     def loss_of(chunk: Sequence[EncodedPair]) -> tuple[Tensor, tuple[float, Tensor]]:
         scores = pair_scores(model, chunk)
@@ -111,8 +112,10 @@ def reward_model_gradient(
         loss = losses.sum() / num_pairs
         return loss, (loss.item(), scores.detach().cpu())
 
-    micro = list(chunks(pairs, micro_batch_tokens(config.tokens_per_micro_batch, model.device)))
-    for loss, scores in accumulate(loss_of, micro, [weight for _, weight in model.trainable()], model.device):
+    budget = micro_batch_tokens(config.tokens_per_micro_batch, model.device)
+    micro = list(chunks(pairs, RANKS.portion(budget, sum(pair.num_tokens for pair in pairs))))
+    weights, costs = [weight for _, weight in model.trainable()], [sum(pair.num_tokens for pair in c) for c in micro]
+    for loss, scores in accumulate(loss_of, micro, weights, model.device, costs):
         total += loss
         pieces.append(scores)
     return total, torch.cat(pieces)

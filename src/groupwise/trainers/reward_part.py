@@ -12,7 +12,7 @@ from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.cores import in_threads
+from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.rollout.sample_and_score import encode_prompt
@@ -157,7 +157,7 @@ def _scores(
     sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
     sizes = [len(sequence.prompt) + sum(map(len, sequence.completions)) for sequence in sequences]
     chunks = list(micro_batches(sizes, micro_batch_tokens(config.tokens_per_micro_batch, model.device)))
-    scored = in_threads(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
+    scored = shared_out(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
     scores = chain.from_iterable(scored)
     return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]
 

@@ -15,11 +15,14 @@ from groupwise.doctor.live import DoctorConfig, Watch, check_rules
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.evaluation.evaluate import Evaluation, EvaluationConfig, evaluate
 from groupwise.evaluation.held_out import HeldOutCheck, look_again, open_second, second_section
-from groupwise.evaluation.metrics import estimate
+from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.config import ModelConfig
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.lora_config import LoraConfig
+from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.models.reward_model import RewardModel
+from groupwise.models.sharded import sharded
 from groupwise.randomness import Draws, Purpose
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
@@ -29,6 +32,7 @@ from groupwise.trainers.base import OnReport, Recipe, Trainer
 from groupwise.trainers.curriculum import PassRates, problem_order
 from groupwise.trainers.distributions import distributions
 from groupwise.trainers.record import RecordConfig, Recorder
+from groupwise.trainers.reference import load_reference
 from groupwise.trainers.report import (
     SILENT,
     DevReport,
@@ -44,14 +48,15 @@ from groupwise.trainers.reward_part import (
     check_reward_models,
     with_reward_model_parts,
 )
+from groupwise.trainers.tool_results import with_results
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Best, Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.parts import PartName, check_lengths
+from groupwise.verifiers.style.calls import check_price
 from groupwise.verifiers.style.phrases import BehaviourConfig
 
 
@@ -72,6 +77,8 @@ class RlRecipe(Recipe):
 
     model: ModelConfig = ModelConfig()
     """The model to start from; also the KL reference."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     task: TaskOptions
     """Source of the problems."""
     verifier: Annotated[VerifierConfig, VERIFIERS]
@@ -131,8 +138,18 @@ class RlRecipe(Recipe):
                 f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
+        if self.lora and self.engine.kind == "vllm":
+            raise ValueError(
+                "lora with engine.kind = 'vllm' is not supported: servers get whole weights; allowed is 'in_process', "
+                "or training without [lora]"
+            )
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
+        tools = self.sampling.tools
+        max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
+        check_price(self.verifier.parts, self.verifier.correct_reward, max_calls)
+        if self.loss.void_turns == "drop" and not tools:
+            raise ValueError("loss.void_turns = 'drop' has no effect here: sampling.tools names no tool")
         check_reward_models(self.reward_models, self.verifier, self.run.num_steps)
         if self.token_budget and self.optimizer.schedule != "constant":
             raise ValueError(
@@ -186,9 +203,9 @@ class Learner(ABC):
         self.actors.engine.publish(self.policy, self.optimizer.updates_done)
 
 
-def load_reference(recipe: RlRecipe) -> Policy | None:
+def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
     """The frozen reference, if the recipe has a KL term."""
-    return load_policy(recipe.model).freeze() if recipe.loss.kl_coef > 0 else None
+    return load_reference(recipe.model, recipe.lora, policy) if recipe.loss.kl_coef > 0 else None
 
 
 MakeLearner = Callable[[Any, Policy, Verifier], Learner]
@@ -214,8 +231,9 @@ def train_rl(
                 f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the "
                 f"{len(problems)} training problems"
             )
+        _check_ranks(recipe)
         start = Start(recipe, recipe.run, restart)
-        policy = load_policy(start.model_to_load(recipe.model))
+        policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
         learner = make_learner(recipe, policy, verifier)
         session = start.begin(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
         learner.publish()
@@ -223,7 +241,7 @@ def train_rl(
         run.evaluate_start()
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
-            run.record(step, learner.step(step, chosen, spare))
+            run.record(step, with_results(learner, session.directory, step).step(step, chosen, spare))
             if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
                 run.evaluate_dev(step + 1)
             run.examine()
@@ -231,6 +249,21 @@ def train_rl(
             run.evaluate_test()
         session.finish()
     return session
+
+
+def _check_ranks(recipe: RlRecipe) -> None:
+    """What several ranks cannot do."""
+    if RANKS.size > recipe.batch.prompts_per_step:
+        raise ConfigError(
+            f"{RANKS.size} ranks are more than {recipe.algorithm}.prompts_per_step = "
+            f"{recipe.batch.prompts_per_step}: every rank samples at least one problem of a step"
+        )
+    if RANKS.size > 1 and recipe.engine.kind == "vllm":
+        raise ConfigError("engine.kind = 'vllm' takes the weights of one process; several ranks need 'in_process'")
+    if RANKS.size > 1 and recipe.sampling.tools:
+        raise ConfigError(
+            "sampling.tools is for one process: completions with tools on several ranks are not supported"
+        )
 
 
 class _Run:
@@ -248,7 +281,7 @@ class _Run:
         self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
         self.session, self.observer = session, observer
         self.recorder = Recorder(
-            recipe.record, session.directory, actors.policy, recipe.sampling.temperature, session.progress.step
+            recipe.record, session.directory, actors.policy, recipe.sampling, session.progress.step
         )
         self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
@@ -262,7 +295,7 @@ class _Run:
         else:
             order = problem_order(len(problems), size, seed, step)
         chosen = [problems[index] for index in order]
-        return RANKS.share(chosen[:size]), RANKS.share(chosen[size:])
+        return chosen[:size], chosen[size:]
 
     def is_last(self, step: int) -> bool:
         """Whether the run ends with this step."""
@@ -285,6 +318,10 @@ class _Run:
             "weights": self.actors.policy.fingerprint(),
         }
         more = {"record_s": record_s, "distributions": spreads}
+        if engine_facts := getattr(
+            self.actors.engine, "facts", None
+        ):  # servers have states and proofs; others have none
+            more["engine"] = engine_facts
         self.session.record(facts, {"kind": "step", **report._asdict(), **more})
         self.pass_rates.learn([group.scored for group in result.groups])
         progress = self.session.progress
@@ -309,7 +346,7 @@ class _Run:
         if best is None:
             self.evaluate_dev(0)
         else:  # the process may have been killed between a checkpoint and its mark
-            self.session.directory.mark_best(best.step)
+            self._mark_best(best.step)
 
     def evaluate_dev(self, done: int) -> None:
         """Evaluate on dev; a new best is checkpointed and marked."""
@@ -327,8 +364,11 @@ class _Run:
         )
         if is_best:
             self.session.checkpoint(done)
-            self.session.directory.mark_best(done)
+            self._mark_best(done)
         self.observer.on_dev(DevReport(done, solved, is_best, second))
+
+    def _mark_best(self, step: int) -> None:
+        RANKS.by_first(lambda: self.session.directory.mark_best(step))
 
     def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
         """What the second verifier says of a sample of what training pays."""
@@ -373,7 +413,9 @@ class _Run:
             "tokens": hash_tokens(evaluation.scored),
             **more,
         }
-        self.session.record(facts, {"kind": kind, **{k: v for k, v in facts.items() if k != "tokens"}})
+        families = {name: list(solved) for name, solved in by_family(rows).items()}
+        shown = {key: value for key, value in facts.items() if key != "tokens"}
+        self.session.record(facts, {"kind": kind, **shown, **({"families": families} if len(families) > 1 else {})})
 
 
 @dataclass(frozen=True, slots=True)

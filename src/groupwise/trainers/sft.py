@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on prompt/completion pairs, and pretraining of the shipped base model on generated text.
+"""Supervised fine-tuning on prompt/completion pairs, and pretraining on generated text or on documents.
 
 One step: draw examples, pack them, and raise the log-probability of the completions (or of all the text).
 """
@@ -6,28 +6,35 @@ One step: draw examples, pack them, and raise the log-probability of the complet
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
+from groupwise.models.lora_config import LoraConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy, start_policy
+from groupwise.models.sharded import sharded
 from groupwise.randomness import shuffled_epochs
+from groupwise.ranks.group import RANKS
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig
+from groupwise.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.trainers.base import Recipe, Trainer
+from groupwise.trainers.documents import DocumentsData, Example, document_batches
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.ranks import RANKS
 from groupwise.training.session import Session, Start
 
 
@@ -67,6 +74,14 @@ class SftConfig(Section):
     """Most tokens in one forward and backward; 0: what suits the device."""
     loss_on: Literal["completion", "all"] = "completion"
     """`completion` trains the answer given the prompt; `all` trains every token but the first (pretraining)."""
+    tools: ToolSections = Field(default_factory=dict)
+    """Tools whose results in completions are read and never trained: `[sft.tools.NAME]`, as under `sampling.tools`."""
+
+    @model_validator(mode="after")
+    def _results_are_of_completions(self) -> Self:
+        if self.tools and self.loss_on == "all":
+            raise ValueError("loss_on = 'all' trains every token, so tools have no effect; allowed is 'completion'")
+        return self
 
 
 class SftOptimizerConfig(OptimizerConfig):
@@ -83,21 +98,32 @@ class SftRecipe(Recipe):
     """Which trainer runs this recipe."""
     model: ModelConfig = ModelConfig()
     """The model to start from."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     new_model: NewModel | None = None
     """Start from random weights and the character tokenizer of the shipped tasks instead of `model.path`."""
-    data: Annotated[CorpusData | DietData | PairsData, Field(discriminator="source")]
+    data: Annotated[CorpusData | DietData | PairsData | DocumentsData, Field(discriminator="source")]
     """What to learn from."""
     sft: SftConfig = SftConfig()
     """The loss."""
     optimizer: SftOptimizerConfig = SftOptimizerConfig()
     """AdamW."""
 
+    @model_validator(mode="after")
+    def _documents_are_whole(self) -> Self:
+        if isinstance(self.data, DocumentsData) and self.sft.loss_on != "all":
+            raise ValueError('sft.loss_on = "completion": documents have no prompt; allowed with them is "all"')
+        if isinstance(self.data, DocumentsData) and self.new_model:
+            raise ValueError(
+                "new_model: documents do not say which characters there are; allowed with them is model.path"
+            )
+        return self
 
-class Example(NamedTuple):
-    """A prompt and what shall follow it, as token ids; the end token is part of the completion."""
-
-    prompt: list[int]
-    completion: list[int]
+    @model_validator(mode="after")
+    def _has_weights_to_stand_on(self) -> Self:
+        if self.new_model and self.lora:
+            raise ValueError("new_model has random weights, on which adapters learn nothing; allowed is one of the two")
+        return self
 
 
 class SftStep(NamedTuple):
@@ -116,17 +142,19 @@ def train_sft(
     recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None
 ) -> Session:
     """Run an SFT recipe, or resume an interrupted run; returns the session with the trained policy."""
-    texts = _texts(recipe)
+    batches = _batches(recipe)
     start = Start(recipe, recipe.run, restart)
     if recipe.new_model and not start.resumes:
         policy = new_policy(recipe.new_model, character_tokenizer(_alphabet(recipe.data)), recipe.model)
     else:
-        policy = load_policy(start.model_to_load(recipe.model))
+        policy = start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed)
+    policy = sharded(policy)
+    batch = batches(policy)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(policy, optimizer)
     for step in session.steps():
         began = time.perf_counter()
-        examples = encode(policy, RANKS.share(texts(step)), recipe.sft.loss_on)
+        examples = batch(step)
         lr = optimizer.lr(step)
         loss, num_tokens = sft_gradient(policy, examples, recipe.sft.tokens_per_micro_batch)
         grad_norm = optimizer.update(step)
@@ -145,27 +173,41 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     The denominator is that of the whole step, so the cut into micro-batches does not matter.
     """
     examples = sorted(examples, key=lambda example: len(example.prompt) + len(example.completion))
-    denominator = RANKS.sum(sum(len(example.completion) for example in examples))
-    budget = micro_batch_tokens(tokens_per_micro_batch, policy.device)
-    chunks = list(micro_batches([len(e.prompt) + len(e.completion) for e in examples], budget))
+    denominator = sum(int(example.mask.sum()) for example in examples)
+    sizes = [len(e.prompt) + len(e.completion) for e in examples]
+    budget = RANKS.portion(micro_batch_tokens(tokens_per_micro_batch, policy.device), sum(sizes))
+    chunks = list(micro_batches(sizes, budget))
 
     def loss_of(chunk: range) -> tuple[Tensor, float]:
-        packed = pack([Sequences(examples[i].prompt, [examples[i].completion]) for i in chunk], policy.device)
+        chosen = [examples[i] for i in chunk]
+        packed = pack([Sequences(e.prompt, [e.completion], [e.mask]) for e in chosen], policy.device)
         loss = -policy.token_logprobs(packed).logprobs.sum() / denominator
         return loss, loss.item()
 
-    total = sum(accumulate(loss_of, chunks, [weight for _, weight in policy.trainable()], policy.device))
+    weights, costs = [weight for _, weight in policy.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
+    total = sum(accumulate(loss_of, chunks, weights, policy.device, costs))
     if not math.isfinite(total):
         raise DataError(f"the SFT loss is {total}: look at the examples of this step")
     return total, denominator
 
 
-def encode(policy: Policy, pairs: Sequence[tuple[str, str]], loss_on: Literal["completion", "all"]) -> list[Example]:
-    """Token ids of text pairs, the end token added; with `all` the prompt is the first token alone."""
+def encode(
+    policy: Policy,
+    pairs: Sequence[tuple[str, str]],
+    loss_on: Literal["completion", "all"],
+    tools: Mapping[str, Tool] = MappingProxyType({}),
+) -> list[Example]:
+    """Token ids of text pairs, the end token added; with `all` the prompt is the first token alone.
+
+    Results of the tools are tokenised by themselves, as they are when a tool puts them in, and are not trained.
+    """
     prompts = policy.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
-    completions = policy.tokenizer([completion for _, completion in pairs], add_special_tokens=False)["input_ids"]
     end = policy.tokenizer.eos_token_id
-    examples = [Example(prompt, [*completion, end]) for prompt, completion in zip(prompts, completions, strict=True)]
+    if tools:
+        examples = [_with_results(policy, own, text, tools) for own, (_, text) in zip(prompts, pairs, strict=True)]
+    else:
+        completions = policy.tokenizer([completion for _, completion in pairs], add_special_tokens=False)["input_ids"]
+        examples = [Example(prompt, [*own, end]) for prompt, own in zip(prompts, completions, strict=True)]
     if loss_on == "all":
         examples = [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     for example, (prompt, _) in zip(examples, pairs, strict=True):
@@ -176,6 +218,31 @@ def encode(policy: Policy, pairs: Sequence[tuple[str, str]], loss_on: Literal["c
                 f"allowed: a prompt of at least 1 token, {policy.context_length} in all"
             )
     return examples
+
+
+def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Example]]]:
+    """The examples of each step, once there is a model to encode them; a file of pairs is read at once."""
+    data, size = recipe.data, recipe.sft.sequences_per_step
+    if isinstance(data, DocumentsData):
+        return partial(document_batches, data=data, size=size, run=recipe.run)
+    texts, tools = _texts(recipe), make_tools(recipe.sft.tools)
+    return lambda policy: lambda step: encode(policy, texts(step), recipe.sft.loss_on, tools)
+
+
+def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[str, Tool]) -> Example:
+    """An example whose completion may hold results of tools."""
+    try:
+        spans = put_in_spans(text, tools)
+    except ValueError as error:
+        raise DataError(f"a completion breaks the rules of calls: {error}") from None
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    ids: list[int] = []
+    trained: list[bool] = []
+    for number, (begin, stop) in enumerate(pairwise(edges)):
+        piece = policy.tokenizer(text[begin:stop], add_special_tokens=False)["input_ids"] if begin < stop else []
+        ids += piece
+        trained += [number % 2 == 0] * len(piece)
+    return Example(prompt, [*ids, policy.tokenizer.eos_token_id], [*trained, True])
 
 
 def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
@@ -195,7 +262,7 @@ def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
     return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
 
 
-def _alphabet(data: CorpusData | DietData | PairsData) -> str:
+def _alphabet(data: object) -> str:
     """The characters of a new model."""
     return diet.alphabet() if isinstance(data, DietData) else corpus.alphabet()
 

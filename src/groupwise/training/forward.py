@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
-from groupwise.models.cores import in_threads
+from groupwise.models.cores import shared_out
 from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.loss_config import LossConfig
@@ -48,7 +48,7 @@ def per_token(
         values: NDArray[np.float32] = compute(pack([sequences[i] for i in chunk], device)).float().cpu().numpy()
         return values
 
-    for chunk, values in zip(chunks, in_threads(values_of, chunks, device), strict=True):
+    for chunk, values in zip(chunks, shared_out(values_of, chunks, device), strict=True):
         lengths = [completion.num_tokens for i in chunk for completion in groups[i].completions]
         pieces = iter(np.split(values, np.cumsum(lengths)[:-1]))
         arrays += [[completion.spread(next(pieces)) for completion in groups[i].completions] for i in chunk]

@@ -48,6 +48,9 @@ class LossConfig(Section):
     truncated: Literal["keep", "mask"] = "keep"
     """`mask` leaves completions that ran into the token limit out of loss and denominator (DAPO's overlong
     filtering); their rewards still count in the group's statistics."""
+    void_turns: Literal["keep", "drop"] = "keep"
+    """`drop` leaves completions out of loss and denominator whose last turn, behind the last result of a tool, has
+    neither an answer nor a call (SimpleTIR, arXiv:2509.02479); their rewards still count in the group's statistics."""
     correction: CorrectionConfig = CorrectionConfig()
     """For samples from another engine."""
     mini_batches: int = Field(1, ge=1)

@@ -12,12 +12,12 @@ from torch import Tensor
 from groupwise.algorithms.objective import BatchSize, token_weights
 from groupwise.errors import InvariantError
 from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
+from groupwise.ranks.group import RANKS
 from groupwise.training.forward import Arrays
 from groupwise.training.invariants import check_weights
 from groupwise.training.loss_config import LossConfig
-from groupwise.training.ranks import RANKS
 from groupwise.training.trace import Place
-from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, TokenValues
+from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, Outcome, TokenValues, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def make_micro_batches(
     """Pack an update's groups. The denominator counts every judged completion, also of groups without signal."""
     rows_of = [_rows(group, i, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
     batch = BatchSize(
-        num_completions=RANKS.sum(sum(len(rows) for rows in rows_of)),
-        num_tokens=RANKS.sum(sum(row.completion.num_tokens for rows in rows_of for row in rows)),
+        num_completions=sum(len(rows) for rows in rows_of),
+        num_tokens=sum(row.completion.num_tokens for rows in rows_of for row in rows),
         max_tokens=max_tokens,
     )
     # with a KL term, an entropy bonus or a critic every completion has a gradient, also where all advantages are zero
@@ -74,6 +74,8 @@ def make_micro_batches(
         if rows and (group.has_gradient or group.critic or always)
     ]
     budget = micro_batch_tokens(config.tokens_per_micro_batch, device)
+    whole = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in contributing]
+    budget = RANKS.portion(budget, sum(whole))
     pieces = [(prompt, part) for prompt, rows in contributing for part in _split(prompt, rows, budget)]
     sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
     chunks = micro_batches(sizes, budget)
@@ -94,7 +96,14 @@ def _rows(group: AdvantagedGroup, index: int, config: LossConfig, old_logprobs: 
         )
         if advantages is not None
         and not (config.truncated == "mask" and completion.finish_reason is FinishReason.LENGTH)
+        and not (config.void_turns == "drop" and _is_void(completion, group.scored.verdicts[i]))
     ]
+
+
+def _is_void(completion: Completion, verdict: Verdict) -> bool:
+    """Whether the last turn has neither an answer nor a whole call."""
+    called = completion.finish_reason is FinishReason.TOOL_LIMIT
+    return verdict.outcome is Outcome.UNPARSABLE and not called
 
 
 def _split(prompt: tuple[int, ...], rows: list[_Row], budget: int) -> list[list[_Row]]:

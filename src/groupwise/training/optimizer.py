@@ -6,19 +6,23 @@ comes in bf16; it is added up over micro-batches, clipped and used in fp32.
 """
 
 import math
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import ReadIf, Section
 from groupwise.errors import CheckpointError, InvariantError
 from groupwise.models.cores import Sharing
+from groupwise.ranks.group import RANKS
+from groupwise.ranks.sharding import clip_by_norm, settle, sharded_like, whole_tensor
 
-FALLS = ReadIf(lambda optimizer: optimizer.schedule != "constant", "a schedule that falls: linear or cosine")
+FALLS = ReadIf(lambda optimizer: optimizer.schedule in ("linear", "cosine"), "a schedule that falls: linear or cosine")
+
+DROPS = ReadIf(lambda optimizer: optimizer.schedule == "steps", 'schedule = "steps"')
 
 
 class OptimizerConfig(Section):
@@ -34,12 +38,24 @@ class OptimizerConfig(Section):
     """Decoupled decay of matrices; vectors (norms, biases) are never decayed."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the rate rises linearly from 0."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the rate falls from the end of warm-up to the last step."""
+    schedule: Literal["constant", "linear", "cosine", "steps"] = "constant"
+    """How the rate falls from the end of warm-up to the last step; `steps`: it stays, and drops at `drops`."""
+    drops: Annotated[tuple[tuple[float, float], ...], DROPS] = ((0.8, 0.316), (0.9, 0.1))
+    """From which share of all steps on the rate is which share of `lr` (DeepSeekMath, arXiv:2402.03300, 2.2.1: the
+    default)."""
     final_lr_share: Annotated[float, Field(ge=0, le=1), FALLS] = 0.0
     """Share of `lr` that the schedule falls to; the step after the last would reach it."""
     max_grad_norm: float = Field(1.0, ge=0)
     """The gradient's norm over all parameters is cut to this; 0 switches clipping off."""
+
+    @model_validator(mode="after")
+    def _drops_in_order(self) -> Self:
+        places = [place for place, _ in self.drops]
+        if places != sorted(set(places)) or not all(0 <= part <= 1 for drop in self.drops for part in drop):
+            raise ValueError(
+                f"drops = {list(self.drops)}: allowed are pairs of shares from 0 to 1, the first ones rising"
+            )
+        return self
 
 
 class Optimizer:
@@ -83,8 +99,9 @@ class Optimizer:
 
     def _update(self, step: int) -> float:
         self._take_gradients()
+        settle()
         limit = self.config.max_grad_norm or math.inf
-        norms = [clip_grad_norm_(parameters, limit, foreach=True).item() for parameters in self._parts]
+        norms = [_clip(parameters, limit) for parameters in self._parts]
         if not all(math.isfinite(norm) for norm in norms):
             raise InvariantError(
                 f"the gradient's norm is {norms[0]} at update {self.updates_done}; the weights are unchanged"
@@ -126,7 +143,7 @@ class Optimizer:
         """Running moments, and masters where there are any, by parameter index, for a checkpoint."""
         states = self.adamw.state_dict()["state"]
         return {
-            f"{index}.{name}": torch.as_tensor(value)
+            f"{index}.{name}": whole_tensor(torch.as_tensor(value))
             for index, state in states.items()
             for name, value in state.items()
         } | {f"{index}.{MASTER}": master.detach() for index, master in self._masters()}
@@ -139,11 +156,12 @@ class Optimizer:
         """
         self._load_masters({key: tensor for key, tensor in tensors.items() if key.endswith(f".{MASTER}")})
         states: dict[int, dict[str, Tensor]] = {}
+        changed = [parameter for group in self.adamw.param_groups for parameter in group["params"]]
         for key, tensor in tensors.items():
             index, name = key.split(".", 1)
             if name == MASTER:
                 continue
-            states.setdefault(int(index), {})[name] = tensor
+            states.setdefault(int(index), {})[name] = sharded_like(tensor, changed[int(index)])
         self.adamw.load_state_dict({"state": states, "param_groups": self.adamw.state_dict()["param_groups"]})
         self.updates_done = updates_done
 
@@ -161,6 +179,12 @@ class Optimizer:
             master.copy_(saved[key])
 
 
+def _clip(weights: Sequence[Tensor], limit: float) -> float:
+    if RANKS.are_sums_fixed:
+        return clip_by_norm(weights, limit)
+    return float(clip_grad_norm_(weights, limit, foreach=True).item())
+
+
 MASTER = "master"
 
 
@@ -176,6 +200,8 @@ def learning_rate_share(config: OptimizerConfig, step: int, num_steps: int) -> f
     """Share of the peak rate at a step (0-based): linear warm-up, then the schedule down."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
+    if config.schedule == "steps":
+        return next((share for place, share in reversed(config.drops) if step >= place * num_steps), 1.0)
     progress = min(1.0, (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps))
     shape = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}[config.schedule]
     return 1.0 if config.schedule == "constant" else config.final_lr_share + (1 - config.final_lr_share) * shape

@@ -15,21 +15,24 @@ from typing import Any, Self
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from groupwise.config import Changes, Section, dump_toml, parse
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.kinds import user_files
-from groupwise.models.backbone import Backbone
+from groupwise.models.backbone import Backbone, Saved
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.critic import Critic
+from groupwise.ranks.config import RanksConfig
+from groupwise.ranks.group import RANKS
+from groupwise.ranks.sharding import settle, sharded_like, whole_tensor
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.lock import Hold
 from groupwise.sinks import SinkSections
 from groupwise.sinks.process import Sinks
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.ranks import RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class Recipe(Section):
     """Which trainer runs this recipe: a built-in name, or `file.py:NAME` for your own."""
     run: RunConfig
     """Where, how long, which seed."""
+    ranks: RanksConfig = RanksConfig()
+    """Several processes that train one model together."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
     """Where the run's metrics are shown, too, by a name of your own. They do not change the run, and it does not record
     them."""
@@ -132,7 +137,8 @@ def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) ->
     """Bring optimizer and critic back to where a checkpoint's state left them."""
     if critic:  # first: the optimizer compares weights in bf16 with its masters
         weights = {n.removeprefix(CRITIC): tensor for n, tensor in state.tensors.items() if n.startswith(CRITIC)}
-        critic.load_state(weights)
+        named = dict(critic.trainable())
+        critic.load_state({name: sharded_like(tensor, named[name]) for name, tensor in weights.items()})
     moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
     optimizer.load_state(moments, state.facts["updates_done"])
 
@@ -153,21 +159,26 @@ class Start:
 
     def __init__(self, recipe: Recipe, config: RunConfig, restart: bool = False) -> None:
         self._config, self._sinks = config, recipe.sinks
-        self._hold = hold_run(Path(config.directory))
+        self._directory = RunDirectory(Path(config.directory))
+        self._hold: Hold | None = None
         self._restart_with = dump_toml(recipe) if restart else None
         self._sources = user_files(recipe)
+        self._checkpoint = RANKS.by_first(lambda: self._open(recipe, restart))
+        self._state = load_trainer_state(self._checkpoint, RANKS.is_first) if self._checkpoint else None
+
+    def _open(self, recipe: Recipe, restart: bool) -> Path | None:
+        """Hold the directory for this process alone; where the run resumes, if it does."""
+        path = self._directory.path
+        self._hold = hold_run(path)
         if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
-            self._directory, self._checkpoint = RunDirectory(Path(config.directory)), None
-        else:
-            self._directory, self._checkpoint = open_run(
-                Path(config.directory), dump_toml(recipe), self._sources, partial(_resolved, type(recipe))
+            return None
+        _, checkpoint = open_run(path, dump_toml(recipe), self._sources, partial(_resolved, type(recipe)))
+        if self._directory.finished.exists():
+            raise CheckpointError(
+                f"{path} is finished ({self._config.num_steps} steps): there is nothing left to do. Evaluate "
+                "it with `groupwise eval`, or delete it and start over with --restart (`restart=True`)"
             )
-            if self._directory.finished.exists():
-                raise CheckpointError(
-                    f"{config.directory} is finished ({config.num_steps} steps): there is nothing left to do. Evaluate "
-                    "it with `groupwise eval`, or delete it and start over with --restart (`restart=True`)"
-                )
-        self._state = load_trainer_state(self._checkpoint) if self._checkpoint else None
+        return checkpoint
 
     @property
     def resumes(self) -> bool:
@@ -185,10 +196,7 @@ class Start:
             CheckpointError: the policy does not have the weights that the ledger's last step left.
         """
         progress = Progress.read(self._state.facts) if self._state else Progress()
-        if self._restart_with is not None:
-            begin_run(self._directory.path, self._restart_with, self._sources)
-        self._directory.ledger.truncate(progress.ledger)
-        self._directory.metrics.truncate(progress.metrics)
+        RANKS.by_first(lambda: self._cut(progress))
         if self._state:
             self._check_weights(policy)
             restore(self._state, optimizer, critic)
@@ -196,10 +204,17 @@ class Start:
         sinks = Sinks.start(self._directory.path, self._sinks) if RANKS.is_first else Sinks()
         return Session(self._config, self._directory, self._hold, progress, policy, optimizer, critic, sinks)
 
+    def _cut(self, progress: Progress) -> None:
+        """Begin anew where that is asked for, and cut off what came after the checkpoint."""
+        if self._restart_with is not None:
+            begin_run(self._directory.path, self._restart_with, self._sources)
+        self._directory.ledger.truncate(progress.ledger)
+        self._directory.metrics.truncate(progress.metrics)
+
     def _check_weights(self, policy: Backbone) -> None:
         """The policy that was loaded must be the one that the ledger's last step left behind."""
-        recorded = [line["weights"] for line in self._directory.ledger.lines() if "weights" in line]
-        loaded = policy.fingerprint()
+        loaded, lines = policy.fingerprint(), self._directory.ledger.lines
+        recorded = RANKS.by_first(lambda: [line["weights"] for line in lines() if "weights" in line][-1:])
         if recorded and loaded != recorded[-1]:
             raise CheckpointError(
                 f"the policy loaded to resume from {self._checkpoint} has the weights {loaded}, but the ledger's last "
@@ -221,7 +236,8 @@ class Session:
 
     config: RunConfig
     directory: RunDirectory
-    hold: Hold
+    hold: Hold | None
+    """Of the directory; the first rank has it."""
     progress: Progress
     policy: Backbone
     optimizer: Optimizer
@@ -237,6 +253,7 @@ class Session:
                 if self.stopping or self.progress.ending:
                     return
                 yield step
+                self.stopping = bool(RANKS.most(int(self.stopping)))
                 done = step + 1
                 last = done == self.config.num_steps or self.stopping or self.progress.ending
                 if last or done % self.config.checkpoint_every == 0:
@@ -255,22 +272,32 @@ class Session:
 
         What is already saved after this step stays as it is: nothing can have changed.
         """
-        path, progress = self.directory.checkpoint(step), self.progress
-        if path.exists() and progress.ledger == self.directory.ledger.size:
+        path, progress, directory = self.directory.checkpoint(step), self.progress, self.directory
+        is_there, ledger, metrics = RANKS.by_first(
+            lambda: (path.exists(), directory.ledger.size, directory.metrics.size)
+        )
+        if is_there and progress.ledger == ledger:
             return path
         progress.step, progress.updates_done = step, self.optimizer.updates_done
-        progress.ledger, progress.metrics = self.directory.ledger.size, self.directory.metrics.size
-        critic = {CRITIC + name: tensor for name, tensor in self.critic.state()} if self.critic else {}
-        save_checkpoint(path, self.policy, TrainerState(progress.facts(), self.optimizer.state() | critic))
-        self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
+        progress.ledger, progress.metrics = ledger, metrics
+        policy, state = self.policy.gathered(), self.optimizer.state()
+        if self.critic:
+            settle()
+            state |= {CRITIC + name: whole_tensor(tensor) for name, tensor in self.critic.state()}
+        RANKS.by_first(lambda: self._write(path, policy, state))
         return path
+
+    def _write(self, path: Path, policy: Saved, state: dict[str, Tensor]) -> None:
+        save_checkpoint(path, policy, TrainerState(self.progress.facts(), state))
+        self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
 
     def finish(self) -> None:
         """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
-        if not self.stopping:
+        if not self.stopping and RANKS.is_first:
             write_file(self.directory.finished, b"{}\n")
         self.sinks.finish()
-        self.hold.release()
+        if self.hold:
+            self.hold.release()
 
     @contextmanager
     def _finish_step_on_interrupt(self) -> Iterator[None]:

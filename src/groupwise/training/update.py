@@ -21,7 +21,6 @@ from groupwise.training.invariants import Agreement, check_agreement, check_grad
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.ranks import RANKS
 from groupwise.training.trace import Seen, UpdateTrace
 from groupwise.types import AdvantagedGroup
 
@@ -108,9 +107,10 @@ def update_policy(
         for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
             chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
             batch = make_micro_batches(chosen, config, updater.max_tokens, updater.policy.device, chosen_old)
-            if RANKS.most(len(batch)):
+            if batch:
                 update = _Update(updater, first=not reports, traced=trace is not None)
-                for measured in accumulate(update.loss, batch, updater.weights, updater.policy.device):
+                costs = [micro.packed.input_ids.numel() for micro in batch]
+                for measured in accumulate(update.loss, batch, updater.weights, updater.policy.device, costs):
                     update.add(measured)
                     if trace is not None and (seen := measured.seen) is not None:
                         places = [(int(part[group]), completion) for group, completion in seen.places]

@@ -33,6 +33,8 @@ class Request(NamedTuple):
     """True when it ran into that limit."""
     prefill: str = ""
     """The beginning of `text` that the prompt had already written."""
+    num_calls: int = 0
+    """Calls of tools that were run."""
 
 
 class Asks(Protocol):

@@ -64,7 +64,7 @@ def _add_steps(verdict: Verdict, text: str) -> Verdict:
     if not verdict.outcome.judged or verdict.reward is None:
         return verdict
     steps = equation_steps(text)
-    return replace(verdict, steps=(*steps, StepReward(len(text), verdict.reward)) if text else ())
+    return replace(verdict, steps=(*steps, StepReward(len(text), verdict.reward)))
 
 
 def equation_steps(text: str) -> list[StepReward]:

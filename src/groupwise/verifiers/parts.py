@@ -62,6 +62,7 @@ PARTS = Kinds(
         "overlong": "groupwise.verifiers.style.length:OverlongPart",
         "cosine_length": "groupwise.verifiers.style.length:CosineLengthPart",
         "repetition": "groupwise.verifiers.style.repetition:RepetitionPart",
+        "calls": "groupwise.verifiers.style.calls:CallsPart",
         "verifier": "groupwise.verifiers.composition:VerifierPart",
     },
     adopt=_adopt,

@@ -26,6 +26,8 @@ BOUNDARIES = {
 }
 """What ends a step. Where a sentence or a line ends is decided by the text up to there, which an unbiased baseline
 needs (`process_gae`); where an equation ends shows only in what follows it."""
+DECIDED = ("sentence", "newline")
+"""Settings whose ends what follows never moves; of a regular expression `inner_ends` takes the first that it sees."""
 ANSWER = "</think>"
 """The step in which the answer begins is the last one; only equations are steps behind it as well."""
 
@@ -76,6 +78,28 @@ def step_ends(text: str, step: str) -> list[int]:
     return [*ends, len(text)] if text else []
 
 
+def inner_ends(text: str, step: str) -> list[int]:
+    r"""Where steps end for a reader who goes from left to right and takes no end back, in characters, increasing.
+
+    What is an end here stays one whatever follows, so a baseline that is read there knows nothing of the next step;
+    only `equation` cannot have that, whose ends are those of the whole text. The end of the text is not among them
+    unless a step ends there. White space behind the last boundary is a step of its own.
+
+    >>> inner_ends("45×7=315. 300+15=314. ", "sentence"), inner_ends("a\n\n\nb", r"\n\n+")
+    ([10, 22], [3])
+    """
+    reasoning = text if step == "equation" else text.partition(ANSWER)[0]
+    if step in BOUNDARIES:
+        return [match.end() for match in boundaries(reasoning, step)]
+    pattern, ends, last = _boundary(step), list[int](), 0
+    for read in range(1, len(reasoning) + 1):
+        match = pattern.search(reasoning, last, read)
+        if match and match.end() > last and len(ends) < MAX_STEPS:
+            last = read  # behind the match where it looks ahead: nobody knew of it before
+            ends.append(last)
+    return ends
+
+
 def boundaries(text: str, step: str) -> list[re.Match[str]]:
     """What ends the steps of a text, the first `MAX_STEPS` of it."""
     return list(islice(_boundary(step).finditer(text), MAX_STEPS))
@@ -88,4 +112,28 @@ def split_steps(text: str, step: str) -> list[str]:
     ['45×7=315. ', '300+15=314. ', 'Done']
     """
     ends = step_ends(text, step)
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def closed_steps(prefill: str, text: str, step: str) -> list[str]:
+    """The steps of what was written so far that no later text can change; what stands behind them is not one yet.
+
+    >>> closed_steps("", "One. Two", "sentence"), closed_steps("", "1+1=2. 2+3=5", "equation")
+    (['One. '], ['1+1=2'])
+    """
+    whole = prefill + text
+    reasoning = whole if step == "equation" else whole.partition(ANSWER)[0]
+    ends = [match.end() for match in boundaries(reasoning, step)]
+    certain = [end - len(prefill) for end in ends if step in DECIDED or end < len(whole)]
+    own = [end for end in certain if end > 0]
+    return [text[start:end] for start, end in zip([0, *own], own, strict=False)]
+
+
+def steps_after(prefill: str, text: str, step: str) -> list[str]:
+    """The steps of what was written after a prefill; a step that ends within the prefill belongs to the prompt.
+
+    >>> steps_after("<think>One. ", "Two. Three.", "sentence")
+    ['Two. ', 'Three.']
+    """
+    ends = [end - len(prefill) for end in step_ends(prefill + text, step) if end > len(prefill)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]

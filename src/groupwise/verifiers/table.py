@@ -24,6 +24,7 @@ VERIFIERS = Kinds(
         "number": f"{_HERE}.math:NumberVerifier",
         "countdown": f"{_HERE}.countdown:CountdownVerifier",
         "code": f"{_HERE}.code:CodeVerifier",
+        "program": f"{_HERE}.program:ProgramVerifier",
         "judge": f"{_HERE}.judge.verifier:JudgeVerifier",
         "knights_knaves": f"{_HERE}.logic.puzzles:KnightsKnavesVerifier",
         "zebra": f"{_HERE}.logic.puzzles:ZebraVerifier",

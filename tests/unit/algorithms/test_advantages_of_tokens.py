@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.advantages import Process, advantage, gae, step_advantages
+from groupwise.algorithms.advantages import advantage, gae, step_advantages
+from groupwise.algorithms.step_advantages import Process
 
 Steps = list[list[tuple[int, float]]]
 """Of every completion its steps: number of tokens up to and with its last one, and reward."""

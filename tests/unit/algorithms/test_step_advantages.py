@@ -107,6 +107,15 @@ def test_padding_with_true_steps_pays_in_a_sum_and_not_in_a_minimum() -> None:
         rows = found(advantage(kind), steps, lengths)
         assert rows[3][0] < rows[0][0]
         assert rows[3][0] < 0
+    by_hand = {  # of the first tokens, as docs/process.md shows them
+        ("process", 1.0): [2.11, -2.74, 3.37],
+        ("process", 3.0): [4.12, -2.42, 0.71],
+        ("process_min", 1.0): [1.79, -0.75, -0.25],
+        ("process_gae", None): [1.0, -1 / 3, -1 / 3],
+    }
+    for (kind, weight), expected in by_hand.items():
+        rows = found(advantage(kind, **({} if weight is None else {"outcome_weight": weight})), steps, lengths)
+        assert [rows[i][0] for i in (0, 1, 3)] == pytest.approx(expected, abs=6e-3)
 
 
 TREE = [[5, 6, 1], [5, 6, 2], [5, 7], [8]]

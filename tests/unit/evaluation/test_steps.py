@@ -81,6 +81,8 @@ def test_rows_of_another_format_are_named(tmp_path: Path, record: dict[str, Any]
         ("big_bench_mistake/multistep_arithmetic.jsonl", "big_bench_mistake", 300, 238),
         ("mr_gsm8k_subset/mr_gsm8k_subset.jsonl", "mr_gsm8k", 590, 590),
         ("prm_format_samples/math_shepherd_samples.jsonl", "math_shepherd", None, None),
+        ("prm_format_samples/prm800k_samples.jsonl", "prm800k", None, None),
+        ("prm_format_samples/math_aps_samples.jsonl", "math_aps", None, None),
     ],
 )
 def test_files_of_others(file: str, format: str, rows: int | None, wrong: int | None) -> None:
@@ -90,6 +92,42 @@ def test_files_of_others(file: str, format: str, rows: int | None, wrong: int | 
     if rows is not None:
         assert len(found) == rows
         assert sum(row.first_error is not None for row in found) == wrong
+    assert all(row.provenance["format"] == format and row.provenance["line"] >= 1 for row in found)
+
+
+def rated(text: str, rating: int | None) -> dict[str, Any]:
+    return {"text": text, "rating": rating}
+
+
+@pytest.mark.parametrize(("neutral", "value"), [("positive", 1.0), ("negative", 0.0), ("drop", None)])
+def test_ratings_of_people(tmp_path: Path, neutral: Any, value: float | None) -> None:
+    steps = [
+        {"completions": [rated("a", 1), rated("A", 0)], "human_completion": None, "chosen_completion": 0},
+        {"completions": [rated("b", -1)], "human_completion": {"text": "B"}, "chosen_completion": None},
+        {"completions": [rated("c", 0)], "human_completion": None, "chosen_completion": 0},
+        {"completions": [rated("d", -1), rated("D", -1)], "human_completion": None, "chosen_completion": None},
+    ]
+    record = {"question": {"problem": "q"}, "label": {"steps": steps, "finish_reason": "found_error"}}
+    path, *others = read_steps(write(tmp_path / "a", record), "prm800k", neutral)
+    assert (path.prompt, path.steps) == ("q\n", ("a\n", "B\n", "c\n", "d\n"))
+    assert path.labels == (1.0, None, value, 0.0)  # nobody rated what the labeller wrote
+    assert path.final_answer_correct is False
+    assert [(row.steps[-1], row.labels) for row in others] == [
+        ("A\n", (value,)), ("b\n", (None, 0.0)), ("D\n", (None, None, None, 0.0)),
+    ]  # fmt: skip
+    assert others[2].steps == ("a\n", "B\n", "c\n", "D\n")
+    assert {row.provenance["path"] for row in others} == {"alternative"}
+
+
+def test_prefixes_of_a_tree_become_steps(tmp_path: Path) -> None:
+    worth = {"q": 0.5, "q a": 0.25, "q a b": 0.0, "q a bc": 1.0, "q z": 1.0}
+    steps = [{"solution_prefix": text, "mc_value": value} for text, value in worth.items()]
+    found = read_steps(
+        write(tmp_path / "a", {"question": "q", "reasoning_steps": steps, "question_id": "7"}), "math_aps"
+    )
+    assert [(row.steps, row.labels) for row in found] == [
+        ((" a", " b", "c"), (0.25, 0.0, 1.0)), ((" z",), (1.0,)),
+    ]  # fmt: skip
 
 
 def test_the_command(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from written_run import HOSTILE, write_run
+from written_run import CONFIG, HOSTILE, write_run
 
+from groupwise.explorer.figures import columns_of
 from groupwise.explorer.opened import NotThereError
-from groupwise.explorer.views import Views, columns_of
+from groupwise.explorer.views import Views
 from groupwise.explorer.wire import encoded, inert, short_hash
 
 
@@ -31,6 +32,14 @@ def test_a_completion_has_the_numbers_of_the_file(a_run: Path) -> None:
     assert shown["figures"]["values"] is None  # no critic, so no figure
     problem = shlex.quote(recorded["problem"])
     assert shown["replay"] == f"groupwise replay {a_run} --step 1 --problem {problem} --sample 2"
+
+
+def test_runs_of_one_recipe_are_known_by_it_whatever_their_seed(tmp_path: Path) -> None:
+    configs = (CONFIG, CONFIG.replace("seed = 7", "seed = 8"), CONFIG.replace("epochs = 2", "epochs = 1"))
+    runs = Views([write_run(tmp_path / f"{i}", config=config) for i, config in enumerate(configs)]).runs()
+    first, seed, other = (run["recipe"] for run in runs)
+    assert first == seed != other
+    assert [run["seed"] for run in runs] == [7, 8, 7]
 
 
 def test_the_list_of_a_step_has_a_row_for_every_completion(a_run: Path) -> None:
@@ -92,10 +101,10 @@ def test_a_token_of_many_megabytes_is_cut(hostile: Path) -> None:
     assert max(map(len, views.place(0, "s0")["columns"]["text"])) == 160
 
 
-@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "rollouts", "findings.jsonl"])
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "rollouts", "ledger.jsonl"])
 def test_a_link_out_of_the_run_is_refused(a_run: Path, tmp_path: Path, name: str) -> None:
     other = write_run(tmp_path / "other")
-    (other / "findings.jsonl").write_text("{}")
+    (other / "ledger.jsonl").write_text("{}")
     (a_run / name).rename(tmp_path / "moved") if (a_run / name).exists() else None
     (a_run / name).symlink_to(other / name)
     views = Views([a_run])

@@ -149,3 +149,34 @@ def test_a_block_mask_by_hand() -> None:
     flex, packed = (plan(recipe(GrpoRecipe, *keys, f"model.attention={kind}")).training for kind in ("flex", "packed"))
     # 1,000 tokens are 8 blocks: 4 lists of 8 × 8, 4 counts of 8, 2 numbers for 1,024 tokens, each of 4 bytes
     assert flex == packed | {"block mask": 4 * (4 * 64 + 4 * 8 + 2 * 1024)}
+
+
+def test_adapters_by_hand(count: int) -> None:
+    """All that learns is 8 · (in + out) numbers for each of seven matrices in four blocks."""
+    config = load_policy(ModelConfig()).model.config
+    d, kv, inner = config.hidden_size, config.num_key_value_heads * config.head_dim, config.intermediate_size
+    query = config.num_attention_heads * config.head_dim
+    sizes = 2 * (d + query) + 2 * (d + kv) + 3 * (d + inner)
+    adapters = 8 * sizes * config.num_hidden_layers
+    keys = ("lora.rank=8", "model.activation_checkpointing=off", "loss.kl_coef=0.1")
+    found = plan(recipe(GrpoRecipe, *keys))
+    assert found.weights == {"policy": 4 * count, "adapters": 4 * adapters, "optimizer": 8 * adapters}
+    assert found.training["gradients"] == 4 * adapters
+    with_critic = plan(recipe(PpoRecipe, "critic.backbone=own", *keys))
+    assert with_critic.weights == found.weights | {"critic": 4 * adapters, "critic's optimizer": 8 * adapters}
+    assert with_critic.training["critic's gradients"] == 4 * adapters
+    few = plan(recipe(GrpoRecipe, 'lora.targets=["q_proj"]', *keys))
+    assert few.weights["adapters"] == 4 * 8 * (d + query) * config.num_hidden_layers
+
+
+def test_frozen_weights_in_bf16_have_no_masters(count: int) -> None:
+    bf16 = ("model.compute_dtype=bfloat16", "model.weights_dtype=bfloat16", "model.num_threads=3", "lora.rank=8")
+    found, full = (plan(recipe(GrpoRecipe, *keys)) for keys in (bf16, bf16[2:]))
+    assert found.weights == {**full.weights, "policy": 2 * count}
+    own = "micro-batches' own gradients"
+    assert found.training[own] == full.training[own] == 5 * found.training["gradients"]  # three in hand, two waiting
+
+
+def test_a_target_that_is_not_there_is_named_without_loading_a_weight() -> None:
+    with pytest.raises(ModelError, match="'query' is no layer of Qwen3ForCausalLM"):
+        plan(recipe(GrpoRecipe, 'lora.targets=["query"]'))

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import groupwise.oracle.token_advantages as token_advantages
-from groupwise.algorithms.advantages import ADVANTAGES, Process, gae
+from groupwise.algorithms.advantages import ADVANTAGES, gae
+from groupwise.algorithms.step_advantages import Process
 from groupwise.oracle.sections import OF_REWARDS
 from groupwise.oracle.token_advantages import by_critic, by_outcome, part_scales
 from groupwise.oracle.toys import Dials, Toy, toy

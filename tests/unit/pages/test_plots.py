@@ -6,7 +6,8 @@ import pytest
 
 from groupwise.evaluation.run_data import load_run
 from groupwise.pages.lines import moving_mean, spread
-from groupwise.pages.plots import PANELS, draw, panel_svg, png, save_png
+from groupwise.pages.plots import PANELS, draw, panel_svg, png, save_png, shown_panels
+from groupwise.pages.run import page
 
 
 def test_the_picture_is_about_1600_pixels_wide(finished_run: Any) -> None:
@@ -24,6 +25,23 @@ def test_every_line_has_its_name_and_its_numbers(finished_run: Any) -> None:
     assert [0.0, 0.25, 0.5, 0.75] in drawn  # the reward of each step
     assert [0.5, 0.5] in drawn  # pass@1 of both dev evaluations
     assert any(names(axes) == ["wrong", "correct"] for axes in figure.axes)
+
+
+def test_families_have_a_panel_where_evaluations_tell_them_apart(fake_run: Any) -> None:
+    for step, (sums, games) in ((0, (0.25, 0.5)), (4, (0.75, 0.5))):
+        families = {"sums": [sums, 0.0, 1.0], "games": [games, 0.0, 1.0]}
+        fake_run.directory.metrics.append({"kind": "dev", "step": step, "pass_at_1": [0.5, 0, 1], "families": families})
+    run = load_run(fake_run.path)
+    axes = next(axes for axes in draw(run).axes if "sums" in names(axes))
+    assert names(axes) == ["games", "sums"]
+    drawn = [list(line.get_ydata()) for line in axes.lines]
+    assert [0.5, 0.5] in drawn
+    assert [0.25, 0.75] in drawn
+    assert "Family by family" in page(run)
+
+
+def test_a_run_of_one_family_has_no_such_panel(finished_run: Any) -> None:
+    assert "families" not in shown_panels(load_run(finished_run.path))
 
 
 def test_a_negative_reward_is_in_sight(fake_run: Any) -> None:

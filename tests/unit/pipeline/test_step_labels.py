@@ -1,20 +1,29 @@
 """The stage `step_labels`: rows that a process reward model learns from, by the plan and by rollouts."""
 
+import json
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row
 from groupwise.pipeline import load_pipeline
 from groupwise.pipeline.base import Workplace
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.step_labels import Completer, Cut, Rolled, StepLabelsConfig, cut_rows, estimated
+from groupwise.pipeline.step_labels import StepLabelsConfig, estimated
+from groupwise.pipeline.step_rollouts import Completer, Cut, Rolled, Rollouts, by_search, cut_rows, searched, shared
 from groupwise.runs.run import Run
+from groupwise.tasks import make_task
 from groupwise.tasks.step_rows import StepRow, read_step_rows
 from groupwise.trainers import Recipe
-from groupwise.types import FinishReason, Outcome
+from groupwise.types import FinishReason, Outcome, Problem
 
 
 def pipeline(folder: Path, **stage: Any) -> dict[str, Any]:
@@ -60,8 +69,8 @@ def test_labels_by_the_plan(tmp_path: Path) -> None:
 
 
 def test_labels_by_rollouts_are_the_same_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.pipeline.step_labels.PROBLEMS_PER_PART", 1)
-    settings = {"method": "monte_carlo", "rollouts": 2, "estimate": "soft"}
+    monkeypatch.setattr("groupwise.pipeline.step_rollouts.PROBLEMS_PER_PART", 1)
+    settings = {"method": "monte_carlo", "rollouts": 2, "estimate": "soft", "num_problems": 6}
     rows, whole = made(tmp_path / "a", **settings)
     for row in rows:
         expected = [s / n for s, n in zip(row.provenance["successes"], row.provenance["rollouts"], strict=True)]
@@ -87,23 +96,122 @@ def test_estimates() -> None:
     rolled = [Rolled(0, 8, 1), Rolled(1, 8, 1), Rolled(4, 4, 1), Rolled(0, 0, 1)]
 
     def config(**more: Any) -> Any:
-        return StepLabelsConfig.model_construct(**{"estimate": "hard", "min_success": 1, **more})
+        return StepLabelsConfig.model_construct(
+            **{"method": "monte_carlo", "estimate": "hard", "min_success": 1, **more}
+        )
 
-    assert estimated(rolled, config()) == [0.0, 1.0, 1.0, None]
-    assert estimated(rolled, config(min_success=2)) == [0.0, 0.0, 1.0, None]
-    assert estimated(rolled, config(estimate="soft")) == [0.0, 0.125, 1.0, None]
+    assert estimated(rolled, True, config()) == [0.0, 1.0, 1.0, None, 1.0]
+    assert estimated(rolled, False, config(min_success=2)) == [0.0, 0.0, 1.0, None, 0.0]
+    assert estimated(rolled, True, config(estimate="soft")) == [0.0, 0.125, 1.0, None, 1.0]
+    assert estimated([None, Rolled(1, 2, 0)], True, config(method="group_tree", estimate="soft")) == [None, 0.5, 1.0]
+
+
+# ------------------------------------------------------------------------------------------ a search by halving
+
+
+def a_row(**changes: Any) -> Row:
+    fields: dict[str, Any] = {
+        "problem": "p", "difficulty": "", "language": "en", "question": "", "reference": "", "open_ended": False,
+        "prefill": "<think>", "sample": 0, "text": "1+1=2. Two.</think>2. Yes.", "evidence": "", "num_tokens": 3,
+        "finish_reason": FinishReason.STOP, "outcome": Outcome.CORRECT, "answer": "2", "num_read": 3,
+    }  # fmt: skip
+    return Row(**{**fields, **changes})
+
+
+def steps_of(size: int, outcome: Outcome) -> Cut:
+    return Cut(a_row(text="abcdefghij"[:size], outcome=outcome), tuple(range(1, size + 1)))
+
+
+def rolling(folder: Path, successes: Callable[[str], int], judged: int = 8) -> tuple[Rollouts, list[str]]:
+    """Rollouts of which so many succeed by prefix, and the prefixes that were asked."""
+    asked: list[str] = []
+
+    def roll(prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
+        asked.extend(prefix for _, prefix in prefixes)
+        return [Rolled(successes(prefix), judged, 10) for _, prefix in prefixes]
+
+    completer: Any = SimpleNamespace(roll=roll)
+    return Rollouts(completer, {"p": Problem("p", "", "")}, folder, lambda *of: None, {}), asked
+
+
+@given(st.integers(1, 10), st.integers(0, 9))
+def test_halving_finds_what_a_scan_finds_where_nobody_recovers(size: int, error: int) -> None:
+    error = min(error, size - 1)
+    with TemporaryDirectory() as folder:
+        rollouts, asked = rolling(Path(folder), lambda prefix: int(len(prefix) - len("<think>") <= error))
+        [found] = searched([steps_of(size, Outcome.WRONG)], rollouts, 1)
+    assert by_search(found, False, 1) == [1.0] * error + [0.0] * (size - error)
+    assert len(asked) <= math.ceil(math.log2(size)) if size > 1 else not asked
+    assert rollouts.tokens == 10 * len(asked)
+
+
+def test_a_right_answer_is_not_searched_and_what_nobody_judged_is_unknown(tmp_path: Path) -> None:
+    rollouts, asked = rolling(tmp_path, lambda prefix: 0, judged=0)
+    right, wrong = searched([steps_of(4, Outcome.CORRECT), steps_of(8, Outcome.WRONG)], rollouts, 1)
+    assert by_search(right, True, 1) == [1.0] * 4
+    assert asked == ["<think>abcd"]
+    assert by_search(wrong, False, 1) == [None] * 8
+
+
+def test_completions_that_begin_alike_label_each_other() -> None:
+    rows = [
+        a_row(text="1. 2. yes", sample=0), a_row(text="1. 2. no", sample=1, outcome=Outcome.WRONG),
+        a_row(text="1. 9. no", sample=2, outcome=Outcome.WRONG), a_row(text="1. 2", sample=3, outcome=Outcome.CRASHED),
+        a_row(text="1. 2. ", problem="q"),
+    ]  # fmt: skip
+    cut, _ = cut_rows(rows[:3], "sentence")
+    assert shared(cut, rows) == [
+        [Rolled(1, 3, 0), Rolled(1, 2, 0)], [Rolled(1, 3, 0), Rolled(1, 2, 0)], [Rolled(1, 3, 0), None],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["group_tree", "binary_search"])
+def test_every_method_labels_by_the_tasks_verifier(tmp_path: Path, method: str) -> None:
+    more = {"rollouts": 2} if method == "binary_search" else {"estimate": "soft"}
+    rows, _ = made(tmp_path, method=method, num_samples=4, **more)
+    for row in rows:
+        assert row.labels[-1] == float(bool(row.final_answer_correct))
+        successes, rollouts = row.provenance["successes"], row.provenance["rollouts"]
+        for own, success, judged in zip(row.labels, successes, rollouts, strict=False):
+            if method == "group_tree":
+                assert own == (None if judged is None else success / judged)
+            elif judged is not None:
+                assert own == float(success > 0)
+    assert any(judged is not None for row in rows for judged in row.provenance["rollouts"])
+
+
+# --------------------------------------------------------------------------------------------------- labels of others
+
+
+def test_imported_rows_say_where_they_are_from_and_held_out_problems_are_left_out(tmp_path: Path) -> None:
+    questions = [problem.question for problem in make_task({"kind": "arithmetic"}).problems("test")[:1]]
+    records = [
+        StepRow(f"{question} \n", ("a\n", "b\n", "c\n"), (1.0, 0.3, 1.0)).record()
+        for question in ("Anything else?", *questions)
+    ]
+    (tmp_path / "steps.jsonl").write_text("\n".join(map(json.dumps, records)))
+    settings = {"method": "import", "file": str(tmp_path / "steps.jsonl"), "path": "", "keep": "until_first_error"}
+    table = pipeline(tmp_path)
+    table["stages"]["labels"] = {"kind": "step_labels", "task": "sums", **settings}
+    _, [stage] = load_pipeline(table)
+    (tmp_path / "a").mkdir()
+    result = stage.run(stage.config, Workplace(StageDirectory(tmp_path / "a"), {}, no_training))
+    [row] = read_step_rows(result.output)
+    assert row.labels == (1.0, 0.3, None)
+    assert row.provenance == {"method": "import", "file": "steps.jsonl"}
+    assert result.statistics["dropped"] == {"held-out problem": 1}
+    (tmp_path / "steps.jsonl").write_text(json.dumps(records[1]))
+    with pytest.raises(DataError, match=r"no row is left \(1 held-out problem\)"):
+        stage.run(stage.config, Workplace(StageDirectory(tmp_path / "b"), {}, no_training))
+
+
+def test_a_text_without_a_boundary_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="step = 'QQQ' ends no step within any of the"):
+        made(tmp_path, step="QQQ")
 
 
 def test_what_cannot_be_cut_is_counted() -> None:
-    def row(**changes: Any) -> Row:
-        fields: dict[str, Any] = {
-            "problem": "p", "difficulty": "", "language": "en", "question": "", "reference": "", "open_ended": False,
-            "prefill": "<think>", "sample": 0, "text": "1+1=2. Two.</think>2. Yes.", "evidence": "", "num_tokens": 3,
-            "finish_reason": FinishReason.STOP, "outcome": Outcome.CORRECT, "answer": "2", "num_read": 3,
-        }  # fmt: skip
-        return Row(**{**fields, **changes})
-
-    rows = [row(), row(text=""), row(outcome=Outcome.CRASHED), row(finish_reason=FinishReason.LENGTH)]
+    rows = [a_row(), a_row(text=""), a_row(outcome=Outcome.CRASHED), a_row(finish_reason=FinishReason.LENGTH)]
     [cut], dropped = cut_rows(rows, "sentence")
     assert isinstance(cut, Cut)
     assert cut.steps == ("1+1=2. ", "Two.</think>2. Yes.")
@@ -118,6 +226,11 @@ def test_what_cannot_be_cut_is_counted() -> None:
         ({"rollouts": 4}, "rollouts"),
         ({"method": "monte_carlo", "rollouts": 2, "min_success": 3}, "at most rollouts = 2"),
         ({"split": "test"}, "split"),
+        ({"path": ""}, "needs a path"),
+        ({"method": "import"}, "path = .* has no effect here"),
+        ({"method": "group_tree", "num_samples": 1}, "leaves a group nothing to share"),
+        ({"method": "binary_search", "estimate": "soft"}, "estimate = 'soft' has no effect here"),
+        ({"neutral": "drop"}, "neutral = 'drop' has no effect here"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(tmp_path: Path, stage: dict[str, Any], message: str) -> None:

@@ -51,10 +51,11 @@ def ends_of(tokenizer: Any, ids: Sequence[int], char_ends: Sequence[int], prefil
 def slow_ends(tokenizer: Any, ids: Sequence[int], char_ends: Sequence[int], prefill: str = "") -> list[int]:
     lengths, total = [len(tokenizer.decode(list(ids[:count]))) for count in range(1, len(ids) + 1)], 0
     total, found = lengths[-1], []
-    for end in char_ends:
+    for number, end in enumerate(char_ends, 1):
         inside = min(max(end - len(prefill), 0), total)
         reaching = (count for count, length in enumerate(lengths, 1) if length >= inside)
-        found.append(len(ids) if inside >= total else next(reaching))
+        is_whole = inside >= total and number == len(char_ends)
+        found.append(len(ids) if is_whole else next(reaching))
     return found
 
 

@@ -83,7 +83,7 @@ def test_the_schema_is_the_same_also_for_no_rows_and_carries_its_version(tmp_pat
         write_rollouts(tmp_path / name, groups)
         schema = pq.read_schema(tmp_path / name)
         assert schema.equals(SCHEMA)
-        assert schema.metadata[b"groupwise_schema"] == b"6"
+        assert schema.metadata[b"groupwise_schema"] == b"7"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 but not really", b"text"])

@@ -12,7 +12,7 @@ import pytest
 from groupwise.config import read_toml
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
-from groupwise.tasks.arithmetic import pair_content
+from groupwise.tasks.arithmetic import Kind, pair_content
 from groupwise.tasks.base import split_of
 from groupwise.tasks.corpus import Document
 from groupwise.tasks.diet import DietConfig, alphabet, document
@@ -131,6 +131,25 @@ def test_the_shared_families_are_those_of_the_corpus() -> None:
     assert tasks["countdown"].config == THREE
     assert {kind for name in tasks for kind in getattr(tasks[name].config, "kinds", ())} == {*KINDS, "product"}
     assert all(len(task.problems("test")) >= 30 for task in tasks.values())
+
+
+def test_practised_steps_are_right_and_of_no_split() -> None:
+    mix = DietConfig.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "practice": 1}})
+    seen = Counter[str]()
+    for index in range(600):
+        entry = document(2, index, mix)
+        seen[entry.strategy] += 1
+        match = re.fullmatch(r"(-?\d+) ([-+/]) (\d+)", re.sub(r"(?<=\d)/", " / ", question(entry)))
+        assert match, entry
+        left, sign, right = int(match[1]), match[2], int(match[3])
+        exact = {"+": Fraction(left + right), "-": Fraction(left - right), "/": Fraction(left, right)}[sign]
+        assert answer(entry) == str(exact)
+        assert entry.completion == f"<think>{question(entry).replace(' ', '')}={exact}.</think>\\boxed{{{exact}}}"
+        if left >= 0 and sign != "/":
+            kind: Kind = "sum" if sign == "+" else "difference"
+            assert split_of(pair_content(kind, left, right)) == "train"
+    assert set(seen) == {"signed", "running", "rest", "other_terms"}
+    assert min(seen.values()) > 100
 
 
 def test_families_have_their_shares() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from groupwise.algorithms.advantages import GroupNormalised, Process, step_advantages
+from groupwise.algorithms.advantages import GroupNormalised, step_advantages
 from groupwise.algorithms.objective import Tokens, token_loss
 from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss, policy_loss
+from groupwise.algorithms.step_advantages import Process
 from groupwise.config import dump_toml
 from groupwise.errors import ConfigError
 from groupwise.trainers import load_recipe

@@ -209,10 +209,10 @@ def test_the_reference_is_asked_once_for_every_pair_and_the_order_kept(
 def test_the_reference_is_not_asked_about_pairs_that_are_never_drawn(
     tiny_policy: Callable[..., Policy], pairs: list[EncodedPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dpo, "load_policy", lambda config: tiny_policy(seed=3))
+    monkeypatch.setattr(dpo, "load_reference", lambda model, lora, policy: tiny_policy(seed=3))
     values = {"run": {"directory": "unused", "num_steps": 1}, "data": {"source": "file", "path": "unused"}}
     recipe = parse(DpoRecipe, values, ["dpo.pairs_per_step=2", "dpo.evaluate_pairs=3"])
-    train, held_out = dpo._with_reference(recipe, pairs, pairs)
+    train, held_out = dpo._with_reference(recipe, tiny_policy(), pairs, pairs)
     known = [i for i, pair in enumerate(train) if not math.isnan(pair.ref_chosen)]
     assert known == sorted(pairs_of_step(len(pairs), 2, 0, 0))
     assert [pair[:4] for pair in train] == [pair[:4] for pair in pairs]

@@ -13,9 +13,11 @@ from rich.progress import Progress
 
 from groupwise.cli.train import show_reports
 from groupwise.config import parse
-from groupwise.errors import DataError
+from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.evaluation.steps import evaluate_steps
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
+from groupwise.models.implicit import ImplicitRewardModel
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
 from groupwise.models.steps import EncodedSteps, encode_steps, score_rows
@@ -23,6 +25,7 @@ from groupwise.tasks.step_rows import StepRow
 from groupwise.trainers.process_reward_model import (
     ProcessRewardModelRecipe,
     process_reward_model_gradient,
+    step_rows,
     train_process_reward_model,
 )
 
@@ -160,3 +163,77 @@ def test_the_command_shows_steps_and_held_out_figures(start: Path, tmp_path: Pat
     shown = console.export_text()
     assert "step     0  loss 0.6931" in shown
     assert "held out after 12 steps: loss 0." in shown
+
+
+# ------------------------------------------------------------------------------------------------ implicit ones
+
+
+def log_ratio(eager: Any, own: Policy, reference: Policy, row: EncodedSteps, end: int) -> tuple[Any, torch.Tensor]:
+    """Σ log π/π_ref of the first tokens, by eager forwards of the one sequence in float64."""
+    model, logprobs, _ = eager(own, [(row.prompt, row.completion[:end])])
+    _, other, _ = eager(reference, [(row.prompt, row.completion[:end])])
+    return model, (logprobs - other.detach()).sum()
+
+
+def test_an_implicit_score_is_the_log_ratio_up_to_the_step(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any
+) -> None:
+    own, reference = tiny_policy(seed=1), tiny_policy(seed=2)
+    model = ImplicitRewardModel(own, reference.freeze(), 0.02)
+    rows = [encode_steps(model, row) for row in ROWS]
+    for row, scores in zip(rows, score_rows(model, rows), strict=True):
+        ratios = [log_ratio(eager_logprobs, own, reference, row, end)[1] for end in row.ends]
+        expected = [(0.02 * ratio).sigmoid().item() for ratio in ratios]
+        assert scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_its_gradient_is_that_of_the_cross_entropy_of_outcomes(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any
+) -> None:
+    own, reference = tiny_policy(seed=1), tiny_policy(seed=2)
+    model = ImplicitRewardModel(own, reference.freeze(), 0.02)
+    rows = [encode_steps(model, row, "implicit") for row in ROWS]
+    assert [row.labels[-1] for row in rows] == [0.7, 0.0, 1.0]
+    want: dict[str, torch.Tensor] = {}
+    total = 0.0
+    for row in rows:
+        twin, ratio = log_ratio(eager_logprobs, own, reference, row, len(row.completion))
+        chance, label = (0.02 * ratio).sigmoid(), row.labels[-1]
+        assert label is not None
+        loss = -(label * chance.log() + (1 - label) * (1 - chance).log()) / 3
+        loss.backward()
+        total += loss.item()
+        for name, weight in twin.named_parameters():
+            want[name] = want.get(name, 0.0) + weight.grad
+    loss, _, _ = process_reward_model_gradient(model, rows, 40)
+    assert loss == pytest.approx(total, abs=1e-5)
+    for name, weight in model.trainable():
+        torch.testing.assert_close(weight.grad.double(), want[name], rtol=1e-3, atol=1e-5)
+
+
+def test_an_implicit_one_learns_and_is_read_back_with_its_reference(start: Path, tmp_path: Path) -> None:
+    write(tmp_path)
+    reports: list[Any] = []
+    train_process_reward_model(recipe(start, tmp_path, supervision="implicit", beta=0.5), on_report=reports.append)
+    assert reports[-2].loss < reports[0].loss == pytest.approx(0.6931, abs=1e-3)
+    [newest] = (tmp_path / "run" / "checkpoints").glob("step-*")
+    found = evaluate_steps(newest, tmp_path / "steps.jsonl", reference=str(start), beta=0.5)
+    assert found.auc == pytest.approx(reports[-1].auc, abs=1e-6)
+    with pytest.raises(ModelError, match="is a language model, not a reward model"):
+        evaluate_steps(newest, tmp_path / "steps.jsonl")
+    with pytest.raises(ConfigError, match="has no effect here"):
+        recipe(start, tmp_path, beta=0.2)
+
+
+def test_a_tenth_of_a_step_is_replayed_and_every_row_has_its_turn() -> None:
+    new, old = ([EncodedSteps([1], [kind, i], [2], [1.0]) for i in range(20)] for kind in (7, 8))
+    tables = {"run": {"directory": "x", "num_steps": 9}, "process_reward_model": {"rows_per_step": 20}}
+    recipe = parse(ProcessRewardModelRecipe, {**tables, "data": {"path": "new", "replay": "old"}})
+    steps = [step_rows(new, old, recipe, number) for number in range(10)]
+    assert [sum(row.completion[0] == 8 for row in rows) for rows in steps] == [2] * 10
+    seen = [row.completion[1] for rows in steps for row in rows if row.completion[0] == 8]
+    assert sorted(seen) == list(range(20))
+    alone = parse(ProcessRewardModelRecipe, {**tables, "data": {"path": "new"}})
+    assert sorted(row.completion[1] for row in step_rows(new, [], alone, 3)) == list(range(20))
+    with pytest.raises(ConfigError, match=r"replay_share = 0\.3 has no effect here"):
+        parse(ProcessRewardModelRecipe, {**tables, "data": {"path": "new", "replay_share": 0.3}})

@@ -62,6 +62,21 @@ def test_a_constant_rate_has_no_final_share() -> None:
         shares(3, final_lr_share=0.1)
 
 
+def test_steps_are_those_of_deepseekmath() -> None:
+    """2,000 steps of warm-up, then the peak; 31.6 % of it from 80 % of the steps on, 10 % from 90 % on."""
+    found = shares(20, schedule="steps", warmup_steps=4)
+    assert found == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 13 + [0.316] * 2 + [0.1] * 2)
+    assert shares(4, schedule="steps", drops=((0.5, 0.2),)) == [1, 1, 0.2, 0.2]
+
+
+@pytest.mark.parametrize("drops", [((0.9, 0.1), (0.8, 0.3)), ((0.5, 1.5),), ((0.5, 0.2), (0.5, 0.1))])
+def test_drops_that_are_none_are_refused(drops: tuple[tuple[float, float], ...]) -> None:
+    with pytest.raises(ValueError, match="allowed are pairs of shares from 0 to 1, the first ones rising"):
+        OptimizerConfig(schedule="steps", drops=drops)
+    with pytest.raises(ValueError, match=r"drops = .* has no effect here"):
+        OptimizerConfig(schedule="cosine", drops=((0.5, 0.2),))
+
+
 def test_linear_decay_falls_in_equal_parts() -> None:
     found = shares(8, schedule="linear", warmup_steps=2)
     assert found[:3] == pytest.approx([0.5, 1.0, 1.0])

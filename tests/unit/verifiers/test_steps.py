@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from groupwise.errors import ConfigError
 from groupwise.verifiers.equations import equation_steps
-from groupwise.verifiers.steps import MAX_STEPS, Step, split_steps, step_ends
+from groupwise.verifiers.steps import DECIDED, MAX_STEPS, Step, inner_ends, split_steps, step_ends
 
 TEXTS = st.text(alphabet="12+= .\nab。</think>", max_size=40)
 KINDS = st.sampled_from(["equation", "sentence", "newline", r"\d+", " *\n"])
@@ -55,3 +55,24 @@ def test_what_is_no_boundary_is_an_error(step: str, message: str) -> None:
         step_ends("text", step)
     with pytest.raises(ValidationError, match=message):
         TypeAdapter(Step).validate_python(step)
+
+
+@given(TEXTS, st.sampled_from([*DECIDED, r"\d+", " *\n", r"\n\n+", r"a(?=b)", r"\.$"]))
+def test_an_end_that_was_seen_is_never_taken_back(text: str, step: str) -> None:
+    ends = inner_ends(text, step)
+    for read in range(len(text) + 1):
+        assert inner_ends(text[:read], step) == [end for end in ends if end <= read]
+
+
+@given(TEXTS, st.sampled_from(DECIDED))
+def test_inner_ends_are_those_that_labels_have(text: str, step: str) -> None:
+    labelled = step_ends(text, step)[:-1]
+    ends = inner_ends(text, step)
+    assert ends[: len(labelled)] == labelled
+    assert all(not text[end:].strip() for end in ends[len(labelled) :])  # labels join what only white space follows
+
+
+def test_an_equation_is_taken_back_by_what_follows() -> None:
+    assert inner_ends("1+1=1", "equation") == [5]
+    assert inner_ends("1+1=12", "equation") == [6]
+    assert inner_ends("a\n" * 500, r"\n")[-1] == 2 * MAX_STEPS

@@ -192,15 +192,19 @@ ANY_TEXT = st.text() | st.lists(
 ).map("".join)  # fmt: skip
 
 
-@given(ANY_TEXT, st.sampled_from(Outcome), st.integers(0, 200), st.booleans())
-def test_every_measure_is_bounded_whatever_the_text(text: str, outcome: Outcome, num_tokens: int, cut: bool) -> None:
-    request, found = Request(Problem("p", "q", "3", language="zh"), text, num_tokens, 100, cut), verdict(outcome)
+@given(ANY_TEXT, st.sampled_from(Outcome), st.integers(0, 200), st.booleans(), st.integers(0, 9))
+def test_every_measure_is_bounded_whatever_the_text(
+    text: str, outcome: Outcome, num_tokens: int, cut: bool, num_calls: int
+) -> None:
+    request = Request(Problem("p", "q", "3", language="zh"), text, num_tokens, 100, cut, num_calls=num_calls)
+    found = verdict(outcome)
     bounds = {
         "format": (0, 1),
         "language": (0, 1),
         "overlong": (-1, 0),
         "cosine_length": (-1, 1),
         "repetition": (-1, 0),
+        "calls": (-num_calls, 0),
     }
     assert bounds.keys() == PARTS.table.keys() - {"verifier"}
     for kind in bounds:

@@ -47,15 +47,21 @@ function path(values, x, y, indices) {
   }).join("");
 }
 
+function area({ low, high }, x, y) {
+  const there = low.map((_, i) => i).filter((i) => known(low[i]) && known(high[i]));
+  const at = (values) => (i) => `${x(i).toFixed(1)} ${y(values[i]).toFixed(1)}`;
+  return there.length < 2 ? "" : `M${there.map(at(low)).join("L")}L${there.reverse().map(at(high)).join("L")}Z`;
+}
+
 /**
- * Lines over x. `series`: {name, values, tone, strong, marks}; `options`: {label, x, band: [low, high], height, cursor,
- * onpick(index)}. Where it can be picked, arrow keys move through the points and Enter picks one.
+ * Lines over x. `series`: {name, values, tone, strong, marks}; `options`: {label, x, band: [low, high],
+ * areas: [{low, high, tone}], height, cursor, onpick(index)}. Where it can be picked, arrow keys move through the points and Enter picks one.
  */
 export function lines(series, options) {
   const height = options.height ?? 120;
   const WIDTH = Math.min(Math.max(innerWidth - 80, 260), options.width ?? 760);
   const [left, right, top, bottom] = [56, 12, 10, 22];
-  const every = series.flatMap((one) => one.values).concat(options.band ?? []);
+  const every = series.flatMap((one) => one.values).concat(options.band ?? [], ...(options.areas ?? []).flatMap((one) => [one.low, one.high]));
   const [low, high] = extent(every);
   const xs = options.x;
   const [first, last] = [xs[0] ?? 0, xs.at(-1) ?? 1];
@@ -70,6 +76,7 @@ export function lines(series, options) {
   label(high, [left - 6, top + 4], "end"), label(low, [left - 6, height - bottom], "end"),
   label(first, [left, height - 6], "start"), label(last, [WIDTH - right, height - 6], "end"),
   (options.band ?? []).map((bound) => s("line", { class: "bound", x1: left, x2: WIDTH - right, y1: y(bound), y2: y(bound) })),
+  (options.areas ?? []).map((one) => s("path", { class: `area ${one.tone ?? ""}`, d: area(one, x, y) })),
   series.map((one) => [
     s("path", { class: `line ${one.tone ?? ""} ${one.strong ? "strong" : ""}`, d: path(one.values, x, y, thinned(one.values)) }, s("title", {}, one.name)),
     (one.marks ?? []).flatMap((marked, i) => (marked ? [s("circle", { class: "ring", cx: x(i), cy: y(one.values[i]), r: 4 })] : [])),

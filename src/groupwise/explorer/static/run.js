@@ -27,10 +27,19 @@ function evaluations(run) {
     place.pass_at_1 === null ? null : ` · pass@1 ${percent(place.pass_at_1)}`))));
 }
 
-function findings(run) {
-  if (!run.findings.length) return null;
-  return h("section", { class: "card" }, h("h2", {}, "Findings"), h("ul", {}, run.findings.map((one) => h("li", {},
-    shown([one.severity, one.rule, one.text].filter(Boolean).join(" · "))))));
+const finding = (one) => h("li", { class: "finding" }, h("p", {}, h("strong", {}, `${one.severity} · `), shown(one.says), h("small", {}, ` ${one.rule}`)),
+  h("p", {}, shown(`${one.explanation}.`)),
+  one.advice.length ? h("p", {}, "Try, one at a time: ", shown(one.advice.join("; "))) : null,
+  one.evidence.length ? h("p", {}, "See: ", one.evidence.map((place, i) => [i ? ", " : null,
+    place.address ? h("a", { href: `#${place.address}` }, shown(place.text)) : shown(place.text)])) : null);
+
+/** What the doctor says. It reads more than the page needs, so the page does not wait for it. */
+async function diagnose(section, index, context) {
+  const { value } = await context.facts(`runs/${index}/findings`);
+  if (!context.isCurrent()) return;
+  put(section, h("h2", {}, "What the doctor says"), notices(value.notices),
+    value.findings.length ? h("ul", {}, value.findings.map(finding)) : value.notices.length ? null : h("p", {}, "Nothing was found."),
+    value.not_judged.length ? h("p", { class: "hint" }, shown(`Not judged, for what was not recorded: ${value.not_judged.join("; ")}.`)) : null);
 }
 
 function content(run, filter) {
@@ -56,6 +65,7 @@ export async function run(root, [index], context) {
     put(grid, content(value, event.target.value));
   } });
   put(grid, content(value, filter.value));
+  const doctor = h("section", { class: "card", id: "doctor", "aria-live": "polite" }, h("h2", {}, "What the doctor says"), h("p", {}, "…"));
   put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, `${value.algorithm ?? "Run"} · ${value.finished ? "finished" : "unfinished"}`),
     h("h1", {}, shown(value.name)), h("p", {}, shown(value.path))),
   h("div", { vars: { "margin-top": "1.2rem" } }, notices(value.notices)),
@@ -64,7 +74,8 @@ export async function run(root, [index], context) {
   h("div", { class: "tools" }, h("label", {}, "Find a figure", filter), steps.length ? h("label", {}, "Open a step", h("select", {
     id: "steps", onchange: (event) => { if (event.target.value) location.hash = `/run/${index}/at/${event.target.value}`; },
   }, h("option", { value: "" }, "choose"), steps.map((place) => h("option", { value: place.id }, placeName(place))))) : null),
-  findings(value), grid, h("div", { vars: { "margin-top": "1rem" } }, evaluations(value)));
+  doctor, h("div", { vars: { "margin-top": "1rem" } }, grid), h("div", { vars: { "margin-top": "1rem" } }, evaluations(value)));
   if (context.isPoll) scrollTo(0, scroll);
+  diagnose(doctor, index, context).catch((error) => put(doctor, h("h2", {}, "What the doctor says"), notices([error.message])));
   if (!value.finished) context.poll();
 }

@@ -16,7 +16,7 @@ from groupwise.pages.plots import PANEL_SIZE, PANELS, encode_figure, panel_svg, 
 
 ACCURACY = Metric("accuracy", "%", "Held-out pairs whose better completion scores higher.")
 REJECTED = Metric("rejected", "%", "Completions that training pays and the second verifier rejects.")
-RL_PANELS = ("learning", "length")
+RL_PANELS = ("learning", "length", "families")
 
 
 def training_table(data: PipelineData) -> Table:
@@ -79,6 +79,7 @@ def curves(stage: Stage) -> list[Curve]:
         return [
             Curve(PANELS[name].title, PANELS[name].subtitle, panel_svg(run, name), panel_svg(run, name, dark=True))
             for name in RL_PANELS
+            if PANELS[name].shown(run)
         ]
     if held_out(stage):
         return [_curve("Preferences", "share of pairs whose better completion scores higher", draw_accuracy, stage)]

@@ -37,6 +37,8 @@ class FamilyWeights(KindWeights):
     """Knights and knaves, two people."""
     call: Share = 0.02
     """Calls of a calculator for problems that need none: a product, a sum."""
+    practice: Share = 0.0
+    """Single steps of signed chains, totals, remainders and fractions."""
     general: Share = 0.03
     """Questions without one right answer."""
     everyday: Share = 0.02

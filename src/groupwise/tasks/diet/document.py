@@ -12,6 +12,7 @@ from groupwise.tasks.corpus import TWO_DIGITS, Document, Written, drawn, train_p
 from groupwise.tasks.diet import puzzles
 from groupwise.tasks.diet.config import DietConfig, PuzzleWeights, WayWeights
 from groupwise.tasks.diet.everyday import everyday, texts
+from groupwise.tasks.diet.practice import practice
 from groupwise.tasks.diet.solutions import Solution, product, solution, written
 from groupwise.tasks.diet.ways import written as written_way
 from groupwise.tasks.general import draw_question
@@ -90,6 +91,7 @@ WRITERS: dict[str, Writer] = {
     "three_countdown": _puzzle(puzzles.countdown, lambda mix: mix.countdowns),
     "two_knights": _puzzle(puzzles.knights, lambda mix: mix.knights),
     "call": _call,
+    "practice": practice,
     "general": _general,
     "everyday": everyday,
 }

@@ -1,0 +1,75 @@
+"""Intervals by the bootstrap: the problems are drawn again, with replacement, and the figure computed anew.
+
+Efron and Tibshirani 1993, "An Introduction to the Bootstrap", §13.3 (percentiles).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.randomness import key, uniforms
+
+NUM_RESAMPLES = 2000
+
+
+def resampled_weights(num_problems: int, seed: int = 0) -> NDArray[np.float64]:
+    """(R, P) share that each of the P problems has in each resample; every row sums to 1."""
+    numbers = uniforms(key("bootstrap", seed, num_problems), np.arange(NUM_RESAMPLES * num_problems))
+    chosen = (numbers * num_problems).astype(np.int64).reshape(NUM_RESAMPLES, num_problems)
+    cells = chosen + num_problems * np.arange(NUM_RESAMPLES)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=NUM_RESAMPLES * num_problems)
+    return counts.reshape(NUM_RESAMPLES, num_problems) / num_problems
+
+
+def bootstrap_share(values: Sequence[float], seed: int = 0) -> Estimate:
+    """Mean over problems of shares in [0, 1] with its 95 % interval.
+
+    Equal values leave nothing to resample, which is no certainty: there the interval is Wilson's.
+
+    Args:
+        values: (P,) one number for each problem.
+        seed: of the resamples.
+    """
+    numbers = np.asarray(values, float)
+    if len(numbers) < 2 or (numbers == numbers[0]).all():
+        return mean_share(values)
+    return _percentiles(float(numbers.mean()), resampled_weights(len(numbers), seed) @ numbers)
+
+
+def bootstrap_difference(before: Sequence[float], after: Sequence[float], seed: int = 0) -> Estimate:
+    """Mean of after - before over the same problems with its 95 % interval; infinitely wide for fewer than two.
+
+    Raises:
+        ValueError: the problems are not the same.
+    """
+    if len(before) != len(after):
+        raise ValueError(f"a paired difference of {len(before)} and {len(after)} problems: the same ones are allowed")
+    differences = np.subtract(after, before)
+    if len(differences) < 2:
+        return Estimate(float(differences.mean()) if len(differences) else np.nan, -np.inf, np.inf)
+    return _percentiles(float(differences.mean()), resampled_weights(len(differences), seed) @ differences)
+
+
+def bootstrap_way(
+    start: Sequence[float], reached: Sequence[float], end: Sequence[float], seed: int = 0
+) -> Estimate | None:
+    """Share of the way from one mean to another that a third has covered: (r - s) / (e - s), with its 95 % interval.
+
+    All three are of the same problems. None where there is no way: e - s is not above 0 in 97.5 % of the resamples.
+    """
+    begun, now, most = (np.asarray(values, float) for values in (start, reached, end))
+    if len(begun) < 2:
+        return None
+    weights = resampled_weights(len(begun), seed)
+    whole, done = weights @ (most - begun), weights @ (now - begun)
+    if (whole <= 0).mean() > 0.025 or (most - begun).mean() <= 0:
+        return None
+    ways = done[whole > 0] / whole[whole > 0]
+    return _percentiles(float((now - begun).mean() / (most - begun).mean()), ways)
+
+
+def _percentiles(value: float, resampled: NDArray[np.float64]) -> Estimate:
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return Estimate(value, round(float(low), 12), round(float(high), 12))

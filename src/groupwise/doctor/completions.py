@@ -1,0 +1,194 @@
+"""Rules about what the policy writes: entropy, length, truncation, loops."""
+
+import math
+from statistics import fmean
+
+from groupwise.doctor.facts import RunFacts, StepFacts
+from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
+from groupwise.doctor.rule import (
+    LIKELY,
+    SURE,
+    WINDOW,
+    Rule,
+    graded,
+    improves,
+    persists,
+    recent,
+    shown,
+    since,
+    start,
+    worsens,
+)
+from groupwise.doctor.trends import falls, rank_correlation, rises, slope
+
+
+def entropy_collapse(run: RunFacts) -> Finding | None:
+    """Entropy runs towards zero, and nothing is gained by it."""
+    series = run.values("entropy")
+    if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
+        return None
+    floor, now = 0.1 * start(series), recent(series)
+    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
+    speed = slope(lately)
+    left = run.num_steps - len(series)
+    arrives = (math.log(floor) - math.log(max(now, 1e-9))) / speed if speed < 0 else math.inf
+    there = now <= floor
+    if (not there and (falls(lately) >= SURE or arrives > left)) or recent(run.values("sampled_correct")) >= 0.85:
+        return None
+    if not there and not _narrows(run):
+        return None
+    first = next((s for s, value in run.series("entropy") if value <= 0.5 * start(series)), run.steps[-1].step)
+    return Finding(
+        rule="entropy_collapse", severity=Severity.CRITICAL if there else Severity.WARNING, since_step=first,
+        statistic=now / start(series), threshold=0.1, unit="share of the entropy at the start",
+        explanation=f"entropy went from {start(series):.3f} to {now:.3f} nats per token while neither dev nor the pass "
+        "rate rises: the completions of a group become alike before the problems are learnt",
+        evidence=_groups(run.steps[-1]), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def _narrows(run: RunFacts) -> bool:
+    """Whether a group gives fewer different answers than it did."""
+    distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
+    return not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
+
+
+def _groups(step: StepFacts) -> tuple[Evidence, ...]:
+    return tuple(Evidence(step.step, group.problem) for group in sorted(step.groups, key=lambda g: g.distinct)[:5])
+
+
+def entropy_explosion(run: RunFacts) -> Finding | None:
+    """Completions become noise."""
+    series = run.values("entropy")
+    if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
+        return None
+    growth = recent(series) / start(series)
+    severity = graded(growth, 2.0, 4.0)
+    rewards = run.values("reward")
+    if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
+        return None
+    first = next(s for s, value in run.series("entropy") if value >= 1.5 * start(series))
+    return Finding(
+        rule="entropy_explosion", severity=severity, since_step=first, statistic=growth,
+        threshold=4.0 if severity is Severity.CRITICAL else 2.0, unit="times the entropy at the start",
+        explanation=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
+        f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
+        evidence=_groups(run.steps[-1]), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def length_runaway(run: RunFacts) -> Finding | None:
+    """Completions grow, and the reward with them, but correctness does not."""
+    lengths = run.values("length")
+    if len(lengths) < 2 * WINDOW or improves(run):
+        return None
+    growth = recent(lengths) / start(lengths) - 1
+    follows = rank_correlation(lengths, run.values("reward"))
+    if growth < 0.5 or rises(lengths) >= SURE:
+        return None
+    severity = Severity.CRITICAL if worsens(run) or follows >= 0.6 else Severity.WARNING
+    first = next(s for s, value in run.series("length") if value >= 1.25 * start(lengths))
+    longest = sorted(run.steps[-1].completions, key=lambda one: one.num_tokens or 0, reverse=True)[:5]
+    return Finding(
+        rule="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
+        unit="growth of the length", explanation=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
+        f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
+        evidence=tuple(Evidence(run.steps[-1].step, one.problem, one.sample) for one in longest),
+        wasted=since(run, first),
+    )  # fmt: skip
+
+
+def length_collapse(run: RunFacts) -> Finding | None:
+    """Completions shrink, and what they could solve is lost."""
+    lengths, correct = run.values("length"), run.values("sampled_correct")
+    if len(lengths) < 2 * WINDOW or improves(run):
+        return None
+    shrunk = 1 - recent(lengths) / start(lengths)
+    lost = start(correct) - recent(correct)
+    dev = [one.pass_at_1 for one in run.dev]
+    if shrunk < 0.5 or (lost <= 0.02 and not (len(dev) > 1 and dev[-1] < dev[0] - 0.02)):
+        return None
+    first = next(s for s, value in run.series("length") if value <= 0.75 * start(lengths))
+    return Finding(
+        rule="length_collapse", severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
+        statistic=shrunk, threshold=0.5, unit="loss of length",
+        explanation=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
+        f"from {start(correct):.3f} to {recent(correct):.3f}",
+        evidence=shown(run.steps[-1:], lambda one: (one.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def truncation(run: RunFacts) -> Finding | None:
+    """Completions run into the token limit."""
+    series = run.values("truncated")
+    if len(series) < WINDOW or (falls(series[-4 * WINDOW :]) < LIKELY and improves(run)):
+        return None
+    share = recent(series)
+    severity = graded(share, 0.05, 0.15)
+    if severity is None or (improves(run) and share <= start(series) + 0.05):
+        return None
+    first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
+    never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
+    return Finding(
+        rule="truncation", severity=severity, since_step=first, statistic=share,
+        threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
+        explanation=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
+        f"{run.key('sampling.max_tokens')} tokens{never}",
+        evidence=shown(run.steps[-1:], lambda one: one.truncated), wasted=round(share * since(run, first)),
+    )  # fmt: skip
+
+
+def loops(run: RunFacts) -> Finding | None:
+    """Completions repeat one phrase to their end."""
+    shares = [fmean(c.loops for c in step.completions) for step in run.steps if step.groups]
+    if len(shares) < WINDOW:
+        return None
+    share, first_share = recent(shares), start(shares)
+    severity = graded(share, 0.01, 0.05)
+    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
+        return None
+    first = next(step.step for step in run.steps if any(c.loops for c in step.completions))
+    return Finding(
+        rule="loops", severity=severity, since_step=first, statistic=share,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
+        evidence=shown(run.steps, lambda one: one.loops), wasted=0,
+    )  # fmt: skip
+
+
+LR = Advice("optimizer.lr", "divide by 3")
+EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
+
+RULES = (
+    Rule(name="entropy_collapse", says="Entropy runs to zero, and nothing is gained by it.",
+         statistic="Theil-Sen line of log entropy: when it reaches 10 % of the start; only while neither dev nor the "
+         "pass rate rises and a group's different answers become fewer",
+         thresholds="warning inside the rest of the run, critical when there",
+         source="rldoctor 0.2; Jones, Debugging RL",
+         needs=("entropy", "sampled_correct"), find=entropy_collapse,
+         advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
+    Rule(name="entropy_explosion", says="Completions turn into noise.",
+         statistic="entropy now / at the start, with a reward that falls", thresholds="warning 2, critical 4",
+         source="verl issue 2738; axolotl", needs=("entropy", "reward"), find=entropy_explosion,
+         advice=(Advice("loss.entropy_coef", "0"), LR)),
+    Rule(name="length_runaway", says="Completions grow, correctness does not.",
+         statistic="growth of the mean length from the start (p < 0.01), correctness not rising",
+         thresholds="warning 0.5; critical with a rank correlation with the reward of 0.6 or falling correctness",
+         source="rldoctor 0.2; Dr. GRPO (arXiv:2503.20783)", needs=("length", "reward", "sampled_correct"),
+         find=length_runaway, advice=(Advice("loss.aggregation", "a constant denominator"),
+                                      Advice("verifier.parts", "an overlong penalty"))),
+    Rule(name="length_collapse", says="Completions shrink and lose what they could solve.",
+         statistic="loss of mean length from the start, with a pass rate or dev below the start",
+         thresholds="warning 0.5; critical with 5 points of pass rate lost", source="EasyR1 issue 40",
+         needs=("length", "sampled_correct"), find=length_collapse,
+         advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
+    Rule(name="truncation", says="Completions run into the token limit.",
+         statistic="share truncated, mean of 5 steps; one that "
+         "falls while the pass rate rises is left alone", thresholds="warning 0.05, critical 0.15",
+         source="rldoctor 0.2", needs=("truncated",), find=truncation,
+         advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
+    Rule(name="loops", says="Completions repeat one phrase to their end.",
+         statistic="share that ends in a phrase said 4 times or more; at least twice the start's, rising (p < 0.01)",
+         thresholds="warning 0.01, critical 0.05", source="own", needs=("rollouts",), find=loops,
+         advice=(LR, Advice("verifier.parts", "a penalty of repetition"))),
+)  # fmt: skip

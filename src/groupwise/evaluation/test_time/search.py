@@ -1,0 +1,271 @@
+"""Search over steps: completions grow step by step, and a process reward model says which of them go on.
+
+Beam search (Snell et al. 2024, arXiv:2408.03314, §5.2): N slots sample a step each; of those that are not finished the
+best N / M go on, each with M continuations; a finished one keeps its slot. So there are N ends, each of which is one
+vote. DVTS (Beeching et al. 2024, "Scaling test-time compute with open models") is the same in N / M trees that do not
+compete. Lookahead scores a slot after a few more greedy steps, whose text is thrown away.
+
+The first continuation goes on with its parent's random numbers, so a beam with M = 1 is N independent samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from groupwise.algorithms.step_scores import aggregated
+from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
+from groupwise.models.policy import Policy
+from groupwise.randomness import Draws, key, uniforms
+from groupwise.rollout.engine import Pause, Request, Sampled
+from groupwise.rollout.sample_and_score import Actors, encode_prompt, score_groups
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
+from groupwise.verifiers.steps import closed_steps, steps_after
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """The dials of a search."""
+
+    slots: int
+    """N: completions at one time, and ends."""
+    width: int
+    """M: continuations of each slot that goes on; 1: nothing is chosen."""
+    trees: int
+    """Trees that do not compete: 1 for beam search, N / M for DVTS."""
+    lookahead: int
+    """Greedy steps that a slot's score looks ahead; 0: none."""
+    max_rounds: int
+    """Steps after which nothing is chosen any more: slots go on to their end."""
+    aggregate: str
+    """How the scores of steps are joined: `last`, `min`, `product` or `mean`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A completion so far."""
+
+    path: str
+    """Where it comes from: its first slot, then every branch; its keys are made of it."""
+    key: int
+    pieces: tuple[Sampled, ...] = ()
+    scored: Scored | None = None
+    """What the reward model says of it; None where it has not been asked since the last piece."""
+    score: float = 0.0
+    finish_reason: FinishReason | None = None
+    """Why it ended; None: it goes on."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token for piece in self.pieces for token in piece.token_ids.tolist()]
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a problem has cost."""
+
+    policy_tokens: int = 0
+    """Sampled."""
+    prompt_tokens: int = 0
+    """Read before something was sampled, text of the search's own included."""
+    reward_tokens: int = 0
+
+
+class Ends(NamedTuple):
+    """What a search found for one problem."""
+
+    group: ScoredGroup
+    scored: tuple[Scored, ...]
+    """Of each completion; without steps where it was cut off."""
+    spent: Spent
+
+
+class _Tree(NamedTuple):
+    problem: int
+    slots: list[Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Searcher:
+    """What a search needs."""
+
+    actors: Actors
+    sampling: SamplingConfig
+    draws: Draws
+    scorer: Scorer
+    config: SearchConfig
+
+    def search(self, problems: Sequence[Problem]) -> list[Ends]:
+        """Search an answer to each problem; problems do not influence each other.
+
+        Raises:
+            DataError: the reward model cannot read a step.
+            ModelError: it gives a score that is not a number.
+        """
+        prompts = [encode_prompt(self.actors.policy, self.actors.template, problem) for problem in problems]
+        spent = [Spent() for _ in problems]
+        trees = [tree for index, problem in enumerate(problems) for tree in self._planted(index, problem)]
+        round_number = 0
+        while any(slot.finish_reason is None for tree in trees for slot in tree.slots):
+            is_free = round_number >= self.config.max_rounds
+            grown = self._grown(trees, prompts, spent, pauses=not is_free)
+            scored = self._scored(grown, prompts, spent)
+            round_number += 1
+            trees = [self._branched(tree, problems[tree.problem].id, round_number) for tree in scored]
+        return self._ends(trees, prompts, spent)
+
+    def _planted(self, index: int, problem: Problem) -> list[_Tree]:
+        """Empty slots in trees of nearly equal size, with the keys of independent samples."""
+        keys = self.draws.keys(problem.id, self.config.slots)
+        places = np.array_split(np.arange(self.config.slots), self.config.trees)
+        return [_Tree(index, [Slot(str(number), keys[number]) for number in part.tolist()]) for part in places]
+
+    def _grown(
+        self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent], pauses: bool
+    ) -> list[_Tree]:
+        """Every slot that goes on has one more step; slots with the same text so far share their prefill."""
+        places: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
+        for number, tree in enumerate(trees):
+            for position, slot in enumerate(tree.slots):
+                if slot.finish_reason is None:
+                    places.setdefault((tree.problem, tuple(slot.token_ids)), []).append((number, position))
+        requests = []
+        for (problem, ids), at in places.items():
+            prompt = prompts[problem]
+            pause = _pause(self.actors.policy, prompt.prefill, ids, self.scorer.step, 1) if pauses else None
+            keys = tuple(trees[number].slots[position].key for number, position in at)
+            requests.append(Request((*prompt.token_ids, *ids), keys, begun=len(ids), pause=pause))
+        found = self._generate(requests, self.sampling)
+        result = [_Tree(tree.problem, list(tree.slots)) for tree in trees]
+        for (problem, ids), request, at, sampled in zip(places, requests, places.values(), found, strict=True):
+            spent[problem].prompt_tokens += len(request.token_ids)
+            for (number, position), piece in zip(at, sampled, strict=True):
+                spent[problem].policy_tokens += len(piece.token_ids)
+                slot = trees[number].slots[position]
+                reason = self._reason(piece, len(ids))
+                result[number].slots[position] = replace(
+                    slot, pieces=(*slot.pieces, piece), finish_reason=reason, scored=None
+                )
+        return result
+
+    def _reason(self, piece: Sampled, begun: int) -> FinishReason | None:
+        is_full = begun + len(piece.token_ids) >= self.sampling.max_tokens
+        return piece.finish_reason if piece.finish_reason is FinishReason.STOP or is_full else None
+
+    def _generate(self, requests: Sequence[Request], sampling: SamplingConfig) -> list[list[Sampled]]:
+        found: dict[int, list[Sampled]] = {}
+        self.actors.engine.generate(requests, sampling, lambda index, sampled: found.update({index: sampled}))
+        return [found[index] for index in range(len(requests))]
+
+    def _scored(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[_Tree]:
+        """Every slot with a score of its steps; one that was cut off within a step has none."""
+        new = [
+            (number, at)
+            for number, tree in enumerate(trees)
+            for at, slot in enumerate(tree.slots)
+            if slot.scored is None
+        ]
+        ahead = self._ahead([(trees[number].problem, trees[number].slots[at]) for number, at in new], prompts, spent)
+        told = [
+            self._told(prompts[trees[number].problem], trees[number].slots[at], more)
+            for (number, at), more in zip(new, ahead, strict=True)
+        ]
+        result = [_Tree(tree.problem, list(tree.slots)) for tree in trees]
+        for (number, at), scored in zip(new, self.scorer.texts(told), strict=True):
+            spent[trees[number].problem].reward_tokens += scored.tokens
+            slot, score = trees[number].slots[at], aggregated(scored.steps, self.config.aggregate)
+            result[number].slots[at] = replace(slot, scored=scored, score=score)
+        return result
+
+    def _told(self, prompt: Prompt, slot: Slot, more: Sequence[int]) -> Told:
+        ids, name = [*slot.token_ids, *more], f"slot {slot.path} of {prompt.problem.id}"
+        text, is_whole = _text(self.actors.policy, ids), ids[-1] in self.actors.policy.stop_ids
+        if slot.finish_reason is FinishReason.LENGTH:
+            return Told(prompt.text, (), name)
+        cut = steps_after if is_whole else closed_steps
+        return Told(prompt.text, tuple(cut(prompt.prefill, text, self.scorer.step)), name)
+
+    def _ahead(
+        self, slots: Sequence[tuple[int, Slot]], prompts: Sequence[Prompt], spent: Sequence[Spent]
+    ) -> list[list[int]]:
+        """Of each slot, the tokens of the next few steps by greedy decoding; none where it is finished."""
+        result: list[list[int]] = [[] for _ in slots]
+        if not self.config.lookahead:
+            return result
+        open_ones = [number for number, (_, slot) in enumerate(slots) if slot.finish_reason is None]
+        requests = []
+        for number in open_ones:
+            problem, slot = slots[number]
+            ids, prompt = tuple(slot.token_ids), prompts[problem]
+            pause = _pause(self.actors.policy, prompt.prefill, ids, self.scorer.step, self.config.lookahead)
+            requests.append(Request((*prompt.token_ids, *ids), (slot.key,), begun=len(ids), pause=pause))
+        greedy = self.sampling.model_copy(update={"temperature": 0.0})
+        for number, request, [piece] in zip(open_ones, requests, self._generate(requests, greedy), strict=True):
+            result[number] = piece.token_ids.tolist()
+            spent[slots[number][0]].prompt_tokens += len(request.token_ids)
+            spent[slots[number][0]].policy_tokens += len(piece.token_ids)
+        return result
+
+    def _branched(self, tree: _Tree, problem: str, round_number: int) -> _Tree:
+        """The finished slots, and in all others continuations of the best of them; ties are drawn."""
+        finished = [slot for slot in tree.slots if slot.finish_reason is not None]
+        going = [slot for slot in tree.slots if slot.finish_reason is None]
+        if not going or round_number > self.config.max_rounds:
+            return tree
+        kept = max(1, len(going) // self.config.width)
+        lots = uniforms(
+            key(self.draws.seed, "search ties", problem, going[0].path, round_number), np.arange(len(going))
+        )
+        order = sorted(range(len(going)), key=lambda number: (-going[number].score, lots[number]))[:kept]
+        branches = []
+        for rank, number in enumerate(order):
+            count = len(going) // kept + (rank < len(going) % kept)
+            branches += [self._branch(going[number], problem, round_number, child) for child in range(count)]
+        return _Tree(tree.problem, [*finished, *branches])
+
+    def _branch(self, slot: Slot, problem: str, round_number: int, child: int) -> Slot:
+        if not child:
+            return slot
+        path = f"{slot.path}/{round_number}.{child}"
+        return replace(slot, path=path, key=self.draws.key_after(f"search {path}", problem, child))
+
+    def _ends(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[Ends]:
+        slots: dict[int, list[Slot]] = {index: [] for index in range(len(prompts))}
+        for tree in trees:
+            slots[tree.problem] += tree.slots
+        for of_one in slots.values():
+            of_one.sort(key=lambda slot: (int(slot.path.partition("/")[0]), slot.path))
+        groups = [self._group(prompt, slots[index]) for index, prompt in enumerate(prompts)]
+        judged = score_groups(self.actors, groups, self.sampling, self.draws)
+        scored = [tuple(slot.scored or Scored((), 0) for slot in slots[index]) for index in range(len(prompts))]
+        return [Ends(*one) for one in zip(judged, scored, spent, strict=True)]
+
+    def _group(self, prompt: Prompt, slots: Sequence[Slot]) -> Group:
+        completions = tuple(_completion(self.actors.policy, index, slot) for index, slot in enumerate(slots))
+        return Group(prompt, completions, self.draws.step, self.actors.engine.version)
+
+
+def _pause(policy: Policy, prefill: str, begun: Sequence[int], step: str, steps: int) -> Pause:
+    """Stop where so many more steps are closed."""
+    goal = len(closed_steps(prefill, _text(policy, begun), step)) + steps
+    return lambda ids: len(closed_steps(prefill, _text(policy, [*begun, *ids]), step)) >= goal
+
+
+def _text(policy: Policy, ids: Sequence[int]) -> str:
+    visible = list(ids[:-1] if ids and ids[-1] in policy.stop_ids else ids)
+    text: str = policy.tokenizer.decode(visible)
+    return text
+
+
+def _completion(policy: Policy, index: int, slot: Slot) -> Completion:
+    entropies = [piece.entropy for piece in slot.pieces]
+    return Completion(
+        index,
+        np.array(slot.token_ids, np.int64),
+        np.concatenate([piece.logprobs for piece in slot.pieces]),
+        None if any(entropy is None for entropy in entropies) else np.concatenate(entropies),  # type: ignore[arg-type]
+        slot.finish_reason or FinishReason.LENGTH,
+        _text(policy, slot.token_ids),
+    )

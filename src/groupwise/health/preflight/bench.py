@@ -1,0 +1,131 @@
+"""The recipe on the bench: its parts, each made once and when a check first asks for it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from groupwise.errors import GroupwiseError
+from groupwise.models.policy import Policy, start_policy
+from groupwise.models.size import ModelSize, language_model_size
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.sample_and_score import Actors, Clock, Seconds, sample_and_score
+from groupwise.tasks import Task, make_task
+from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
+from groupwise.trainers.rl import RlRecipe
+from groupwise.types import Problem, ScoredGroup, Split
+from groupwise.verifiers import Verifier, make_verifier
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightOptions:
+    """How much is sampled, and what time costs."""
+
+    num_problems: int = 32
+    """Training problems that are sampled."""
+    num_samples: int = 16
+    """Least completions of each; a larger group size counts."""
+    price_per_hour: float | None = None
+    """What an hour of this machine costs; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What the model makes of some training problems before any training."""
+
+    groups: tuple[ScoredGroup, ...]
+    seconds: Seconds
+
+
+@dataclass(slots=True)
+class Bench:
+    """A recipe whose parts are made when they are asked for; a part that cannot be made says why every time."""
+
+    recipe: RlRecipe
+    options: PreflightOptions = PreflightOptions()
+    _made: dict[str, Any] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        if name not in self._made:
+            try:
+                self._made[name] = make()
+            except GroupwiseError as error:
+                self._made[name] = error
+        if isinstance(found := self._made[name], GroupwiseError):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    @property
+    def task(self) -> Task:
+        """Source of the problems."""
+        return self._once("task", lambda: make_task(self.recipe.task))
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """All problems of a split."""
+        return self._once(f"problems {split}", lambda: list(self.task.problems(split)))
+
+    def some(self, number: int, split: Split = "train") -> list[Problem]:
+        """So many problems, spread evenly over the split."""
+        problems = self.problems(split)
+        size = min(number, len(problems))
+        return [problems[i * len(problems) // size] for i in range(size)]
+
+    @property
+    def verifier(self) -> Verifier:
+        """What judges, checked against the training problems as training does."""
+
+        def make() -> Verifier:
+            verifier = self._stack.enter_context(make_verifier(self.recipe.verifier))
+            verifier.check([*self.problems("train"), *self.problems("dev")], self.task.template)
+            return verifier
+
+        return self._once("verifier", make)
+
+    @property
+    def size(self) -> ModelSize:
+        """The model's numbers of weights, without loading it."""
+        return self._once("size", partial(language_model_size, self.recipe.model.path))
+
+    @property
+    def policy(self) -> Policy:
+        """The model to start from."""
+        return self._once("policy", lambda: start_policy(self.recipe.model, self.recipe.lora, self.recipe.run.seed))
+
+    @property
+    def actors(self) -> Actors:
+        """What samples and judges."""
+        return self._once(
+            "actors",
+            lambda: Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine),
+        )
+
+    @property
+    def sampled(self) -> Sampled:
+        """Completions of some training problems, judged and paid as training pays them from its first step on."""
+
+        def make() -> Sampled:
+            recipe, clock = self.recipe, Clock()
+            number = max(recipe.batch.group_size, self.options.num_samples)
+            draws = Draws(recipe.run.seed, Purpose.PREFLIGHT)
+            problems = self.some(self.options.num_problems)
+            self.actors.engine.publish(self.policy, 0)
+            scored = sample_and_score(self.actors, problems, number, recipe.sampling, draws, clock)
+            if recipe.reward_models:
+                models = load_reward_models(recipe.reward_models, recipe.model)
+                scored = with_reward_model_parts(scored, models, recipe.reward_models, recipe.task.template, 0)
+            return Sampled(tuple(scored), clock.seconds())
+
+        return self._once("sampled", make)

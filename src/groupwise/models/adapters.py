@@ -1,0 +1,206 @@
+"""LoRA (Hu et al. 2021, arXiv:2106.09685): a model's weights stay, and a small product beside each matrix learns.
+
+An adapted layer computes W x + s B A x with A (r, in), B (out, r) and s = alpha / r, where W never changes. B is 0 at
+first, so a model with new adapters is the model without them, to the bit. The layers are those of `peft`, put into the
+model in place: it stays a transformers model, and every forward of this package goes through them.
+
+The product is never added to W while a model samples or trains. Sampler and trainer then compute the same operations on
+the same numbers, W keeps its bits, and nothing is held twice; a sum in bf16 would round small products away.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from groupwise.errors import ConfigError, ModelError
+from groupwise.models.lora_config import LoraConfig
+from groupwise.models.lora_targets import target_layers
+from groupwise.randomness import key, uniforms
+
+NAME = "default"
+"""What peft calls the adapters of a model, in the names of their weights."""
+MARKS = (f".lora_A.{NAME}.", f".lora_B.{NAME}.")
+"""Parts of the names of adapters' weights."""
+SCORE = "score"
+"""The layer of a reward model that makes the score; it is new, so it is trained as a whole and kept with adapters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """What the adapters of a model are. Their weights are among the model's."""
+
+    config: Any
+    """peft's configuration of them, as it will be written."""
+    base_fingerprint: str
+    """Of the weights that they stand on, as read from their directory."""
+
+
+def peft() -> Any:
+    """The library, which is asked for only where there are adapters.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import peft
+    except ImportError:
+        raise ConfigError("LoRA needs the library `peft`: pip install 'groupwise[lora]'") from None
+    return peft
+
+
+def new_adapters(
+    model: PreTrainedModel, lora: LoraConfig, base: str, base_fingerprint: str, seed: int, *, scores: bool
+) -> Adapters:
+    """Put new adapters into a model; they alone are trained from here on, and the score of a reward model.
+
+    A is drawn uniformly from ±1/√in, as peft and the paper's code draw it, each number from its own key; B is 0.
+
+    Args:
+        model: on a processor, in fp32.
+        lora: what is to be adapted, and how.
+        base: directory or hub name of the model.
+        base_fingerprint: of its weights.
+        seed: of A.
+        scores: whether the model is a reward model.
+
+    Raises:
+        ModelError: a target is not there or cannot be adapted, or the rank is larger than a layer.
+    """
+    layers = target_layers(model, lora)
+    config = peft().LoraConfig(
+        r=lora.rank,
+        lora_alpha=int(lora.alpha) if lora.alpha.is_integer() else lora.alpha,
+        lora_dropout=0.0,
+        target_modules=sorted({name.rsplit(".", 1)[-1] for name in layers} if lora.adapts_all else lora.targets),
+        task_type="SEQ_CLS" if scores else "CAUSAL_LM",
+        modules_to_save=[SCORE] if scores else None,
+        base_model_name_or_path=base,
+    )
+    inject(model, config, scores=scores)
+    if adapted(model).keys() != layers.keys():
+        raise ModelError(f"peft adapts other layers of {base!r} than {', '.join(lora.targets)}")
+    with torch.no_grad():
+        for name, layer in adapted(model).items():
+            first, second = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+            first.copy_(_first_matrix(name, first.shape, seed))
+            second.zero_()
+    return Adapters(config, base_fingerprint)
+
+
+def _first_matrix(name: str, shape: torch.Size, seed: int) -> Tensor:
+    numbers = uniforms(key(seed, "lora", name), np.arange(shape.numel()))
+    return torch.from_numpy((2 * numbers - 1) / shape[1] ** 0.5).float().view(shape)
+
+
+def inject(model: PreTrainedModel, config: Any, *, scores: bool) -> None:
+    """Put peft's layers into a model, with numbers that are yet to be set; nothing else is trained.
+
+    Raises:
+        ModelError: peft does not know what to adapt, or would compute something else than W x + s B A x.
+    """
+    names = config.modules_to_save
+    config.modules_to_save = None  # peft would copy that layer; here it is trained where it stands
+    try:
+        with torch.random.fork_rng(devices=[]):  # peft draws numbers, which are not used
+            peft().inject_adapter_in_model(config, model, NAME)
+    except ValueError as error:
+        raise ModelError(f"the adapters do not fit the model: {str(error).splitlines()[0]}") from None
+    finally:
+        config.modules_to_save = names
+    plain: Any = peft().tuners.lora.Linear
+    switched, layers = _switched(plain), adapted(model)
+    for name, layer in layers.items():
+        if type(layer) is not plain or layer.lora_variant or layer.lora_bias[NAME]:
+            variants = [type(variant).__name__ for variant in layer.lora_variant.values()]
+            raise ModelError(
+                f"{name} has adapters of a kind that is not supported ({type(layer).__name__}, "
+                f"{', '.join(variants) or 'with a bias'}); allowed is plain LoRA on linear layers"
+            )
+        layer.__class__ = switched
+        layer.cast_input_dtype_enabled = False  # the precision around a forward decides
+    for weight_name, weight in model.named_parameters():
+        weight.requires_grad_(is_adapter(weight_name) or (scores and weight_name.startswith(f"{SCORE}.")))
+
+
+def adapted(model: nn.Module) -> dict[str, Any]:
+    """The adapted layers of a model, by name."""
+    kind = peft().tuners.lora.LoraLayer
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a weight of this name is an adapter's."""
+    return any(mark in name for mark in MARKS)
+
+
+@torch.no_grad()
+def plain_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Names and weights of the plain model W + s B A; those with adapters in fp32, whatever the precision of W."""
+    layers, end = adapted(model), ".base_layer.weight"
+    for name, weight in model.named_parameters():
+        if not is_adapter(name):
+            summed = _sum(layers[name.removesuffix(end)]) if name.endswith(end) else weight.detach()
+            yield name.replace(".base_layer.", "."), summed
+
+
+def _sum(layer: Any) -> Tensor:
+    """W + s B A of an adapted layer, in fp32 at least."""
+    weight = layer.base_layer.weight
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    product = layer.lora_B[NAME].weight.to(dtype) @ layer.lora_A[NAME].weight.to(dtype)
+    total: Tensor = weight.to(dtype) + layer.scaling[NAME] * product
+    return total
+
+
+@torch.no_grad()
+def merge(model: PreTrainedModel) -> None:
+    """Make of a model with adapters the plain model W + s B A, added up in fp32; it can be trained as a whole."""
+    for name, layer in adapted(model).items():
+        plain = layer.base_layer
+        plain.weight.copy_(_sum(layer))
+        model.set_submodule(name, plain)
+    if hasattr(model, "peft_config"):
+        del model.peft_config
+    model.requires_grad_(True)
+
+
+# ------------------------------------------------------------------------------------- the model without its adapters
+
+
+_switch = threading.local()
+
+
+@contextmanager
+def adapters_used(used: bool) -> Iterator[None]:
+    """While the context is open, layers that this thread computes use their adapters, or are without them the base's.
+
+    Of this thread alone: micro-batches are computed side by side, and one may ask the reference while another
+    differentiates the policy. Outside of such a context adapters are used.
+    """
+    before = getattr(_switch, "off", False)
+    _switch.off = not used
+    try:
+        yield
+    finally:
+        _switch.off = before
+
+
+@cache
+def _switched(kind: type[nn.Module]) -> Any:
+    """The class of an adapted layer that `adapters_used` switches."""
+
+    class Switched(kind):  # type: ignore[valid-type, misc]
+        @property
+        def disable_adapters(self) -> bool:
+            return getattr(_switch, "off", False) or bool(super().disable_adapters)
+
+    Switched.__name__ = Switched.__qualname__ = kind.__name__
+    return Switched

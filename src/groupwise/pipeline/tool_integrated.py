@@ -1,0 +1,184 @@
+"""Stage `tool_integrated`: workings of a task's problems in several forms, to fine-tune on before RL with tools.
+
+DeepSeekMath (arXiv:2402.03300, section 3.1) fine-tunes on chains of thought, programs of thought and tool-integrated
+reasoning. Here a problem's own plan (`data["steps"]`: sign, left, right, result) is written in these forms; some calls
+are wrong or needless, so that reinforcement learning has something to find out.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Section
+from groupwise.errors import ConfigError
+from groupwise.pipeline.base import Made, Stage, Workplace
+from groupwise.pipeline.directory import write_rows
+from groupwise.randomness import Draw, permutation
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import split_problems
+from groupwise.tasks.corpus_working import slip
+from groupwise.tools.calculator import BEGIN, END
+from groupwise.tools.expression import value_of, written
+from groupwise.types import Problem
+
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class FormWeights(Section):
+    """How often a problem is worked in each form, as relative weights."""
+
+    call: Share = 0.7
+    """Every step is a call of the calculator: `<<45×77=3465>>`."""
+    wrong_call: Share = 0.1
+    """Calls, one of them with a wrong digit, carried through: a wrong answer."""
+    needless_call: Share = 0.1
+    """Calls, and one more of something that is known already."""
+    at_once: Share = 0.1
+    """No working, and an answer with one digit wrong: what is said without a tool."""
+    text: Share = 0.0
+    """Steps as text, with their results: a chain of thought."""
+    program: Share = 0.0
+    """A Python program that prints the answer: a program of thought."""
+    python: Share = 0.0
+    """A Python program, its output, and the answer: tool-integrated reasoning."""
+
+    @model_validator(mode="after")
+    def _check_sum(self) -> Self:
+        if sum(self.model_dump().values()) <= 0:
+            raise ValueError("all weights are 0; at least one must be above 0")
+        return self
+
+
+class ToolIntegratedConfig(Section):
+    """Settings of the stage."""
+
+    task: TaskOptions
+    """Whose training problems are worked; each needs a plan, as those of `arithmetic` have one."""
+    num_rows: int = Field(1200, ge=1)
+    """Rows, a problem each; the last problems of the split, of which reinforcement learning sees fewer."""
+    forms: FormWeights = FormWeights()
+    """How often each form occurs."""
+    seed: int
+    """Seed of all draws."""
+
+
+class Step(NamedTuple):
+    """One operation of a plan."""
+
+    sign: str
+    left: int
+    right: int
+    result: int
+
+    @property
+    def expression(self) -> str:
+        return f"{self.left}{self.sign}{self.right}"
+
+
+class ToolIntegrated(Stage[ToolIntegratedConfig]):
+    """Writes workings; samples nothing."""
+
+    Config = ToolIntegratedConfig
+    makes = "data"
+
+    def run(self, settings: ToolIntegratedConfig, work: Workplace) -> Made:
+        task = make_task(settings.task)
+        problems = split_problems(task, "train", None)[-settings.num_rows :]
+        weights = settings.forms.model_dump()
+        rows = []
+        for problem in problems:
+            draw = Draw("tool integrated", settings.seed, problem.id)
+            form = draw.weighted(list(weights), list(weights.values()))
+            rows.append(_row(problem, task.template.render(problem) + task.template.prefill, form, draw))
+        shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "tool integrated")]
+        digest = write_rows(work.directory.data, shuffled)
+        forms = Counter(row["form"] for row in rows)
+        return Made(work.directory.data, digest, statistics={"rows": len(rows), "forms": dict(sorted(forms.items()))})
+
+
+def _row(problem: Problem, prompt: str, form: str, draw: Draw) -> dict[str, Any]:
+    return {
+        "prompt": prompt,
+        "completion": working(problem, form, draw),
+        "source": "tool integrated",
+        "form": form,
+        "problem": problem.id,
+        "reference": problem.reference,
+        "difficulty": problem.difficulty,
+        "language": problem.language,
+    }
+
+
+def working(problem: Problem, form: str, draw: Draw) -> str:
+    """A completion in one of the forms.
+
+    Raises:
+        ConfigError: the problem has no plan.
+    """
+    steps = [Step(*step) for step in problem.data.get("steps", ())]
+    if not steps:
+        raise ConfigError(f"{problem.id} has no plan: kind = 'tool_integrated' needs a task whose problems say steps")
+    return WRITERS[form](steps, draw)
+
+
+def _calls(steps: Sequence[Step]) -> str:
+    return " ".join(f"{BEGIN}{step.expression}={written(value_of(step.expression))}{END}" for step in steps)
+
+
+def _call(steps: Sequence[Step], draw: Draw) -> str:
+    return _answered(_calls(steps), steps[-1].result)
+
+
+def _wrong_call(steps: Sequence[Step], draw: Draw) -> str:
+    """The last call has another left number; the answer is what the calculator says."""
+    *before, last = steps
+    wrong = last._replace(left=slip(draw, last.left))
+    return _answered(_calls([*before, wrong]), written(value_of(wrong.expression)))
+
+
+def _needless_call(steps: Sequence[Step], draw: Draw) -> str:
+    again = draw.choice([Step("+", steps[-1].result, 0, steps[-1].result), steps[-1]])
+    return _answered(_calls([*steps, again]), steps[-1].result)
+
+
+def _at_once(steps: Sequence[Step], draw: Draw) -> str:
+    return _answered("", slip(draw, steps[-1].result))
+
+
+def _text(steps: Sequence[Step], draw: Draw) -> str:
+    return _answered(" ".join(f"{step.expression}={step.result}." for step in steps), steps[-1].result)
+
+
+def _program(steps: Sequence[Step], draw: Draw) -> str:
+    return _fenced(steps)
+
+
+def _python(steps: Sequence[Step], draw: Draw) -> str:
+    result = steps[-1].result
+    return f"{_fenced(steps)}\n```output\n{result}\n```\n\\boxed{{{result}}}"
+
+
+WRITERS: dict[str, Callable[[Sequence[Step], Draw], str]] = {
+    "call": _call,
+    "wrong_call": _wrong_call,
+    "needless_call": _needless_call,
+    "at_once": _at_once,
+    "text": _text,
+    "program": _program,
+    "python": _python,
+}
+"""By form, what writes it."""
+
+
+def _answered(thoughts: str, answer: object) -> str:
+    return f"<think>{thoughts}</think>\\boxed{{{answer}}}"
+
+
+def _fenced(steps: Sequence[Step]) -> str:
+    lines = [f"x{i} = {step.left} {_PYTHON.get(step.sign, step.sign)} {step.right}" for i, step in enumerate(steps)]
+    return "\n".join(("```python", *lines, f"print(x{len(steps) - 1})", "```"))
+
+
+_PYTHON = {"×": "*", "÷": "//"}

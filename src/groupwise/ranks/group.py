@@ -1,0 +1,260 @@
+"""The processes that train one model together, of which this is one; the only place that knows how many there are.
+
+All ranks run the same program on the same problems and hold the same groups, advantages and micro-batches; only what
+takes long is divided: sampling, verifying, forwards and backwards, and the storage of weights. What each one found goes
+to all of them before anything is decided, so a decision needs no message: every rank comes to the same one.
+"""
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import FrameType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from groupwise.errors import ConfigError, GroupwiseError, InvariantError, RankError
+from groupwise.ranks.config import RanksConfig
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """This process's place among the ranks; alone until `joined`, and then every method returns at once."""
+
+    def __init__(self) -> None:
+        self.rank, self.size, self.partial_sums = 0, 1, 1
+        self._store: Any = None
+        self._meetings = 0
+
+    @property
+    def is_first(self) -> bool:
+        """True for the process that writes ledger, metrics and checkpoints of the group."""
+        return self.rank == 0
+
+    @property
+    def are_sums_fixed(self) -> bool:
+        """Whether sums of gradients are made so that they do not depend on the number of ranks."""
+        return self.partial_sums > 1
+
+    @contextmanager
+    def joined(self, config: RanksConfig) -> Iterator[None]:
+        """Meet the other ranks where a launcher such as torchrun started several; leave them at the end.
+
+        Raises:
+            RankError: they did not come, or one was lost on the way.
+            ConfigError: `partial_sums` does not go with their number.
+        """
+        self.partial_sums = _partial_sums(config.partial_sums, ranks_started())
+        if ranks_started() == 1:
+            try:
+                yield
+            finally:
+                self.partial_sums = 1
+            return
+        with _lost_ranks_named(), _ended_by_a_signal():
+            self._meet(config.deadline_s)
+            yield
+            self._part()
+
+    def _meet(self, deadline_s: float) -> None:
+        import torch.distributed as dist
+        from torch.distributed.rendezvous import rendezvous
+
+        deadline = timedelta(seconds=deadline_s)
+        if has_cuda := torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        if self._store is None:
+            self._store, *_ = next(rendezvous("env://", timeout=deadline))
+        self.rank, self.size = rank_of_launcher(), ranks_started()
+        self._meetings += 1  # a process may take part in several runs, one after the other
+        store = torch._C._distributed_c10d.PrefixStore(f"groupwise/{self._meetings}", self._store)
+        backend = "cpu:gloo,cuda:nccl" if has_cuda else "gloo"
+        dist.init_process_group(backend, timeout=deadline, store=store, rank=self.rank, world_size=self.size)
+
+    def _part(self) -> None:
+        import torch.distributed as dist
+
+        dist.barrier()
+        dist.destroy_process_group()
+        self.rank, self.size, self.partial_sums = 0, 1, 1
+
+    def is_first_to_say(self, sentence: str) -> bool:
+        """True for the first rank that asks, so that what all found wrong is said once; before they met, for each."""
+        if self._store is None:
+            return True
+        with suppress(Exception):  # the store may be gone with its process
+            return int(self._store.add(f"said/{hashlib.sha256(sentence.encode()).hexdigest()}", 1)) == 1
+        return True
+
+    # ------------------------------------------------------------------------------------------- what all ranks know
+
+    def to_all(self, own: T) -> list[T]:
+        """What every rank has here, in their order."""
+        if self.size == 1:
+            return [own]
+        import torch.distributed as dist
+
+        everyone: list[Any] = [None] * self.size
+        dist.all_gather_object(everyone, own)
+        return everyone
+
+    def by_first(self, work: Callable[[], T]) -> T:
+        """The first rank does it, and all get the result, or the error of a user's that it raised."""
+        if self.size == 1:
+            return work()
+        import torch.distributed as dist
+
+        found: list[Any] = [None, None]
+        if self.is_first:
+            try:
+                found[0] = work()
+            except GroupwiseError as error:
+                found[1] = error
+        dist.broadcast_object_list(found)
+        if found[1] is not None:
+            raise found[1]
+        result: T = found[0]
+        return result
+
+    def most(self, count: int) -> int:
+        """The largest of all ranks' counts."""
+        return max(self.to_all(count))
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """The sum of all ranks' numbers, added in their order; integers exactly, modulo 2^64."""
+        if self.size == 1:
+            return numbers
+        parts = self.to_all(numbers.cpu())
+        return torch.stack(parts).sum(0).to(numbers.device)
+
+    def agree(self, what: str, fact: object) -> None:
+        """Make sure that all ranks hold the same before they act on it.
+
+        Raises:
+            InvariantError: they do not.
+        """
+        facts = self.to_all(repr(fact)) if self.size > 1 else []
+        if len(set(facts)) > 1:
+            said = "; ".join(f"rank {rank}: {text[:80]}" for rank, text in enumerate(facts))
+            raise InvariantError(f"the ranks do not agree about {what}: {said}")
+
+    # --------------------------------------------------------------------------------------------- what they share out
+
+    def shares(self, items: Sequence[T]) -> list[Sequence[T]]:
+        """This rank's shares of some items, of which there are `partial_sums` in all, as even as can be.
+
+        What is computed of a share together does not depend on the number of ranks.
+        """
+        own = self.partial_sums // self.size
+        return [items[share :: self.partial_sums] for share in range(self.rank * own, (self.rank + 1) * own)]
+
+    def collect(self, own: Sequence[Sequence[T]]) -> list[T]:
+        """What all ranks made of their shares, in the order of what was shared out."""
+        return _interleaved([share for of_rank in self.to_all(list(own)) for share in of_rank])
+
+    def portion(self, budget: int, num_tokens: int) -> int:
+        """Most tokens in a micro-batch, so that so many tokens make one at least for each rank."""
+        return budget if self.partial_sums == 1 else min(budget, max(1, -(-num_tokens // self.partial_sums)))
+
+    def each(self, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
+        """`work` of every item, in order. Every rank does its share, and does as often as the others.
+
+        A rank whose share is smaller works on an item of another's and drops the result: what `work` needs of weights
+        that lie on all ranks, all ranks have to ask for.
+        """
+        rounds = -(-len(items) // self.size)
+        found = [portable(work(items[min(self.rank + i * self.size, len(items) - 1)])) for i in range(rounds)]
+        return _interleaved(self.to_all(found))[: len(items)]
+
+
+RANKS = Ranks()
+"""The group that this process belongs to."""
+
+
+def ranks_started() -> int:
+    """How many processes a launcher started of this program; 1 where nobody says."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank_of_launcher() -> int:
+    """This process's number among those that a launcher started; 0 where there is none."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def _partial_sums(asked: int, ranks: int) -> int:
+    if asked and ranks > 1 and asked not in (ranks, 2 * ranks):
+        raise ConfigError(
+            f"ranks.partial_sums = {asked} does not go with {ranks} ranks: allowed are 0, {ranks} and {2 * ranks}, or "
+            "any number in one process"
+        )
+    return asked or ranks
+
+
+def _interleaved(shares: Sequence[Sequence[T]]) -> list[T]:
+    """The first of every share, then the second of every share, and so on."""
+    return [shares[i % len(shares)][i // len(shares)] for i in range(sum(map(len, shares)))]
+
+
+def portable(found: T) -> T:
+    """The same with its tensors where every rank can read them."""
+    moved: T = tree_map(lambda part: part.detach().cpu() if isinstance(part, Tensor) else part, found)
+    return moved
+
+
+def added(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape, neighbours first: ((0 + 1) + (2 + 3)) + ...; the parts are used up."""
+    terms = list(parts)
+    while len(terms) > 1:
+        pairs = [terms[i].add_(terms[i + 1]) for i in range(0, len(terms) - 1, 2)]
+        terms = pairs + terms[len(pairs) * 2 :]
+    return terms[0]
+
+
+@contextmanager
+def _lost_ranks_named() -> Iterator[None]:
+    """Errors of the connections between ranks become one sentence."""
+    import torch.distributed as dist
+
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if "EADDRINUSE" in text or "address already in use" in text.lower():
+            raise RankError(
+                f"port {os.environ.get('MASTER_PORT')}, at which the ranks meet, is in use: choose another "
+                "(torchrun --master-port, or MASTER_PORT)"
+            ) from None
+        if not isinstance(error, dist.DistError) and "gloo" not in text and "NCCL" not in text:
+            raise
+        why = "did not answer in time" if "imed out" in text or "imeout" in text else "ended"
+        raise RankError(
+            f"rank {rank_of_launcher()} gives up: another rank {why}. What was finished is in the run directory; "
+            "the same command resumes from the last checkpoint, on any number of ranks"
+        ) from None
+
+
+@contextmanager
+def _ended_by_a_signal() -> Iterator[None]:
+    """A launcher that lost one rank ends the others by SIGTERM: they say so."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise RankError(
+            f"rank {rank_of_launcher()} was told to end: another rank ended, or the job was cancelled. What was "
+            "finished is in the run directory; the same command resumes from the last checkpoint"
+        )
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not the main thread: signals are the caller's affair
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

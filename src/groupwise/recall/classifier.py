@@ -1,0 +1,81 @@
+"""A linear classifier of hashed word n-grams: which pages are like the seed.
+
+fastText (Joulin et al., arXiv:1607.01759) averages embeddings of a text's n-grams and multiplies the mean by one row
+per class. With two classes only the difference of the rows counts, so the score is linear in the n-grams: one weight
+each, which is what is learned here, by the same stochastic descent with a rate that falls to 0. A text is the unit
+vector of its n-grams, so that its length does not decide.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.randomness import permutation
+
+Texts = Sequence[NDArray[np.int64]]
+"""Of every text the buckets of its n-grams, each once."""
+
+
+class Descent(NamedTuple):
+    """How weights are learned."""
+
+    buckets: int
+    """Number of weights."""
+    min_count: int
+    """n-grams in fewer training texts keep the weight 0."""
+    lr: float
+    """First rate; it falls linearly to 0 at the last text of the last epoch."""
+    epochs: int
+    seed: int
+
+
+class Linear(NamedTuple):
+    """Weights of a classifier."""
+
+    weights: NDArray[np.float64]
+    """(buckets,)"""
+    bias: float
+
+    def scores(self, texts: Texts) -> NDArray[np.float64]:
+        """(B,) probability that each text is like the positives; a text without n-grams has that of the bias."""
+        return np.asarray(sigmoid(np.array([self.logit(text) for text in texts])))
+
+    def logit(self, text: NDArray[np.int64]) -> float:
+        """b + sum of the text's weights / sqrt(M) over its M n-grams."""
+        return self.bias + (float(self.weights[text].sum()) / np.sqrt(len(text)) if len(text) else 0.0)
+
+
+def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / (1 + exp(-x)), without overflow."""
+    return np.asarray(np.exp(-np.logaddexp(0, -values)))
+
+
+def loss(model: Linear, text: NDArray[np.int64], label: bool, weight: float = 1.0) -> float:
+    """Weighted negative log-likelihood of a text's label, in nats."""
+    logit = model.logit(text)
+    return weight * float(np.logaddexp(0, -logit if label else logit))
+
+
+def slope(model: Linear, text: NDArray[np.int64], label: bool, weight: float = 1.0) -> float:
+    """Derivative of `loss` by the logit; that by each weight of the text is this / sqrt(M), by the bias it is this."""
+    return weight * (float(sigmoid(np.array(model.logit(text)))) - label)
+
+
+def train(texts: Texts, labels: Sequence[bool], how: Descent) -> Linear:
+    """Learn from texts and whether each is positive; both classes weigh the same in sum, whatever their numbers."""
+    known = np.bincount(np.concatenate([*texts, np.zeros(0, np.int64)]), minlength=how.buckets) >= how.min_count
+    kept = [text[known[text]] for text in texts]
+    positive = max(1, sum(labels))
+    of_class = {True: len(labels) / (2 * positive), False: len(labels) / (2 * max(1, len(labels) - positive))}
+    weights, bias, step, total = np.zeros(how.buckets), 0.0, 0, how.epochs * len(texts)
+    for epoch in range(how.epochs):
+        for index in permutation(len(texts), "classifier", how.seed, epoch).tolist():
+            text, label = kept[index], bool(labels[index])
+            change = how.lr * (1 - step / total) * slope(Linear(weights, bias), text, label, of_class[label])
+            if len(text):
+                weights[text] -= change / np.sqrt(len(text))
+            bias -= change
+            step += 1
+    return Linear(weights, bias)

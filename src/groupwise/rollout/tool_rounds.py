@@ -1,0 +1,267 @@
+"""Completions that wait for a tool, in rounds: whoever calls leaves the batch, and goes on in the next round.
+
+    round 1: the engine samples; a completion that calls a tool ends there, its call runs in a thread, others go on
+    round 2: when all have ended, every result is appended as ids, and the engine goes on with those that called
+    ...      until nobody calls
+
+Rounds, instead of going on as soon as a result is there, make what is sampled independent of how fast a tool is: the
+same completions meet in the same batches, to the last bit, whatever the tools do. No completion ever waits for a tool
+that it has not called.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.models.policy import Policy
+from groupwise.randomness import key
+from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.tool_rows import made, recorded_result
+from groupwise.rollout.tool_watch import ToolWatch
+from groupwise.tools import Seen, ToolResult
+from groupwise.tools.base import answered
+from groupwise.types import CallOutcome, FinishReason, ToolCall
+
+
+def generate_with_tools(
+    engine: Engine, policy: Policy, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished
+) -> None:
+    """`engine.generate`, and the tools of the sampling section, whether the engine knows of them or not.
+
+    Every token of a completion is drawn under the key of its request at its position in the completion; an engine that
+    does not know of tools gets a new key for each piece. `on_finished` is called as `Engine.generate` does.
+
+    Raises:
+        ConfigError: a prompt and its completion do not fit in the model's context.
+    """
+    if not sampling.tools:
+        engine.generate(requests, sampling, on_finished)
+        return
+    watch = ToolWatch.of(policy, sampling.tools)
+    try:
+        _Rounds(engine, watch, policy.context_length, requests, sampling, on_finished).run()
+    finally:
+        for tool in watch.tools.values():
+            tool.close()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A completion that is not whole yet."""
+
+    request: int
+    sample: int
+    token_ids: list[NDArray[np.int64]] = field(default_factory=list)
+    logprobs: list[NDArray[np.float32]] = field(default_factory=list)
+    entropy: list[NDArray[np.float32] | None] = field(default_factory=list)
+    sampled: list[NDArray[np.bool_]] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    seen: Seen | None = None
+    """What it waits for."""
+    running: "_Running | None" = None
+    """The call, where a tool was asked."""
+    reason: FinishReason = FinishReason.TOOL_CALL
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.token_ids))
+
+    @property
+    def num_sampled(self) -> int:
+        return sum(int(mask.sum()) for mask in self.sampled)
+
+    def add(self, one: Sampled) -> None:
+        """What an engine sampled next."""
+        self.token_ids.append(one.token_ids)
+        self.logprobs.append(one.logprobs)
+        self.entropy.append(one.entropy)
+        self.sampled.append(np.ones(len(one.token_ids), np.bool_) if one.sampled is None else one.sampled)
+
+    def put_in(self, ids: Sequence[int]) -> None:
+        zeros = np.zeros(len(ids), np.float32)
+        self.token_ids.append(np.array(ids, np.int64))
+        self.logprobs.append(zeros)
+        self.entropy.append(zeros)
+        self.sampled.append(np.zeros(len(ids), np.bool_))
+
+    def whole(self) -> Sampled:
+        unmeasured = any(values is None for values in self.entropy)
+        return Sampled(
+            np.concatenate(self.token_ids),
+            np.concatenate(self.logprobs),
+            None if unmeasured else np.concatenate([values for values in self.entropy if values is not None]),
+            self.reason,
+            np.concatenate(self.sampled),
+            tuple(self.calls),
+        )
+
+
+class _Rounds:
+    """The drafts of one call, round after round."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        watch: ToolWatch,
+        context: int,
+        requests: Sequence[Request],
+        sampling: SamplingConfig,
+        on_finished: OnFinished,
+    ) -> None:
+        self._engine, self._watch, self._context = engine, watch, context
+        self._requests, self._sampling, self._on_finished = requests, sampling, on_finished
+        self._knows_tools = bool(getattr(engine, "uses_tools", False))
+        self._drafts = [[_Draft(r, s) for s in range(len(request.keys))] for r, request in enumerate(requests)]
+        self._runners = {name: _Runner(tool.parallel, tool.config.timeout_s) for name, tool in watch.tools.items()}
+
+    def run(self) -> None:
+        """All rounds."""
+        asked: list[tuple[Request, list[_Draft]]] = list(zip(self._requests, self._drafts, strict=True))
+        while asked:
+            most = max(request.max_tokens or self._sampling.max_tokens for request, _ in asked)
+            self._engine.generate(
+                [request for request, _ in asked],
+                self._sampling.model_copy(update={"max_tokens": most}),
+                partial(self._arrived, [own for _, own in asked]),
+            )
+            waiting = [draft for group in self._drafts for draft in group if draft.seen is not None]
+            asked = [(self._continued(draft), [draft]) for draft in waiting if self._goes_on(draft)]
+
+    def _arrived(self, drafts: Sequence[list[_Draft]], index: int, sampled: Sequence[Sampled]) -> None:
+        """Completions of a request have ended, or wait."""
+        for draft, one in zip(drafts[index], sampled, strict=True):
+            self._add(draft, one if self._knows_tools else self._cut(one, draft))
+        self._tell(drafts[index][0].request)
+
+    def _add(self, draft: _Draft, one: Sampled) -> None:
+        draft.add(one)
+        draft.calls = list(one.calls)
+        draft.reason, draft.seen = one.finish_reason, one.waits_for
+        if draft.seen is not None and self._recorded(draft) is None:
+            seen, tool = draft.seen, self._watch.tools[draft.seen.tool]
+            earlier = [call.content for call in draft.calls if call.tool == seen.tool]
+            draft.running = self._runners[seen.tool].start(partial(answered, tool, seen.call.content, earlier))
+
+    def _recorded(self, draft: _Draft) -> list[int] | None:
+        """The result of the call that a draft waits for, where one is recorded."""
+        return recorded_result(self._requests[draft.request], draft.sample, np.concatenate(draft.token_ids))
+
+    def _tell(self, request: int) -> None:
+        drafts = self._drafts[request]
+        if all(draft.token_ids and draft.seen is None for draft in drafts):
+            self._on_finished(request, [draft.whole() for draft in drafts])
+
+    def _goes_on(self, draft: _Draft) -> bool:
+        """Append the result; whether there is room to sample on."""
+        seen, recorded = draft.seen, self._recorded(draft)
+        assert seen is not None
+        if recorded is not None:
+            ids: Sequence[int] = recorded
+            draft.calls.append(ToolCall(seen.tool, seen.call.content, CallOutcome.RECORDED))
+        else:
+            assert draft.running is not None
+            result = draft.running.result()
+            draft.calls.append(made(seen, result))
+            ids = [] if result.outcome is CallOutcome.FAILED else self._watch.insertion(seen, result)
+        draft.seen = draft.running = None
+        return self._put_in(draft, ids)
+
+    def _put_in(self, draft: _Draft, ids: Sequence[int]) -> bool:
+        room = self._context - len(self._requests[draft.request].token_ids) - draft.length
+        if draft.calls[-1].outcome is CallOutcome.FAILED:
+            draft.reason = FinishReason.TOOL_FAILED
+        elif len(ids) >= room:
+            draft.put_in(ids[:room])
+            draft.reason = FinishReason.LENGTH
+        else:
+            draft.put_in(ids)
+            return True
+        self._tell(draft.request)
+        return False
+
+    def _continued(self, draft: _Draft) -> Request:
+        """The request for what follows."""
+        request = self._requests[draft.request]
+        token_ids = (*request.token_ids, *np.concatenate(draft.token_ids).tolist())
+        left = (request.max_tokens or self._sampling.max_tokens) - draft.num_sampled
+        own = request.keys[draft.sample]
+        return Request(
+            token_ids,
+            (own if self._knows_tools else key("after a call", own, draft.length),),
+            begun=request.begun + draft.length,
+            max_tokens=min(left, self._context - len(token_ids)),
+            calls=tuple(draft.calls),
+            recorded=(request.recorded[draft.sample],) if request.recorded else (),
+        )
+
+    def _cut(self, one: Sampled, draft: _Draft) -> Sampled:
+        """What an engine sampled that knows no tools, up to its first call."""
+        left = (self._requests[draft.request].max_tokens or self._sampling.max_tokens) - draft.num_sampled
+        if len(one.token_ids) > left:
+            one = replace(_beginning(one, left), finish_reason=FinishReason.LENGTH)
+        ids = one.token_ids.tolist()
+        closes = np.flatnonzero(self._watch.letters.closes[one.token_ids[:-1]])  # at the very end there is no room
+        for end in (closes + 1).tolist():
+            found = self._watch.look(ids[:end])
+            if found is None:
+                continue
+            start = _beginning(one, end)
+            if ended := self._watch.refused(found, draft.calls):
+                return replace(start, finish_reason=ended.reason, calls=(*draft.calls, ended.call))
+            assert isinstance(found, Seen), found  # a fault is refused
+            return replace(start, finish_reason=FinishReason.TOOL_CALL, calls=tuple(draft.calls), waits_for=found)
+        return replace(one, calls=tuple(draft.calls))
+
+
+def _beginning(one: Sampled, end: int) -> Sampled:
+    """The first tokens of what was sampled."""
+    entropy = None if one.entropy is None else one.entropy[:end]
+    return replace(one, token_ids=one.token_ids[:end], logprobs=one.logprobs[:end], entropy=entropy)
+
+
+class _Running:
+    """A call that runs in a thread of its own. One that hangs keeps its thread, but neither its place nor the run."""
+
+    def __init__(self, work: Callable[[], ToolResult], places: threading.Semaphore, timeout_s: float) -> None:
+        self._work, self._places, self._timeout_s = work, places, timeout_s
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._result: ToolResult | None = None
+        threading.Thread(target=self._run, name="tool", daemon=True).start()
+
+    def result(self) -> ToolResult:
+        """What the tool said, or that it said nothing in time."""
+        self._done.wait()
+        assert self._result is not None
+        return self._result
+
+    def _run(self) -> None:
+        self._places.acquire()
+        late = ToolResult("", CallOutcome.FAILED, self._timeout_s, f"no result within {self._timeout_s:g} s")
+        timer = threading.Timer(self._timeout_s, self._end, (late,))
+        timer.daemon = True
+        timer.start()
+        self._end(self._work())
+        timer.cancel()
+
+    def _end(self, result: ToolResult) -> None:
+        with self._lock:
+            if self._result is None:
+                self._result = result
+                self._places.release()
+                self._done.set()
+
+
+class _Runner:
+    """Runs the calls of one tool, some at one time."""
+
+    def __init__(self, parallel: int, timeout_s: float) -> None:
+        self._places, self._timeout_s = threading.Semaphore(parallel), timeout_s
+
+    def start(self, work: Callable[[], ToolResult]) -> _Running:
+        """Run some work as soon as there is a place for it."""
+        return _Running(work, self._places, self._timeout_s)

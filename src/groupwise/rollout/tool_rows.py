@@ -1,0 +1,144 @@
+"""What the live batch knows of tools: results that are being put in, calls that wait, completions that a call ended.
+
+drawn tokens -> force: rows with a result take its next token instead
+             -> look: rows that have just ended a call get a result, wait for one, or end
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.tool_watch import ToolWatch
+from groupwise.tools import Seen, ToolResult
+from groupwise.tools.base import answered
+from groupwise.types import CallOutcome, FinishReason, ToolCall
+
+
+class ToolRows:
+    """The state of tools in one `generate` call; an output is the index of a completion among all requested."""
+
+    def __init__(self, watch: ToolWatch, requests: Sequence[Request], width: int) -> None:
+        total = sum(len(request.keys) for request in requests)
+        self._watch = watch
+        self.sampled = np.ones((total, width), np.bool_)
+        """(total, width) False at tokens that were put in."""
+        self.ended = np.zeros(total, np.bool_)
+        """(total,) which completions end because of a call."""
+        self.calls = [list(request.calls) for request in requests for _ in request.keys]
+        self.reason: dict[int, FinishReason] = {}
+        """Why those of `ended` do."""
+        self.waits_for: dict[int, Seen] = {}
+        """The calls of those that wait for a tool."""
+        self._request = [(request, i) for request in requests for i in range(len(request.keys))]
+        self._coming: dict[int, deque[int]] = {}
+        """Tokens that are put in next."""
+        self._begin = np.zeros(total, np.int64)
+        """(total,) first token since the last result."""
+        self._opened = np.zeros(total, np.bool_)
+        """(total,) whether a character that a call needs was drawn since then."""
+
+    def force(self, outputs: NDArray[np.int64], at: NDArray[np.int64], *stored: NDArray[np.generic]) -> None:
+        """Replace what was drawn by what is put in.
+
+        Args:
+            outputs: (n,) those that drew.
+            at: (n,) the position of what they drew.
+            stored: tokens, log-probabilities and entropies, each (total, width).
+        """
+        if not self._coming:
+            return
+        tokens, *measured = stored
+        for output, position in zip(outputs.tolist(), at.tolist(), strict=True):
+            coming = self._coming.get(output)
+            if coming is None:
+                continue
+            tokens[output, position] = coming.popleft()
+            for values in measured:
+                values[output, position] = 0
+            self.sampled[output, position] = False
+            self._begin[output] = position + 1
+            if not coming:
+                del self._coming[output]
+
+    def look(self, outputs: NDArray[np.int64], tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Find the calls that the outputs, which have not finished, have just ended.
+
+        Args:
+            outputs: (n,)
+            tokens: (total, width)
+            lengths: (total,) tokens of each output, the last one included.
+        """
+        at = lengths[outputs] - 1
+        drawn, last = self.sampled[outputs, at], tokens[outputs, at]
+        self._opened[outputs] |= self._watch.letters.opens[last] & drawn
+        for output in outputs[self._opened[outputs] & self._watch.letters.closes[last] & drawn].tolist():
+            self._look(output, tokens[output, : lengths[output]])
+
+    def told(self, output: int, one: Sampled) -> Sampled:
+        """A completion that has ended, with what tools did to it."""
+        return replace(
+            one,
+            finish_reason=self.reason.get(output, one.finish_reason),
+            sampled=self.sampled[output, : len(one.token_ids)].copy(),
+            calls=tuple(self.calls[output]),
+            waits_for=self.waits_for.get(output),
+        )
+
+    def _look(self, output: int, token_ids: NDArray[np.int64]) -> None:
+        found = self._watch.look(token_ids[self._begin[output] :].tolist())
+        if found is None:
+            return
+        calls = self.calls[output]
+        if ended := self._watch.refused(found, calls):
+            self._end(output, ended.reason)
+            calls.append(ended.call)
+            return
+        assert isinstance(found, Seen), found  # a fault is refused
+        if not self._watch.tools[found.tool].immediate:
+            self.waits_for[output] = found
+            self._end(output, FinishReason.TOOL_CALL)
+        elif (recorded := recorded_result(*self._request[output], token_ids)) is not None:
+            self._put_in(output, recorded)
+            calls.append(ToolCall(found.tool, found.call.content, CallOutcome.RECORDED))
+        else:
+            self._run(output, found)
+
+    def _run(self, output: int, seen: Seen) -> None:
+        earlier = [call.content for call in self.calls[output] if call.tool == seen.tool]
+        result = answered(self._watch.tools[seen.tool], seen.call.content, earlier)
+        self.calls[output].append(made(seen, result))
+        if result.outcome is CallOutcome.FAILED:
+            self._end(output, FinishReason.TOOL_FAILED)
+        else:
+            self._put_in(output, self._watch.insertion(seen, result))
+
+    def _put_in(self, output: int, ids: Sequence[int]) -> None:
+        self._coming[output] = deque(ids)
+        self._opened[output] = False
+
+    def _end(self, output: int, reason: FinishReason) -> None:
+        self.ended[output] = True
+        self.reason[output] = reason
+
+
+def recorded_result(request: Request, sample: int, token_ids: NDArray[np.int64]) -> list[int] | None:
+    """What was put in when a completion was sampled before; None where nothing is recorded, or it went another way.
+
+    Args:
+        request: its tokens may end with the completion's beginning.
+        sample: index of the completion's key.
+        token_ids: what follows the request's tokens.
+    """
+    if not request.recorded:
+        return None
+    begun = np.array(request.token_ids[len(request.token_ids) - request.begun :], np.int64)
+    return request.recorded[sample].result(np.concatenate((begun, token_ids)))
+
+
+def made(seen: Seen, result: ToolResult) -> ToolCall:
+    """A call that was run, as it is reported."""
+    return ToolCall(seen.tool, seen.call.content, result.outcome, result.seconds, result.evidence)

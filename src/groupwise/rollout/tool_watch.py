@@ -1,0 +1,179 @@
+"""Between tools, which know text, and completions, which are token ids.
+
+Calls are looked for in the decoded tokens since the last result, and only behind tokens whose text may end one. A
+result becomes ids once; what was sampled is never tokenised again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import ConfigError, InvariantError
+from groupwise.models.policy import Policy
+from groupwise.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools
+from groupwise.tools.marks import without_answers, without_controls
+from groupwise.types import CallOutcome, FinishReason, ToolCall
+
+_MIDDLE = " ... "
+"""Stands where a long result was cut."""
+
+
+MAX_CHARACTERS_PER_TOKEN = 64
+"""A longer result is cut before it is tokenised: hardly a token has so many characters."""
+
+
+class Ended(NamedTuple):
+    """A completion that ends here because of a call."""
+
+    reason: FinishReason
+    call: ToolCall
+
+
+class _Letters(NamedTuple):
+    """(V,) which tokens have a character that a call needs, and which may end one."""
+
+    opens: NDArray[np.bool_]
+    closes: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWatch:
+    """The tools of a sampling section, as a tokenizer sees them."""
+
+    tools: Mapping[str, Tool]
+    tokenizer: Any
+    stop_ids: frozenset[int]
+    controls: tuple[str, ...]
+    """How the tokenizer's control tokens are spelt."""
+    letters: _Letters
+
+    @classmethod
+    def of(cls, policy: Policy, sections: Mapping[str, ToolConfig]) -> "ToolWatch":
+        """The watch over new instances of the tools.
+
+        Raises:
+            ConfigError: a tool's shortest result does not fit in `max_result_tokens`.
+        """
+        tools = make_tools(sections)
+        characters = tuple("".join(getattr(tool, side) for tool in tools.values()) for side in ("opens", "closes"))
+        letters = _Letters(*(_with_any(policy.tokenizer, policy.vocabulary, side) for side in characters))
+        controls = tuple(policy.tokenizer.all_special_tokens)
+        return cls(tools, policy.tokenizer, frozenset(policy.stop_ids), controls, letters)
+
+    @property
+    def room(self) -> int:
+        """Most tokens that immediate tools can put into one completion."""
+        immediate = [tool.config for tool in self.tools.values() if tool.immediate]
+        return sum(config.max_calls * config.max_result_tokens for config in immediate)
+
+    def look(self, token_ids: Sequence[int]) -> Seen | Fault | None:
+        """What the tokens since the last result end with; the tool that comes first in the recipe is asked first."""
+        text = _decoded(self.tokenizer, token_ids)
+        for name, tool in self.tools.items():
+            if (found := tool.look(text)) is not None:
+                return found if isinstance(found, Fault) else Seen(name, found)
+        return None
+
+    def refused(self, found: Seen | Fault, calls: Sequence[ToolCall]) -> Ended | None:
+        """Why the completion ends here instead of going on with a result; None where it goes on."""
+        if isinstance(found, Fault):
+            return Ended(FinishReason.MALFORMED_CALL, ToolCall("", "", CallOutcome.MALFORMED, 0.0, found.reason))
+        most = self.tools[found.tool].config.max_calls
+        if sum(call.tool == found.tool for call in calls) < most:
+            return None
+        evidence = f"more than {most} calls of {found.tool}"
+        return Ended(
+            FinishReason.TOOL_LIMIT, ToolCall(found.tool, found.call.content, CallOutcome.LIMIT, 0.0, evidence)
+        )
+
+    def insertion(self, seen: Seen, result: ToolResult) -> list[int]:
+        """The ids that are put in for a result: closed by its marks, no longer than it may be, without control tokens.
+
+        Raises:
+            ConfigError: not even an empty result fits.
+        """
+        tool = self.tools[seen.tool]
+        text = result.text if tool.config.may_answer else without_answers(result.text)
+        most = tool.config.max_result_tokens
+        text = _shortened(text, MAX_CHARACTERS_PER_TOKEN * most) if tool.may_be_cut else text
+        text = self._writable(without_controls(text, self.controls))
+        ids = self._marked(seen.call, text)
+        if len(ids) <= most:
+            return ids
+        if not tool.may_be_cut:
+            return self._fitting(seen, tool.too_long)
+        return self._cut(seen, text)
+
+    def _cut(self, seen: Seen, text: str) -> list[int]:
+        """Head and tail of a long result, as much of them as fits."""
+        low, high = 0, len(text)  # characters kept: `low` fits, or is none at all
+        most = self.tools[seen.tool].config.max_result_tokens
+        while low < high:
+            kept = (low + high + 1) // 2
+            if len(self._marked(seen.call, _shortened(text, kept))) <= most:
+                low = kept
+            else:
+                high = kept - 1
+        return self._fitting(seen, _shortened(text, low))
+
+    def _fitting(self, seen: Seen, text: str) -> list[int]:
+        ids = self._marked(seen.call, text)
+        most = self.tools[seen.tool].config.max_result_tokens
+        if len(ids) > most:
+            raise ConfigError(
+                f"sampling.tools.{seen.tool}.max_result_tokens = {most}, but with this tokenizer the shortest result "
+                f"has {len(ids)} tokens; at least so many are allowed"
+            )
+        return ids
+
+    def _marked(self, call: Call, text: str) -> list[int]:
+        """Ids of a result with its marks."""
+        ids = _encoded(self.tokenizer, call.opening + text + call.closing)
+        if not self.stop_ids.isdisjoint(ids):
+            raise InvariantError(f"the result of a tool holds a stop token: {text[:80]!r}")
+        return ids
+
+    def _writable(self, text: str) -> str:
+        """The text with question marks for what the tokenizer cannot write."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown not in _encoded(self.tokenizer, text):
+            return text
+        bad = {character for character in set(text) if unknown in _encoded(self.tokenizer, character)}
+        return "".join("?" if character in bad else character for character in text)
+
+
+def _encoded(tokenizer: Any, text: str) -> list[int]:
+    """Ids of a text. Where it says the same, the library below is asked: a tenth of the time for a short text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.padding is not None or backend.truncation is not None:
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(backend.encode(text, add_special_tokens=False).ids)
+
+
+def _decoded(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or getattr(tokenizer, "clean_up_tokenization_spaces", False):
+        return str(tokenizer.decode(token_ids))
+    return str(backend.decode(token_ids, skip_special_tokens=False))
+
+
+def _shortened(text: str, kept: int) -> str:
+    """Two thirds of what is kept from the beginning, one third from the end."""
+    if kept >= len(text):
+        return text
+    tail = kept // 3
+    return text[: kept - tail] + _MIDDLE + (text[-tail:] if tail else "")
+
+
+@lru_cache(maxsize=8)
+def _with_any(tokenizer: Any, vocabulary: int, characters: str) -> NDArray[np.bool_]:
+    """(V,) which tokens have one of the characters."""
+    wanted = frozenset(characters)
+    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+    found = np.zeros(vocabulary, np.bool_)
+    found[: len(texts)] = [not wanted.isdisjoint(text) for text in texts][:vocabulary]
+    return found

@@ -1,0 +1,135 @@
+"""The canary: whether a server really samples from the weights that it was given.
+
+Its answers, its codes and its own label for the weights do not tell. So every server scores a fixed text and samples a
+few tokens after a fixed prompt, and the trainer computes the log-probabilities of both. The text shows the weights, but
+such a request never reads the prefix cache; the sample does, and shows keys and values that were left of older weights.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from groupwise.errors import InvariantError
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.randomness import bits, key
+
+Logprobs = NDArray[np.float32]
+Tokens = tuple[int, ...]
+
+BOUNDS = {"float32": 1e-3, "bfloat16": 0.5}
+"""How far a log-probability of the server may be from the trainer's, in nats, by the lower precision of the two."""
+TEXT_TOKENS = 2 * 128 + 16
+"""Of the fixed text, where the context allows it: two blocks of the prefix cache and some more; a processor's blocks
+have 128 tokens."""
+SAMPLED_TOKENS = 8
+CLEARLY = 2.0
+"""How many times nearer to one version than to the other is no accident of rounding."""
+
+
+class Reading(NamedTuple):
+    """What a server said."""
+
+    text: Logprobs
+    """(T - 1,) log-probabilities of the text's tokens but the first, at temperature 1."""
+    tokens: NDArray[np.int64]
+    """(n,) sampled after the prompt."""
+    logprobs: Logprobs
+    """(n,)"""
+
+
+class Proof(NamedTuple):
+    """How near a server is to the trainer, in nats."""
+
+    text: float
+    """Largest difference on the text."""
+    sampled: float
+    """Largest difference on what it sampled after the prompt."""
+    before: float | None
+    """Largest difference on the text from the weights before; None where there were none."""
+    is_clear: bool
+    """Whether the text tells these weights from the ones before; a small update moves it less than rounding does."""
+
+
+class Canary(NamedTuple):
+    """The fixed text, and what the trainer says of it with these weights and with those before."""
+
+    text: Tokens
+    new: Logprobs
+    old: Logprobs | None
+    bound: float
+    temperature: float
+
+    @property
+    def prompt(self) -> Tokens:
+        """The beginning of the text, after which a server samples."""
+        return self.text[:-SAMPLED_TOKENS]
+
+    @classmethod
+    def of(cls, policy: Policy, before: "Canary | None", dtype: str, temperature: float = 0.7) -> "Canary":
+        """What must be said of these weights; `before` is the canary of those that the servers have now.
+
+        Args:
+            policy: whose weights the servers get.
+            before: nothing where the servers' weights are not known.
+            dtype: the precision of the servers.
+            temperature: of the sampled tokens; not 1, at which a server that leaves it out would not be seen.
+        """
+        text = fixed_text(policy)
+        lowest = {dtype, str(policy.compute_dtype).removeprefix("torch.")}
+        bound = max(BOUNDS[name] for name in lowest)
+        new = trainer_logprobs(policy, text[:1], text[1:])
+        return cls(text, new, before.new if before else None, bound, temperature)
+
+
+def fixed_text(policy: Policy) -> Tokens:
+    """Tokens drawn from the whole vocabulary, always the same; no stop token is among them."""
+    length = min(TEXT_TOKENS, policy.context_length - 1)  # a server wants room for one more token
+    drawn = bits(key("canary"), np.arange(2 * length)) % np.uint64(policy.vocabulary)
+    return tuple(token for token in drawn.tolist() if token not in policy.stop_ids)[:length]
+
+
+@torch.no_grad()
+def trainer_logprobs(policy: Policy, prompt: Tokens, tokens: Tokens, temperature: float = 1.0) -> Logprobs:
+    """(T,) the trainer's log-probabilities of tokens after a prompt."""
+    packed = pack([Sequences(prompt, [np.array(tokens)])], policy.device)
+    logprobs: Logprobs = policy.token_logprobs(packed, temperature).logprobs.float().cpu().numpy()
+    return logprobs
+
+
+def judge(reading: Reading, canary: Canary, policy: Policy, server: str) -> Proof:
+    """What a reading proves.
+
+    Raises:
+        InvariantError: the server has other weights than these, or reads keys and values of others.
+    """
+    tokens = tuple(reading.tokens.tolist())
+    ours = trainer_logprobs(policy, canary.prompt, tokens, canary.temperature)
+    return compare(reading, canary, ours, server)
+
+
+def compare(reading: Reading, canary: Canary, ours: Logprobs, server: str) -> Proof:
+    """The same, given the trainer's log-probabilities (n,) of what was sampled."""
+    new = np.abs(reading.text - canary.new)
+    old = None if canary.old is None else np.abs(reading.text - canary.old)
+    sampled = float(np.abs(reading.logprobs - ours).max())
+    from_new, from_old = float(new.mean()), float("inf") if old is None else float(old.mean())
+    is_clear = old is not None and max(from_new, from_old) > CLEARLY * min(from_new, from_old)
+    proof = Proof(float(new.max()), sampled, None if old is None else float(old.max()), is_clear)
+    if not proof.text <= canary.bound:
+        raise _refused(server, proof, canary, "does not have the weights that were published")
+    if from_new > CLEARLY * from_old:
+        raise _refused(server, proof, canary, "still has the weights from before")
+    if not proof.sampled <= canary.bound:
+        raise _refused(server, proof, canary, "has the new weights, but does not sample from them as it was told")
+    return proof
+
+
+def _refused(server: str, proof: Proof, canary: Canary, why: str) -> InvariantError:
+    before = "" if proof.before is None else f", {proof.before:.2g} from those before"
+    return InvariantError(
+        f"the server {server} {why}: its log-probabilities of the fixed text are up to {proof.text:.2g} nats from the "
+        f"trainer's{before}, those of what it samples up to {proof.sampled:.2g} (allowed: {canary.bound:.2g})"
+    )

@@ -1,0 +1,194 @@
+"""The servers at work: errands run in threads of their own, and everything that is decided is decided in one.
+
+An errand is one request to a server, or the few that give it new weights. It only talks. Its outcome comes back through
+a queue to the thread that trains, which alone computes with the model, changes the fleet's books and stops the run.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, NamedTuple
+
+from groupwise.errors import EngineError, GroupwiseError
+from groupwise.models.policy import Policy
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.vllm.canary import Canary, Proof, Reading, judge
+from groupwise.rollout.vllm.fleet import Event, Fleet, State
+from groupwise.rollout.vllm.loading import Asker, load
+from groupwise.rollout.vllm.server import Server, Unreachable
+from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
+
+PROBE_EVERY_S = 5.0
+"""How often a dead server is asked whether it is back."""
+SUSPECT_S = 60.0
+"""How long a server of which a request failed may take for a single token."""
+LOOK_S = 0.5
+"""How long nothing may happen before the states are looked at again."""
+
+
+class Weights(NamedTuple):
+    """What the servers must have."""
+
+    label: str
+    directory: Path
+    canary: Canary
+    policy: Policy
+
+
+class Outcome(NamedTuple):
+    """What became of an errand."""
+
+    what: Any
+    """Whatever the errand was begun with."""
+    result: Any
+    """An exception, where it raised one."""
+
+
+class Errands:
+    """Calls in threads of their own; what becomes of them is waited for in one place."""
+
+    def __init__(self) -> None:
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def begin(self, what: Any, call: Callable[[], Any]) -> None:
+        """Run a call; its thread does not keep the program from ending."""
+
+        def run() -> None:
+            try:
+                result = call()
+            except Exception as error:
+                result = error
+            self._outcomes.put(Outcome(what, result))
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def next(self, seconds: float) -> Outcome | None:
+        """The next outcome; None where nothing comes in time."""
+        try:
+            return self._outcomes.get(timeout=seconds)
+        except Empty:
+            return None
+
+
+class Care(NamedTuple):
+    """An errand that looks after a server: a probe, or new weights."""
+
+    server: str
+    label: str
+    """Of the weights that were of the day when it began."""
+
+
+class Crew:
+    """Servers, what is known of them, and what they must have."""
+
+    def __init__(
+        self, servers: Sequence[Server], asker: Asker, revive: Callable[[str], bool] = lambda address: False
+    ) -> None:
+        """A crew whose servers have no weights yet; `revive` starts a dead server again, where somebody here can."""
+        self.servers = {server.address: server for server in servers}
+        self.fleet = Fleet(self.servers)
+        self.asker, self._revive = asker, revive
+        self.errands = Errands()
+        self.weights: Weights | None = None
+        self.proofs: dict[str, Proof] = {}
+        """The newest of each server."""
+        self.last_words: dict[str, str] = {}
+        """By server, why its last errand failed."""
+        self.joined = 0
+        """How often a server came back."""
+        self._cared: set[str] = set()
+        self._next_probe: dict[str, float] = {}
+
+    def outdate(self, weights: Weights) -> None:
+        """From now on the servers must have these weights; none has."""
+        self.weights, self.proofs = weights, {}
+        for server in self.servers:
+            self.fleet.learn(server, Event.OUTDATED)
+            self._next_probe[server] = 0.0
+
+    def wait(self, patience_s: float) -> None:
+        """Until every server that lives has the weights and has proven it, and there is at least one.
+
+        Raises:
+            EngineError: none has in time.
+            InvariantError: the canary has found other weights in one.
+        """
+        assert self.weights is not None
+        awaited, end = set(self.fleet.having(State.STALE)), 0.0
+        while awaited or not self.fleet.having(State.HEALTHY):
+            self.tend()
+            if awaited:
+                end = monotonic() + patience_s
+            elif monotonic() > end:
+                raise self.nobody(patience_s)
+            outcome = self.errands.next(LOOK_S)
+            if outcome is not None and isinstance(outcome.what, Care):
+                self.cared(outcome)
+                if outcome.what.label == self.weights.label:
+                    awaited.discard(outcome.what.server)
+
+    def nobody(self, patience_s: float) -> EngineError:
+        """What is said when no server is left."""
+        words = "; ".join(f"{server}: {why}" for server, why in self.last_words.items())
+        return EngineError(
+            f"no server has been healthy for {patience_s:g} s (engine.patience_s); the last that was heard: "
+            f"{words or 'nothing'}"
+        )
+
+    def tend(self) -> None:
+        """Begin what the servers need: a probe for those that nobody trusts, weights for those that have others."""
+        for address in self.servers.keys() - self._cared:
+            state = self.fleet.states[address]
+            if state is State.STALE:
+                self._care(address, self._load)
+            elif state is State.SUSPECT:
+                self._care(address, self._probe)
+            elif state is State.DEAD and monotonic() >= self._next_probe.get(address, 0.0):
+                self._next_probe[address] = monotonic() + PROBE_EVERY_S
+                self._care(address, self._look)
+
+    def _care(self, address: str, call: Callable[[Server, Weights], Any]) -> None:
+        weights = self.weights
+        assert weights is not None
+        self._cared.add(address)
+        server = self.servers[address]
+        self.errands.begin(Care(address, weights.label), lambda: call(server, weights))
+
+    def _load(self, server: Server, weights: Weights) -> Reading:
+        return load(server, weights.directory, weights.label, self.asker, weights.canary)
+
+    def _probe(self, server: Server, weights: Weights) -> Event:
+        one = SamplingConfig(max_tokens=1)
+        try:
+            self.asker.sample(server, (0,), 0, one, weights.label, weights.label, SUSPECT_S)
+        except ForeignWeights:
+            return Event.FOREIGN
+        except (Unreachable, Unfinished):
+            return Event.SILENT
+        return Event.ALIVE
+
+    def _look(self, server: Server, weights: Weights) -> Event:
+        self._revive(server.address)
+        return Event.ALIVE if server.is_healthy() else Event.SILENT
+
+    def cared(self, outcome: Outcome) -> None:
+        """Learn what became of a probe, or of new weights, which the canary judges here.
+
+        Raises:
+            InvariantError: the server has other weights, or samples from others.
+            EngineError: it answers with what cannot be trusted.
+        """
+        care, result = outcome
+        self._cared.discard(care.server)
+        if isinstance(result, Unreachable):
+            self.last_words[care.server] = str(result)
+            self.fleet.learn(care.server, Event.FAILED)
+        elif isinstance(result, Exception):
+            raise result if isinstance(result, GroupwiseError) else EngineError(f"{care.server}: {result!r}")
+        elif isinstance(result, Event):
+            self.fleet.learn(care.server, result)
+        elif self.weights is not None and care.label == self.weights.label:
+            self.proofs[care.server] = judge(result, self.weights.canary, self.weights.policy, care.server)
+            self.fleet.learn(care.server, Event.PROVEN)

@@ -1,0 +1,58 @@
+"""Keeps one server, and ends all of its processes when nobody needs it any more. Standard library only.
+
+    python keeper.py COMMAND...      ends when its standard input does, or when the command ends
+
+A server of vLLM has several processes. Where one of them is killed, the others live on and hold memory and port; where
+the trainer is killed, all of them do. So the server gets a process group of its own, and between it and the
+trainer stands this process, which holds a pipe: the system closes it however the trainer ends.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+GRACE_S = 10.0
+"""How long a server has to end by itself."""
+
+
+def keep(command: list[str]) -> int:
+    """Run a command until it ends or the standard input does; returns its exit code."""
+    child = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
+    ended = threading.Event()
+
+    def wait_for_end_of_input() -> None:
+        with suppress(OSError):
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+        ended.set()
+
+    def wait_for_child() -> None:
+        child.wait()
+        ended.set()
+
+    for wait in (wait_for_end_of_input, wait_for_child):
+        threading.Thread(target=wait, daemon=True).start()
+    ended.wait()
+    end_group(child)
+    return child.returncode or 0
+
+
+def end_group(child: "subprocess.Popen[bytes]") -> None:
+    """End every process of a group: politely, and what is left of it by force."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_S)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # the trainer decides, which gets the terminal's signals too; SIG_IGN would be inherited by the server
+        signal.signal(number, lambda *_: None)
+    sys.exit(keep(sys.argv[1:]))

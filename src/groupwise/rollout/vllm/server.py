@@ -1,0 +1,135 @@
+"""One server over HTTP: its routes, each with a deadline. What an answer means is decided elsewhere.
+
+A connection for every request, and no proxy: what is measured and what is believed depends on which server answered.
+"""
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from groupwise.errors import EngineError
+
+CONTROL_S = 300.0
+"""How long a server may take for a pause or a reload, in seconds."""
+PROBE_S = 10.0
+"""How long it may take to say that it lives."""
+HINTS = {
+    "/inference": "start it with --enable-scale-out",
+    "/pause": "start it with VLLM_SERVER_DEV_MODE=1 in its environment",
+}
+"""What is missing where a route is."""
+
+
+class Unreachable(Exception):  # noqa: N818 - the ordinary end of a server, which the fleet handles
+    """A request found no answer: no connection, an error of the server, or the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server of vLLM."""
+
+    address: str
+
+    def generate(self, body: dict[str, Any], deadline_s: float) -> Any:
+        """The answer to a request for tokens or scores."""
+        return self.call("POST", "/inference/v1/generate", body, deadline_s)
+
+    def is_healthy(self) -> bool:
+        """Whether it says that it lives; a server that hangs may say so too."""
+        try:
+            self.call("GET", "/health", None, PROBE_S)
+        except Unreachable:
+            return False
+        return True
+
+    def version(self) -> str:
+        """Of vLLM."""
+        return str(_field(self.call("GET", "/version", None, PROBE_S), "version", self.address))
+
+    def models(self) -> dict[str, int]:
+        """Names of the models that it serves, with the most tokens that a prompt and its completion may have."""
+        models = _field(self.call("GET", "/v1/models", None, PROBE_S), "data", self.address)
+        return {str(model["id"]): int(model.get("max_model_len") or 0) for model in models}
+
+    def is_paused(self) -> bool:
+        """Whether requests wait."""
+        return bool(_field(self.call("GET", "/is_paused", None, PROBE_S), "is_paused", self.address))
+
+    def pause(self) -> None:
+        """Finish what runs, let the rest wait, and forget keys and values."""
+        self.call("POST", "/pause?mode=wait&clear_cache=true", {}, CONTROL_S)
+
+    def reload(self, directory: str) -> None:
+        """Read weights from a directory; only while it is paused."""
+        body = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
+        self.call("POST", "/collective_rpc", body, CONTROL_S)
+
+    def clear_prefix_cache(self) -> bool:
+        """Forget keys and values; False where it could not, which the code of the answer does not tell."""
+        return bool(_field(self.call("POST", "/reset_prefix_cache", {}, CONTROL_S), "success", self.address))
+
+    def set_label(self, label: str) -> None:
+        """Name the weights; every token that is sampled from them bears this label. It proves nothing."""
+        self.call("POST", "/update_weight_version", {"new_version": label}, CONTROL_S)
+
+    def resume(self) -> None:
+        """Answer requests again."""
+        self.call("POST", "/resume", {}, CONTROL_S)
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> Any:
+        """The JSON of an answer; None where it has none.
+
+        Raises:
+            Unreachable: there is no answer, or the server has failed.
+            EngineError: the server refuses the request.
+        """
+        parts = urlsplit(self.address)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=deadline_s)
+        try:
+            content = None if body is None else json.dumps(body).encode()
+            connection.request(method, quote(path, "/?=&"), content, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"{path}: {type(error).__name__}: {error}") from None
+        finally:
+            connection.close()
+        if answer.status >= 500:
+            raise Unreachable(f"{path}: HTTP {answer.status}: {_message(text)}")
+        if answer.status >= 400:
+            raise self._refused(path, answer.status, text)
+        return _json(text, self.address, path)
+
+    def _refused(self, path: str, status: int, text: bytes) -> EngineError:
+        missing = [hint for route, hint in HINTS.items() if path.startswith(route) and status in (403, 404, 405)]
+        hint = f": {missing[0]}" if missing else ""
+        return EngineError(f"the server {self.address} refuses {path} (HTTP {status}, {_message(text)}){hint}")
+
+
+def _json(text: bytes, server: str, path: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise EngineError(f"the server {server} answers {path} with something else than JSON: {text[:60]!r}") from None
+
+
+def _field(answer: Any, name: str, server: str) -> Any:
+    if not isinstance(answer, dict) or name not in answer:
+        raise EngineError(f"the server {server} is no vLLM server: its answer has no {name!r}")
+    return answer[name]
+
+
+def _message(text: bytes) -> str:
+    """What an error says, in one line."""
+    try:
+        found = json.loads(text)
+        found = found.get("error", found) if isinstance(found, dict) else found
+        found = found.get("message", found) if isinstance(found, dict) else found
+    except ValueError:
+        found = text.decode(errors="replace")
+    return " ".join(str(found).split())[:200] or "no message"

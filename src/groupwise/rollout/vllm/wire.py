@@ -1,0 +1,204 @@
+"""What is sent to a server for one completion, and what its answer must be to be trained on. No I/O.
+
+Token ids in and out: no template and no tokenizer stands between, so a completion cannot change on the way. Every
+setting of the draw is stated, because what is left out the server may take from a file of its own.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from groupwise.errors import EngineError
+from groupwise.rollout.engine import Sampled
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.types import FinishReason
+
+NOT_FINITE = -9999.0
+"""What vLLM sends in place of a log-probability that is NaN or -inf."""
+ROUNDING = 1e-5
+"""By how much a log-probability may be above 0."""
+
+
+class ForeignWeights(Exception):  # noqa: N818 - it says what happened, and it is no fault of the answer
+    """An answer came from other weights than those of the day."""
+
+
+class Unfinished(Exception):  # noqa: N818
+    """The server ended a completion before its end: it must be asked for again."""
+
+
+class _Answer(BaseModel):
+    """The part of an answer that is read; the rest is ignored."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class _Token(_Answer):
+    token_id: int
+    logprob: float
+
+
+class _Logprobs(_Answer):
+    content: list[_Token]
+
+
+class _Span(_Answer):
+    version: str
+    start: int
+    end: int
+
+
+class _Choice(_Answer):
+    finish_reason: str
+    token_ids: list[int]
+    logprobs: _Logprobs
+    weight_versions: list[_Span]
+
+
+class _Generated(_Answer):
+    served: str = Field(alias="model")
+    choices: list[_Choice]
+
+
+class _Entry(_Answer):
+    logprob: float
+
+
+class _Scored(_Answer):
+    served: str = Field(alias="model")
+    prompt_logprobs: list[dict[str, _Entry] | None]
+
+
+def wanted(
+    token_ids: tuple[int, ...], key: int, sampling: SamplingConfig, stop_ids: frozenset[int], model: str, salt: str
+) -> dict[str, Any]:
+    """The body of a request for one completion.
+
+    Args:
+        token_ids: the prompt.
+        key: 64-bit key of the completion's draws; its seed has 63 of them, so that it is never -1, "no seed".
+        sampling: how to draw.
+        stop_ids: the only tokens that end it.
+        model: name of the served model.
+        salt: keys and values in the prefix cache are shared by requests of the same salt only.
+    """
+    draw = {
+        "n": 1, "seed": key >> 1, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
+        "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+        "max_tokens": sampling.max_tokens, "min_tokens": 0, "stop_token_ids": sorted(stop_ids), "ignore_eos": True,
+        "logprobs": 0, "detokenize": False,
+    }  # fmt: skip
+    return {"model": model, "token_ids": list(token_ids), "sampling_params": draw, "cache_salt": salt}
+
+
+def wanted_scores(token_ids: tuple[int, ...], model: str, salt: str) -> dict[str, Any]:
+    """The body of a request for the log-probabilities of a given text."""
+    draw = {"n": 1, "temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0, "detokenize": False, "ignore_eos": True}
+    return {"model": model, "token_ids": list(token_ids), "sampling_params": draw, "cache_salt": salt}
+
+
+def read_sampled(
+    answer: Any, server: str, model: str, label: str, vocabulary: int, sampling: SamplingConfig
+) -> Sampled:
+    """The completion in an answer.
+
+    Args:
+        answer: the JSON of it.
+        server: named in errors.
+        model: whose name it must bear.
+        label: of the weights from which every token must come.
+        vocabulary: token ids are below this.
+        sampling: how it was to be drawn.
+
+    Raises:
+        EngineError: it cannot be trusted; says in one sentence why.
+        ForeignWeights: a token came from other weights.
+        Unfinished: it was ended before its end.
+    """
+    found = _read(_Generated, answer, server)
+    _check_model(found.served, model, server)
+    if len(found.choices) != 1:
+        raise EngineError(f"the server {server} answered with {len(found.choices)} completions where 1 was asked for")
+    choice = found.choices[0]
+    if choice.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
+        raise Unfinished(choice.finish_reason)
+    tokens, logprobs = choice.token_ids, [token.logprob for token in choice.logprobs.content]
+    if [token.token_id for token in choice.logprobs.content] != tokens:
+        raise EngineError(f"the server {server} gave log-probabilities of other tokens than those that it sampled")
+    _check_tokens(tokens, vocabulary, sampling.max_tokens, server)
+    _check_versions(choice.weight_versions, len(tokens), label)
+    if sampling.temperature == 0:  # the likeliest token is certain; servers give the model's own log-probability
+        _check_logprobs(logprobs, server)
+        logprobs = [0.0] * len(tokens)
+    _check_logprobs(logprobs, server)
+    return Sampled(
+        np.array(tokens, np.int64),
+        np.minimum(np.array(logprobs, np.float32), 0),
+        None,
+        FinishReason(choice.finish_reason),
+    )
+
+
+def read_scores(answer: Any, token_ids: tuple[int, ...], server: str, model: str) -> np.ndarray[Any, Any]:
+    """(T - 1,) log-probabilities of a text's tokens but the first.
+
+    Raises:
+        EngineError: they are not there or cannot be trusted.
+    """
+    found = _read(_Scored, answer, server)
+    _check_model(found.served, model, server)
+    entries = [(entry or {}).get(str(token)) for entry, token in zip(found.prompt_logprobs, token_ids, strict=False)]
+    logprobs = [entry.logprob for entry in entries[1:] if entry is not None]
+    if len(logprobs) != len(token_ids) - 1:
+        raise EngineError(
+            f"the server {server} scored {len(logprobs)} of the {len(token_ids) - 1} tokens of a text that it was given"
+        )
+    _check_logprobs(logprobs, server)
+    return np.array(logprobs, np.float32)
+
+
+def _read(kind: type[Any], answer: Any, server: str) -> Any:
+    try:
+        return kind.model_validate(answer)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the answer"
+        raise EngineError(
+            f"the server {server} gave an answer without what training needs: {where}: {first['msg'].lower()}"
+        ) from None
+
+
+def _check_model(found: str, model: str, server: str) -> None:
+    if found != model:
+        raise EngineError(f"the server {server} answered with the model {found!r}; {model!r} was asked for")
+
+
+def _check_tokens(tokens: list[int], vocabulary: int, max_tokens: int, server: str) -> None:
+    if not 0 < len(tokens) <= max_tokens:
+        raise EngineError(
+            f"the server {server} answered with a completion of {len(tokens)} tokens; allowed are 1 to {max_tokens}"
+        )
+    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise EngineError(
+            f"the server {server} sampled the token {outside[0]}, outside the model's vocabulary of {vocabulary}"
+        )
+
+
+def _check_versions(spans: list[_Span], num_tokens: int, label: str) -> None:
+    """Every token has exactly one version, and it is this one."""
+    versions = sorted((span.start, span.end, span.version) for span in spans)
+    ends = [0, *(end for _, end, _ in versions)]
+    whole = [start for start, _, _ in versions] == ends[:-1] and ends[-1] == num_tokens
+    if not whole or {version for _, _, version in versions} != {label}:
+        raise ForeignWeights(", ".join(f"{version} for tokens {start} to {end}" for start, end, version in versions))
+
+
+def _check_logprobs(logprobs: list[float], server: str) -> None:
+    for logprob in logprobs:
+        if not math.isfinite(logprob) or not NOT_FINITE < logprob <= ROUNDING:
+            raise EngineError(
+                f"the server {server} gave the log-probability {logprob:g} (-9999 stands for NaN or -inf there): "
+                "nothing that was sampled can have it"
+            )

@@ -1,0 +1,160 @@
+"""Runs of other systems as run directories of ours, for the doctor and the pages: `groupwise import`.
+
+Nothing is made up: what the other system did not record is null, and named. To add a system: a file with a function
+that returns a `Foreign`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from groupwise.config import toml_literal
+from groupwise.errors import ConfigError, DataError
+from groupwise.runs.atomic import write_file
+from groupwise.runs.directory import RunDirectory
+from groupwise.runs.imports.foreign import Answer, Correct, Foreign
+from groupwise.runs.imports.trl import read_trl
+from groupwise.runs.imports.verl import read_verl
+from groupwise.runs.index import flat_because
+from groupwise.runs.keep_index import Index
+from groupwise.runs.rollouts import write_rows
+from groupwise.types import Outcome
+
+WANTED = ("reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated")
+"""Scalars of a step that rules and pages are about."""
+UNKNOWN = "unknown"
+"""Why a completion ended, where that was not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a run of another system."""
+
+    num_steps: int
+    num_completions: int
+    num_evaluations: int
+    lacks: tuple[str, ...]
+    """What it did not record."""
+
+
+def write_imported(foreign: Foreign, system: str, source: Path, target: Path, correct: str | None) -> Imported:
+    """Make a run directory of another system's run.
+
+    Args:
+        foreign: what was read.
+        system: its name.
+        source: where it was read, for the record.
+        target: a new directory.
+        correct: which number says that an answer is correct: `NAME` (above 0.5) or `NAME>BOUND`; None: the only part of
+            the reward.
+
+    Raises:
+        ConfigError: the directory exists, or it is not known what correct means.
+        DataError: there is nothing to import.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} exists already: choose a new directory for the imported run")
+    every = [answer for some in (foreign.answers, foreign.dev) for own in some.values() for answer in own]
+    judge = _correct(every, correct)
+    lines = {step: _line(step, foreign, judge) for step in sorted({*foreign.scalars, *foreign.answers})}
+    if not lines:
+        raise DataError(f"{source} has no step to import")
+    run = RunDirectory(target)
+    lacks = tuple(name for name in WANTED if all(line.get(name) is None for line in lines.values()))
+    (target / "rollouts").mkdir(parents=True)
+    write_file(run.config, _config(system, source, target, max(lines) + 1, lacks).encode())
+    index = Index(run, max(lines) + 1)
+    for step, answers in sorted(foreign.answers.items()):
+        index.add(f"step-{step:06d}", write_rows(run.rollouts(step), _groups(step, answers, judge)))
+    for line in lines.values():
+        run.metrics.append(line)
+    for step, answers in sorted(foreign.dev.items()):
+        groups = _groups(step, answers, judge)
+        index.add(f"dev-step-{step:06d}", write_rows(run.evaluations(f"dev-step-{step:06d}"), groups))
+        run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [_share(groups)] * 3})
+    write_file(run.finished, b"{}\n")
+    return Imported(len(lines), len(every), len(foreign.dev), lacks)
+
+
+def _correct(answers: Sequence[Answer], text: str | None) -> Correct:
+    parts = sorted({name for answer in answers for name in answer.parts})
+    if text is None and len(parts) > 1:
+        raise ConfigError(
+            f"which number says that an answer is correct? Name one with --correct NAME or --correct 'NAME>BOUND'; "
+            f"there are {', '.join(parts)}"
+        )
+    chosen = Correct.of(text if text is not None else (parts or ["reward"])[0])
+    chosen.check(answers)
+    return chosen
+
+
+def _config(system: str, source: Path, target: Path, steps: int, lacks: Sequence[str]) -> str:
+    values: Mapping[str, Mapping[str, Any]] = {
+        "run": {"directory": str(target), "num_steps": steps},
+        "record": {"every": 0},
+        "imported": {"system": system, "source": str(source), "lacks": list(lacks)},
+    }
+    tables = "".join(
+        f"\n[{name}]\n" + "".join(f"{key} = {toml_literal(value)}\n" for key, value in table.items())
+        for name, table in values.items()
+    )
+    return f'algorithm = "imported"\n{tables}'
+
+
+def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[dict[str, Any]]]:
+    """Rows of completions of the same prompt, in the order in which the prompts first occur."""
+    by_prompt: dict[str, list[Answer]] = {}
+    for answer in answers:
+        by_prompt.setdefault(answer.prompt, []).append(answer)
+    return [[_row(step, i, own, judge) for i, own in enumerate(group)] for group in by_prompt.values()]
+
+
+def _row(step: int, sample: int, answer: Answer, judge: Correct) -> dict[str, Any]:
+    outcome = judge.judge(answer)
+    return {
+        "step": step, "problem": f"prompt-{hashlib.sha256(answer.prompt.encode('utf-8', 'replace')).hexdigest()[:12]}",
+        "difficulty": "", "language": "", "question": answer.prompt, "reference": answer.reference, "open_ended": False,
+        "prompt": answer.prompt, "prefill": "", "sample": sample, "text": answer.text, "finish_reason": UNKNOWN,
+        "outcome": str(outcome), "evidence": f"{judge.name} above {judge.above:g} counts as correct",
+        "reward": answer.reward if outcome.judged else None, "reward_parts": answer.parts,
+        "measures": answer.measures, "advantage": answer.advantage, "policy_version": step,
+    }  # fmt: skip
+
+
+def _share(groups: Sequence[Sequence[Mapping[str, Any]]]) -> float:
+    """Mean over problems of the share of correct completions."""
+    return fmean(fmean(row["outcome"] == Outcome.CORRECT for row in group) for group in groups)
+
+
+def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
+    """The line of a step: the system's own scalars; where it has none, what its completions say."""
+    line: dict[str, Any] = {"kind": "step", "step": step, "signal": None}
+    scalars = foreign.scalars.get(step, {})
+    parts = {name: value for name, value in scalars.items() if name.startswith("part/")}
+    if answers := foreign.answers.get(step):
+        counted = _counted(_groups(step, answers, judge))
+        parts = {**counted.pop("parts"), **parts}
+        line |= counted
+    return {**line, **{name: value for name, value in scalars.items() if name not in parts}, "parts": parts}
+
+
+def _counted(groups: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    rows = [row for group in groups for row in group]
+    rewards = [row["reward"] for row in rows if row["reward"] is not None]
+    judged = [row for row in rows if Outcome(row["outcome"]).judged]
+    signal = [flat_because([Outcome(r["outcome"]) for r in g], [r["reward"] for r in g]) is None for g in groups]
+    correct = fmean(row["outcome"] == Outcome.CORRECT for row in judged) if judged else None
+    parts: dict[str, float] = {}
+    for name in sorted({name for row in judged for name in row["reward_parts"]}):
+        values = [row["reward_parts"].get(name, 0.0) for row in judged]
+        parts |= {f"part/{name}/mean": fmean(values), f"part/{name}/std": pstdev(values)}
+    return {
+        "reward": fmean(rewards) if rewards else None, "correct": correct, "sampled_correct": correct,
+        "signal": fmean(signal), "parts": parts,
+    }  # fmt: skip
+
+
+__all__ = ["Answer", "Correct", "Foreign", "Imported", "read_trl", "read_verl", "write_imported"]

@@ -1,0 +1,96 @@
+"""Runs of TRL's GRPOTrainer: `trainer_state.json` of a checkpoint, and the completions of `log_completions = True`.
+
+`completions/completions_00010.parquet` has the columns step, prompt, completion, one for each reward function, and
+advantage; `log_history` of the trainer's state has the scalars, averaged since the last line. A step is the number of
+optimizer steps behind it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from groupwise.errors import DataError
+from groupwise.runs.imports.foreign import Answer, Foreign, as_text, finite, renamed
+
+SCALARS = {
+    "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm", "learning_rate": "lr",
+    "completions/mean_length": "length", "completion_length": "length",
+    "completions/clipped_ratio": "truncated", "clip_ratio/region_mean": "clipped", "clip_ratio": "clipped",
+    "step_time": "seconds",
+}  # fmt: skip
+"""Their names and ours."""
+_NO_REWARDS = ("step", "prompt", "completion", "advantage", "mode")
+
+
+def read_trl(source: Path) -> Foreign:
+    """Read an output directory of TRL.
+
+    Raises:
+        DataError: it holds neither a trainer's state nor completions, or a file cannot be read.
+    """
+    states = sorted(source.glob("checkpoint-*/trainer_state.json"), key=lambda path: _number(path.parent.name))
+    state = source / "trainer_state.json"
+    newest = state if state.is_file() else states[-1] if states else None
+    files = sorted([*source.glob("completions/completions_*.parquet"), *source.glob("completions_*.parquet")])
+    if newest is None and not files:
+        raise DataError(
+            f"{source} is no output directory of TRL: it has neither trainer_state.json, there or in checkpoint-N, nor "
+            "completions/completions_*.parquet (log_completions = True writes them)"
+        )
+    answers: dict[int, list[Answer]] = {}
+    for path in files:
+        for step, answer in _answers(path):
+            answers.setdefault(step, []).append(answer)
+    return Foreign(scalars={} if newest is None else _scalars(newest), answers=answers)
+
+
+def _number(name: str) -> int:
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _scalars(path: Path) -> dict[int, dict[str, float]]:
+    try:
+        history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+        lines = [line for line in history if isinstance(line, Mapping)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no trainer's state: {error!r}") from None
+    steps: dict[int, dict[str, float]] = {}
+    for line in lines:
+        if isinstance(step := line.get("step"), int) and not any(name.startswith("eval_") for name in line):
+            steps.setdefault(step, {}).update(_of_line(line))
+    return {step: values for step, values in steps.items() if values}
+
+
+def _of_line(line: Mapping[str, Any]) -> dict[str, float]:
+    found = renamed(line, SCALARS)
+    if (flat := finite(line.get("frac_reward_zero_std"))) is not None:
+        found["signal"] = 1 - flat
+    for name, value in line.items():
+        kind, _, rest = name.partition("/")
+        if kind == "rewards" and rest.endswith(("/mean", "/std")) and (number := finite(value)) is not None:
+            found[f"part/{rest}"] = number
+    return found
+
+
+def _answers(path: Path) -> Iterator[tuple[int, Answer]]:
+    try:
+        rows = pq.read_table(path).to_pylist()
+        for row in rows:
+            yield int(row["step"]), _answer(row)
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
+
+
+def _answer(row: Mapping[str, Any]) -> Answer:
+    """A function that was not asked about a completion left NaN: that is no 0, but no part of the reward either."""
+    numbers = {name: finite(value) for name, value in row.items() if name not in _NO_REWARDS}
+    parts = {name: value for name, value in numbers.items() if value is not None}
+    return Answer(
+        prompt=as_text(row["prompt"]), text=as_text(row["completion"]), parts=parts,
+        reward=sum(parts.values()) if parts else None, advantage=finite(row.get("advantage")),
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""Documents to learn from as they are: continued pre-training on a mixture, some of it a replay of earlier text.
+
+Every document is a sequence of its own, and no token attends to another document's. A long one is cut into pieces of
+nearly equal length.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from groupwise.artifacts import DataRef
+from groupwise.config import Section
+from groupwise.errors import DataError
+from groupwise.models.policy import Policy
+from groupwise.randomness import key, permutation, uniforms
+from groupwise.tasks import corpus, diet
+from groupwise.tasks.corpus import CorpusConfig
+from groupwise.tasks.diet import DietConfig
+from groupwise.training.session import RunConfig
+
+MEASURED = 256
+"""Generated documents whose mean length stands for that of all."""
+
+
+class Example(NamedTuple):
+    """A prompt and what shall follow it, as token ids; the end token is part of the completion."""
+
+    prompt: list[int]
+    completion: list[int]
+    trained: list[bool] | None = None
+    """For each token of the completion whether it is trained; None: all are."""
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """(T,) which tokens of the completion are trained."""
+        return np.ones(len(self.completion), np.bool_) if self.trained is None else np.array(self.trained)
+
+
+class DocumentsPart(Section):
+    """One part of the mixture: a file of documents, or a generated corpus."""
+
+    share: float = Field(1.0, gt=0)
+    """Share of the tokens, relative to the other parts'."""
+    path: DataRef = ""
+    """A file, one JSON object a line; empty: `replay` says what is generated."""
+    text_field: str = "text"
+    """Field with the document's text."""
+    replay: Literal["", "corpus", "diet"] = ""
+    """Text generated on the fly, as the first (`corpus`) or the second edition (`diet`) of the shipped base model
+    read it."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.path) == bool(self.replay):
+            raise ValueError(f"path = {self.path!r} and replay = {self.replay!r}: exactly one of them must be set")
+        return self
+
+
+class DocumentsData(Section):
+    """A mixture of documents. DeepSeekMath: 56 % the mathematical corpus, the rest papers, code and general text."""
+
+    source: Literal["documents"] = "documents"
+    """Documents as they are; every token but the first is learned."""
+    parts: dict[str, DocumentsPart] = Field(min_length=1)
+    """The parts by a name of your own."""
+    max_tokens: int = Field(0, ge=0)
+    """Longest piece of a document; 0: the model's context."""
+
+
+class Part(NamedTuple):
+    """A part of the mixture, ready to be drawn from."""
+
+    piece: Callable[[int], list[int]]
+    """The token ids of its n-th piece; it goes on without end."""
+    mean_tokens: float
+
+
+def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunConfig) -> Callable[[int], list[Example]]:
+    """The examples of each step, a pure function of seed and step.
+
+    Which part each place of a step is taken from is drawn with a probability that is the part's share divided by the
+    mean length of its pieces, so that the shares are shares of tokens.
+
+    Raises:
+        DataError: a file cannot be read, or none of its documents can be used.
+    """
+    parts = [_part(policy, name, part, data.max_tokens, run.seed) for name, part in data.parts.items()]
+    weights = np.array([of.share / part.mean_tokens for of, part in zip(data.parts.values(), parts, strict=True)])
+    bounds = np.cumsum(weights / weights.sum())
+    draws = uniforms(key(run.seed, "document part"), np.arange(run.num_steps * size))
+    chosen = np.minimum(np.searchsorted(bounds, draws, side="right"), len(parts) - 1)
+    places = np.stack([np.cumsum(chosen == part) - 1 for part in range(len(parts))])
+
+    def batch(step: int) -> list[Example]:
+        slots = range(step * size, (step + 1) * size)
+        pieces = [parts[chosen[slot]].piece(int(places[chosen[slot], slot])) for slot in slots]
+        return [Example(piece[:1], piece[1:]) for piece in pieces]
+
+    return batch
+
+
+def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed: int) -> Part:
+    if part.replay:
+        write, mix = _GENERATED[part.replay]
+
+        def generated(place: int) -> list[int]:
+            written = write(key(seed, "replay", name), place, mix())
+            return encoded(policy, [written.prompt + written.completion])[0]
+
+        return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
+    texts = _read(Path(part.path), part.text_field)
+    pieces = _pieces(policy, name, texts, min(max_tokens or policy.context_length, policy.context_length))
+
+    @cache
+    def order(epoch: int) -> NDArray[np.int64]:
+        return permutation(len(pieces), seed, "document order", name, epoch)
+
+    def from_file(place: int) -> list[int]:
+        epoch, index = divmod(place, len(pieces))
+        return pieces[int(order(epoch)[index])]
+
+    return Part(from_file, float(np.mean([len(piece) for piece in pieces])))
+
+
+_GENERATED: Mapping[str, tuple[Callable[[int, int, Any], corpus.Document], Callable[[], Section]]] = {
+    "corpus": (corpus.document, CorpusConfig),
+    "diet": (diet.document, DietConfig),
+}
+
+
+def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of documents, each with the end token."""
+    end = policy.tokenizer.eos_token_id
+    return [[*ids, end] for ids in policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+
+def _pieces(policy: Policy, name: str, texts: Sequence[str], limit: int) -> list[list[int]]:
+    """The documents of a file in pieces; those with characters that the model does not know are left out, and said."""
+    unknown = policy.tokenizer.unk_token_id
+    documents = encoded(policy, texts)
+    usable = [ids for ids in documents if unknown is None or unknown not in ids]
+    if not usable:
+        raise DataError(
+            f"data.parts.{name}: each of its {len(texts)} documents has characters that the model does not know"
+        )
+    if len(usable) < len(documents):
+        warnings.warn(
+            f"data.parts.{name}: {len(documents) - len(usable)} of {len(documents)} documents have characters that the "
+            "model does not know, and are left out",
+            stacklevel=2,
+        )
+    return [piece for ids in usable for piece in cut(ids, limit)]
+
+
+def cut(ids: list[int], limit: int) -> list[list[int]]:
+    """A document in as few pieces as the limit allows, of nearly equal length, so that none is a single token.
+
+    >>> cut([1, 2, 3, 4, 5], 3), cut([1, 2], 3)
+    ([[1, 2, 3], [4, 5]], [[1, 2]])
+    """
+    count = -(-len(ids) // limit)
+    ends = [-(-len(ids) * part // count) for part in range(count + 1)]
+    return [ids[start:end] for start, end in pairwise(ends)]
+
+
+def _read(path: Path, text_field: str) -> list[str]:
+    """The texts of a file.
+
+    Raises:
+        DataError: names the file, the line and what is wrong with it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    texts = [_text(path, number, line, text_field) for number, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise DataError(f"{path} holds no documents")
+    return texts
+
+
+def _text(path: Path, number: int, line: str, text_field: str) -> str:
+    try:
+        text = json.loads(line)[text_field]
+    except ValueError as error:
+        raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+    except (KeyError, TypeError):
+        raise DataError(f"{path}, line {number} has no field {text_field!r}") from None
+    if not isinstance(text, str) or not text:
+        raise DataError(f"{path}, line {number}: the text must be a non-empty string")
+    return text

@@ -1,0 +1,177 @@
+"""A process reward model in reinforcement learning: what it says of a completion's steps becomes `Verdict.steps`.
+
+Every step but the last has the model's chance that it is right, read at its end; the last one, which gives the answer,
+has the outcome, the verdict's own reward. Ends are those that no later text moves (`verifiers.steps.inner_ends`), so
+that the worth of a prefix is a baseline for all that follows it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.algorithms.advantages import AdvantageEstimator
+from groupwise.artifacts import ModelRef, RewardModelRef
+from groupwise.config import ReadIf, Section
+from groupwise.errors import InvariantError, ModelError
+from groupwise.models.config import ModelConfig
+from groupwise.models.implicit import load_scorer
+from groupwise.models.policy import Policy
+from groupwise.models.steps import Prefixes, ScoresSteps, encode_prefixes, score_prefixes
+from groupwise.types import Group, ScoredGroup, StepReward, Verdict
+from groupwise.verifiers.base import VerifierConfig
+from groupwise.verifiers.steps import DECIDED, Step, inner_ends
+from groupwise.verifiers.working import PLANNED, judge_working
+
+_WITH_MODEL = ReadIf(lambda config: bool(config.path), "step_rewards.path")
+
+
+class StepRewardsConfig(Section):
+    """The process reward model that says what steps are worth."""
+
+    path: RewardModelRef = ""
+    """Directory of a process reward model with the policy's tokenizer (a run of `algorithm = "process_reward_model"`);
+    empty: none, and an advantage that reads steps has those of the verifier."""
+    step: Annotated[Step, _WITH_MODEL] = "sentence"
+    """What ends a step, as in the labels that the model learnt from: `sentence`, `newline`, `equation`, or a regular
+    expression whose matches end steps."""
+    reference: Annotated[ModelRef, _WITH_MODEL] = ""
+    """The model that an implicit one was trained from (`supervision = "implicit"`); empty: it has a head."""
+    beta: Annotated[
+        float, Field(gt=0, allow_inf_nan=False), ReadIf(lambda c: bool(c.reference), "step_rewards.reference")
+    ] = 0.05
+    """β of an implicit one."""
+    tokens_per_micro_batch: Annotated[int, _WITH_MODEL] = Field(0, ge=0)
+    """Most tokens in one forward; 0: what suits the device."""
+
+
+def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator, verifier: VerifierConfig) -> None:
+    """Check that the source of step rewards and the advantage agree.
+
+    Raises:
+        ValueError: nobody reads them, two say what they are, or their ends would bias the advantage.
+    """
+    if config.path and advantage.reads != "steps":
+        raise ValueError(
+            f"step_rewards.path = {config.path!r} has no effect with advantage.kind = '{advantage.kind}'; allowed with "
+            "it are process, process_gae and process_min"
+        )
+    if config.path and verifier.steps != "none":
+        raise ValueError(
+            f"verifier.steps = '{verifier.steps}' and step_rewards.path both say what steps are worth; allowed is one"
+        )
+    step = config.step if config.path else {"equations": "equation"}.get(verifier.steps, "")
+    if advantage.needs_decided_ends and step == "equation":
+        where = "step_rewards.step = 'equation'" if config.path else "verifier.steps = 'equations'"
+        raise ValueError(
+            f"{where}: where an equation ends shows in what follows it, so the baseline of '{advantage.kind}' would "
+            f"know the next token and bias the gradient; allowed are step_rewards with {', '.join(DECIDED)} or a "
+            "regular expression, and the advantages process and process_min"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepJudge:
+    """A frozen process reward model, asked about the steps of groups."""
+
+    model: ScoresSteps
+    config: StepRewardsConfig
+
+    def __call__(self, scored: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        """The groups with the worth of their steps; what the verifier did not judge has none.
+
+        Raises:
+            InvariantError: a score is not finite.
+            ModelError: the model cannot read a completion.
+        """
+        ends = [[self._ends(group, i) for i in range(len(group.verdicts))] for group in scored]
+        scores = self._scores(scored, ends)
+        return [
+            replace(group, verdicts=tuple(
+                self._judged(group.group, i, verdict, ends[g][i], scores[g][i])
+                for i, verdict in enumerate(group.verdicts)
+            ))
+            for g, group in enumerate(scored)
+        ]  # fmt: skip
+
+    def _scores(
+        self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[list[float]]]:
+        """Of every completion the scores at its ends; a group in which nothing ends is not computed."""
+        asked = [[i for i, own in enumerate(of_group) if own] for of_group in ends]
+        prefixes = [self._prefixes(scored[g].group, of_group, ends[g]) for g, of_group in enumerate(asked) if of_group]
+        found = iter(score_prefixes(self.model, prefixes, self.config.tokens_per_micro_batch))
+        scores = []
+        for group, of_group in zip(scored, asked, strict=True):
+            given = dict(zip(of_group, next(found), strict=True)) if of_group else {}
+            for index, own in given.items():
+                self._check(group.group, index, own)
+            scores.append([given.get(i, []) for i in range(len(group.verdicts))])
+        return scores
+
+    def _ends(self, scored: ScoredGroup, index: int) -> list[int]:
+        """Ends of steps within a completion, in characters of prefill and text; the prefill's own are the prompt's."""
+        if not scored.verdicts[index].outcome.judged:
+            return []
+        prefill = scored.group.prompt.prefill
+        text = prefill + scored.group.completions[index].text
+        return [end for end in inner_ends(text, self.config.step) if end > len(prefill)]
+
+    def _prefixes(self, group: Group, indices: Sequence[int], ends: Sequence[Sequence[int]]) -> Prefixes:
+        offset = len(group.prompt.prefill)
+        texts = {i: group.prompt.prefill + group.completions[i].text for i in indices}
+        steps = [[texts[i][a:b] for a, b in zip([offset, *ends[i]], ends[i], strict=False)] for i in indices]
+        try:
+            return encode_prefixes(self.model, group.prompt.token_ids, steps)
+        except ModelError as error:
+            raise ModelError(
+                f"the process reward model {self.config.path!r} cannot judge problem {group.prompt.problem.id}: "
+                f"{error}; allow fewer in sampling.max_tokens"
+            ) from None
+
+    def _check(self, group: Group, index: int, scores: Sequence[float]) -> None:
+        bad = next((number for number, score in enumerate(scores) if not math.isfinite(score)), None)
+        if bad is not None:
+            raise InvariantError(
+                f"the process reward model {self.config.path!r} gives step {bad} of completion {index} of problem "
+                f"{group.prompt.problem.id} the score {scores[bad]}; only finite scores can be learnt from"
+            )
+
+    def _judged(
+        self, group: Group, index: int, verdict: Verdict, ends: Sequence[int], scores: Sequence[float]
+    ) -> Verdict:
+        if verdict.reward is None:
+            return verdict
+        text = group.prompt.prefill + group.completions[index].text
+        inner = [StepReward(end, score) for end, score in zip(ends, scores, strict=True)]
+        measures = {"steps/num": float(len(inner) + 1)}
+        if scores:
+            measures |= {"steps/mean": fmean(scores), "steps/lowest": min(scores)}
+        if set(PLANNED) <= group.prompt.problem.data.keys():
+            truth = judge_working(group.prompt.problem, text, verdict, self.config.step)
+            measures["steps/sound_working"] = float(truth.first_error is None)
+            measures["steps/idle"] = fmean([float(step.kind == "idle") for step in truth.steps]) if truth.steps else 0.0
+        steps = (*inner, StepReward(len(text), verdict.reward))
+        return replace(verdict, steps=steps, measures={**verdict.measures, **measures})
+
+
+def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Policy) -> StepJudge | None:
+    """The process reward model of a recipe, if it names one; it computes as the policy does.
+
+    Raises:
+        ModelError: it cannot be loaded, or has another tokenizer than the policy.
+    """
+    if not config.path:
+        return None
+    loaded = load_scorer(model.at(config.path), config.reference, config.beta)
+    own, others = loaded.tokenizer.get_vocab(), policy.tokenizer.get_vocab()
+    if own != others:
+        raise ModelError(
+            f"the process reward model {config.path!r} has another tokenizer than the policy ({len(own)} tokens, "
+            f"{len(others)} here, {len(own.items() & others.items())} in common): it would read other tokens than "
+            "those that are trained; allowed is one that was trained from a model with the policy's tokenizer"
+        )
+    return StepJudge(loaded, config)

@@ -1,0 +1,109 @@
+"""Programs of thought: a completion is a program, and what it prints is the answer.
+
+Another verifier judges what was printed. The program runs in the sandbox: one that crashes, hangs or prints nothing has
+no answer; only a sandbox that fails is CRASHED.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.types import Outcome, Verdict
+from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
+from groupwise.verifiers.code_extraction import extract_program
+from groupwise.verifiers.table import VERIFIERS
+
+MAX_PRINTED = 500
+"""Most characters that are an answer."""
+
+
+def _by_number() -> VerifierConfig:
+    config = VERIFIERS.read("number")
+    assert isinstance(config, VerifierConfig), config
+    return config
+
+
+class ProgramConfig(VerifierConfig):
+    """Settings of the verifier of programs of thought."""
+
+    answer: Annotated[VerifierConfig, VERIFIERS] = Field(default_factory=_by_number)
+    """The verifier that judges what was printed, as if a completion said it in a box: its kind or its section. What
+    answers earn is set here, not there."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Where programs of completions run."""
+
+    @field_validator("answer")
+    @classmethod
+    def _reads_boxes(cls, answer: VerifierConfig) -> VerifierConfig:
+        if getattr(answer, "extraction", "boxed") != "boxed":
+            raise ValueError("what is printed is judged as a boxed answer; extraction = 'boxed' is allowed")
+        return answer
+
+
+class ProgramVerifier(Verifier):
+    """Runs the fenced program of a completion, and lets another verifier judge what it prints."""
+
+    Config = ProgramConfig
+    accepts_references = False  # a template's ideal answer is no program
+    repeatable = False  # a program is timed
+    config: ProgramConfig
+
+    def __init__(self, config: ProgramConfig | None = None, sandbox: Sandbox | None = None) -> None:
+        super().__init__(config)
+        self._sandbox = sandbox
+        self._judge: Verifier = VERIFIERS.find(self.config.answer.kind)(self.config.answer)
+
+    def check(self, problems: Sequence[Any], template: Any) -> None:
+        """Whether the answers could be judged."""
+        self._judge.check(problems, template)
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order.
+
+        Raises:
+            SandboxError: no sandbox is available here.
+        """
+        programs = [extract_program(request.text) for request in requests]
+        sources = list(dict.fromkeys(program.answer for program in programs if program.answer is not None))
+        ends = dict(zip(sources, self._run(sources), strict=True))
+        results = [
+            Finding(Outcome.UNPARSABLE, program.reason) if program.answer is None else _finding(ends[program.answer])
+            for program in programs
+        ]
+        printed = [i for i, result in enumerate(results) if result.outcome is Outcome.NONE]
+        texts = ["\\boxed{" + str(results[i].answer) + "}" for i in printed]
+        asked = [requests[i]._replace(text=text, prefill="") for i, text in zip(printed, texts, strict=True)]
+        for i, found in zip(printed, self._judge.verify_many(asked) if asked else (), strict=True):
+            results[i] = Finding(
+                found.outcome, f"the program printed {results[i].answer!r}: {found.evidence}", found.answer
+            )
+        return [verdict(result, self.config, tags_right=False) for result in results]
+
+    def _run(self, sources: Sequence[str]) -> list[RunResult]:
+        if not sources:
+            return []
+        sandbox = self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
+        return sandbox.run_many([Program(source=source) for source in sources])
+
+    def close(self) -> None:
+        """End the sandbox and what the judge started; both are started again when needed."""
+        self._judge.close()
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+
+def _finding(end: RunResult) -> Finding:
+    """What a program printed, as an answer that is not judged yet (NONE); or why there is none."""
+    if end.status is Status.FAILED:
+        return Finding(Outcome.CRASHED, f"the sandbox failed: {end.evidence}")
+    if end.status is not Status.EXITED or end.exit_code:
+        last = end.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return Finding(Outcome.UNPARSABLE, f"the program did not end well: {(last or [end.evidence])[0][:200]}")
+    text = end.stdout.decode("utf-8", "replace").strip()
+    if not text or len(text) > MAX_PRINTED or any(mark in text for mark in "{}\\"):
+        return Finding(Outcome.UNPARSABLE, f"the program printed no answer: {text[:80]!r}")
+    return Finding(Outcome.NONE, "", text)

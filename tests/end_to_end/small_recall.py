@@ -1,0 +1,18 @@
+"""A small recall, imported by the processes that the tests of this folder start."""
+
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import parse
+from groupwise.recall.recipe import RecallRecipe, run_recall
+
+
+def recipe(directory: Path) -> RecallRecipe:
+    web = {"kind": "web", "num_pages": 300, "num_domains": 20}
+    return parse(RecallRecipe, {
+        "directory": str(directory), "sources": {"web": web}, "begin": {"num_texts": 60}, "rounds": {"max_rounds": 2},
+    })  # fmt: skip
+
+
+def run(settings: RecallRecipe) -> dict[str, Any]:
+    return run_recall(settings, lambda what, done, total: None)

@@ -1,0 +1,190 @@
+"""Several ranks give the run that one process gives: the same ledger and the same checkpoints, byte for byte.
+
+The ranks are real processes with gloo between them, forked from a server that has imported the package once.
+"""
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranked_run import FAILED, PATIENCE_S, run_on_ranks, start_ranks
+
+from groupwise.config import parse
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.runs.directory import RunDirectory
+from groupwise.trainers import TRAINERS
+
+NUM_STEPS = 4
+SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3}
+RL = {
+    "task": SUMS,
+    "verifier": {"extraction": "last_number"},
+    "sampling": {"max_tokens": 6},
+    "evaluation": {"every": 2, "num_problems": 3, "num_samples": 4, "test_problems": 1, "test_samples": 4},
+    "optimizer": {"lr": 1e-2, "max_grad_norm": 0.05},
+}
+BATCH = {"prompts_per_step": 5, "group_size": 12}
+KL = {"kl_coef": 0.05, "tokens_per_micro_batch": 60}
+PAIRS = {"pairs_per_step": 5, "evaluate_every": 2, "evaluate_pairs": 5, "tokens_per_micro_batch": 60}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "grpo": {**RL, "grpo": BATCH, "loss": {**KL, "mini_batches": 2}, "record": {"after_every": 1}},
+    "ppo": {**RL, "ppo": BATCH, "loss": KL, "critic": {"lr": 1e-2}},
+    "sft": {"sft": {"sequences_per_step": 5, "tokens_per_micro_batch": 12}, "optimizer": {"lr": 1e-2}},
+    "dpo": {"data": {"source": "task", "task": SUMS}, "dpo": PAIRS, "optimizer": {"lr": 1e-2}},
+    "reward_model": {"data": {"source": "task", "task": SUMS}, "reward_model": PAIRS, "optimizer": {"lr": 1e-2}},
+    "process_reward_model": {
+        "process_reward_model": {"rows_per_step": 3, "tokens_per_micro_batch": 20, "evaluate_every": 2},
+        "optimizer": {"lr": 1e-2},
+    },
+    "distill": {
+        "data": {
+            "source": "student", "task": SUMS, "prompts_per_step": 3, "group_size": 2, "sampling": {"max_tokens": 6},
+        },
+        "distill": {"tokens_per_micro_batch": 40},
+        "optimizer": {"lr": 1e-2},
+    },
+}  # fmt: skip
+EVERYDAY = ("grpo", "ppo", "sft")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, server: None) -> Path:
+    """A model of two layers with random weights that writes many digits, and files to learn from."""
+    config = NewModel(
+        architecture="qwen3", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=40, context_length=64,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("world")
+    alphabet = "0123456789 What is?+-=\nThe answrboxed{}\\<>/tk"
+    save_checkpoint(path / "model", new_policy(config, character_tokenizer(alphabet), ModelConfig(device="cpu")))
+    pairs = [{"prompt": f"{i}+3=", "completion": f"{i + 3}{' ' * (i % 4)}"} for i in range(20)]
+    (path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    steps = [
+        {"prompt": f"{i}+1=", "completions": [f"{i + 1} ", "is ", "it"], "labels": [1.0, float(i % 2), 0.0]}
+        for i in range(9)
+    ]
+    (path / "steps.jsonl").write_text("\n".join(map(json.dumps, steps)))
+    return path
+
+
+def recipe(world: Path, algorithm: str, directory: Path, partial_sums: int, **changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "algorithm": algorithm,
+        "run": {"directory": str(directory), "num_steps": NUM_STEPS, "checkpoint_every": 2, "seed": 1},
+        "ranks": {"partial_sums": partial_sums, "deadline_s": 60},
+        "model": {"path": str(world / "model"), "device": "cpu", "num_threads": 1},
+    }
+    if algorithm == "sft":
+        values["data"] = {"source": "jsonl", "path": str(world / "pairs.jsonl")}
+    if algorithm == "process_reward_model":
+        values["data"] = {"path": str(world / "steps.jsonl"), "held_out": str(world / "steps.jsonl")}
+    if algorithm == "distill":
+        values["teacher"] = {"path": str(world / "model"), "device": "cpu"}
+    return parse(TRAINERS.find(algorithm).recipe, values | ALGORITHMS[algorithm] | changes)
+
+
+def run_all(world: Path, folder: Path, algorithms: tuple[str, ...], size: int, partial_sums: int) -> dict[str, Any]:
+    recipes = [recipe(world, name, folder / name, partial_sums) for name in algorithms]
+    run_on_ranks(recipes, size)
+    return {name: RunDirectory(folder / name) for name in algorithms}
+
+
+@pytest.fixture(scope="module")
+def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
+    return run_all(world, tmp_path_factory.mktemp("alone"), EVERYDAY, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def on_two(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
+    return run_all(world, tmp_path_factory.mktemp("two"), EVERYDAY, 2, 2)
+
+
+def assert_same(run: RunDirectory, expected: RunDirectory) -> None:
+    lines, wanted = list(run.ledger.lines()), list(expected.ledger.lines())
+    assert lines == wanted
+    assert run.ledger.path.read_bytes() == expected.ledger.path.read_bytes()
+    for name in ("model.safetensors", "optimizer.safetensors", "config.json"):
+        assert (run.checkpoint(NUM_STEPS) / name).read_bytes() == (expected.checkpoint(NUM_STEPS) / name).read_bytes()
+    assert run.finished.exists()
+    assert not list(run.path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("algorithm", EVERYDAY)
+def test_two_ranks_give_the_run_of_one_process(
+    alone: dict[str, RunDirectory], on_two: dict[str, RunDirectory], algorithm: str
+) -> None:
+    assert_same(on_two[algorithm], alone[algorithm])
+
+
+def test_the_runs_learn_and_some_groups_have_no_signal(alone: dict[str, RunDirectory]) -> None:
+    steps = [line for line in alone["grpo"].ledger.lines() if "groups" in line]
+    signals = [[len(set(group["rewards"])) > 1 for group in line["groups"]] for line in steps]
+    assert any(map(any, signals))
+    assert not all(map(all, signals))
+    assert len({line["weights"] for line in steps}) >= NUM_STEPS // 2
+    assert max(line["grad_norm"] for line in steps) > 0.05  # clipping is at work
+
+
+@pytest.mark.slow
+def test_the_other_trainers_too(world: Path, tmp_path: Path) -> None:
+    others = tuple(name for name in ALGORITHMS if name not in EVERYDAY)
+    one, two = (run_all(world, tmp_path / str(size), others, size, 2) for size in (1, 2))
+    for name in others:
+        assert_same(two[name], one[name])
+
+
+@pytest.mark.slow
+def test_four_ranks_two_and_one_give_the_same_run(world: Path, tmp_path: Path) -> None:
+    runs = [run_all(world, tmp_path / str(size), ("grpo",), size, 4)["grpo"] for size in (1, 2, 4)]
+    for run in runs[1:]:
+        assert_same(run, runs[0])
+
+
+@pytest.mark.slow
+def test_a_lost_rank_ends_the_others_and_any_number_of_ranks_goes_on(world: Path, tmp_path: Path) -> None:
+    expected = run_all(world, tmp_path / "uninterrupted", ("grpo",), 1, 4)["grpo"]
+    one = recipe(world, "grpo", tmp_path / "killed", 4)
+    run = RunDirectory(tmp_path / "killed")
+    for size, victim, steps in ((4, 3, 1), (2, 0, 2), (4, 1, 3)):
+        ranks = start_ranks([one], size)
+        until(lambda: sum("groups" in line for line in run.ledger.lines()) >= steps)  # noqa: B023
+        ranks[victim].kill()
+        began = time.monotonic()
+        for process in ranks:
+            process.join(PATIENCE_S)
+        assert time.monotonic() - began < 60
+        codes = [process.exitcode for process in ranks]
+        assert codes.pop(victim) == -signal.SIGKILL
+        assert set(codes) == {FAILED}
+        said = [path.read_text() for path in tmp_path.glob("killed-rank-*.txt")]
+        assert all(text.startswith("RankError: rank") and "the same command resumes" in text for text in said)
+    run_on_ranks([one], 1)
+    assert_same(run, expected)
+
+
+def until(is_so: Any) -> None:
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < PATIENCE_S
+        time.sleep(0.05)
+
+
+def test_what_ranks_cannot_do_is_said_in_a_sentence(world: Path, tmp_path: Path) -> None:
+    few = {"grpo": {"prompts_per_step": 1, "group_size": 4}, "loss": {}}
+    recipes = {
+        "few": recipe(world, "grpo", tmp_path / "few", 2, **few),
+        "sums": recipe(world, "grpo", tmp_path / "sums", 3),
+    }
+    started = {name: start_ranks([one], 2) for name, one in recipes.items()}
+    for ranks in started.values():
+        for process in ranks:
+            process.join(PATIENCE_S)
+            assert process.exitcode == FAILED
+    said = {name: (tmp_path / f"{name}-rank-1.txt").read_text() for name in recipes}
+    assert said["few"].startswith("ConfigError: 2 ranks are more than grpo.prompts_per_step = 1")
+    assert "ranks.partial_sums = 3 does not go with 2 ranks: allowed are 0, 2 and 4" in said["sums"]

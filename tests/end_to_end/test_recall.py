@@ -1,0 +1,53 @@
+"""Recall is killed for good, by the system, and goes on; and its command says what it did."""
+
+import signal
+from pathlib import Path
+
+import processes
+import pytest
+import signalled_run
+import small_recall
+from typer.testing import CliRunner
+
+from groupwise.cli.main import app
+
+PATIENCE_S = 600.0
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = Path(tmp_path_factory.mktemp("uninterrupted") / "web")
+    small_recall.run(small_recall.recipe(directory))
+    return directory
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("place", [".pages.jsonl.tmp", ".round-2.json.tmp", ".recall.json.tmp"])
+def test_a_kill_changes_no_byte(finished: Path, tmp_path: Path, place: str) -> None:
+    recipe = small_recall.recipe(tmp_path / "web")
+    killed = processes.start(signalled_run.train_and_signal, recipe, signal.SIGKILL, place, small_recall.run)
+    killed.join(PATIENCE_S)
+    assert killed.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "web" / place[1:-4]).exists()
+    small_recall.run(recipe)
+    found = contents(tmp_path / "web")
+    assert {name: found.get(name) for name in contents(finished)} == contents(finished)
+
+
+def test_the_command_reports(tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "recipes" / "recall.toml"
+    changes = [
+        f"directory={tmp_path / 'web'}", "sources.web.num_pages=200", "sources.web.num_domains=20",
+        "begin.num_texts=40", "rounds.max_rounds=1", "sources.docstrings.mathematics=[\"mpmath\"]",
+        "sources.docstrings.others=[\"logging\"]",
+    ]  # fmt: skip
+    words = [part for change in changes for part in ("--set", change)]
+    result = CliRunner().invoke(app, ["recall", str(file), *words])
+    assert result.exit_code == 0, result.output
+    assert "round 1: " in result.output
+    assert "precision" in result.output
+    assert (tmp_path / "web" / "report.html").exists()

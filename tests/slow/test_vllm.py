@@ -1,0 +1,190 @@
+"""vLLM's build for processors, as it is: what the fake server of the unit tests claims, shown on the real one.
+
+`make vllm` makes the environment; VLLM_ENVIRONMENT may name another. A server starts once for the module.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.errors import InvariantError
+from groupwise.models import serving
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy, load_policy
+from groupwise.randomness import key
+from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.vllm import launch, weights
+from groupwise.rollout.vllm.canary import trainer_logprobs
+from groupwise.rollout.vllm.config import VllmConfig
+from groupwise.rollout.vllm.engine import VllmEngine
+from groupwise.rollout.vllm.fleet import State
+from groupwise.trainers import load_recipe, train
+
+ENVIRONMENT = Path(os.environ.get("VLLM_ENVIRONMENT", Path(__file__).parents[2] / ".venv-vllm"))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (ENVIRONMENT / "bin" / "python").exists(), reason=f"{ENVIRONMENT} is not there: `make vllm` makes it"
+    ),
+]
+SETTINGS = {"kind": "vllm", "environment": str(ENVIRONMENT), "kv_cache_gib": 0.5, "start_s": 1200.0}
+PROMPTS = [f"What is {a} + {b}?\n" for a in (12, 7, 30, 45, 81) for b in (5, 9)]
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return load_policy(ModelConfig(device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def one(policy: Policy) -> Iterator[VllmEngine]:
+    engine = VllmEngine(VllmConfig.model_validate({**SETTINGS, "launch": 1}), policy)
+    engine.publish(policy, 0)
+    yield engine
+    launch.end_all()
+
+
+def requests(policy: Policy, size: int) -> list[Request]:
+    encoded = [tuple(policy.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS]
+    return [Request(ids, tuple(key("vllm", ids[i % 3], i, k) for i in range(size))) for k, ids in enumerate(encoded)]
+
+
+def sample(engine: VllmEngine, wanted: list[Request], **settings: Any) -> dict[int, list[Sampled]]:
+    found: dict[int, list[Sampled]] = {}
+    engine.generate(
+        wanted, SamplingConfig(max_tokens=64, **settings), lambda index, group: found.update({index: group})
+    )
+    return found
+
+
+def moved(policy: Policy, share: float) -> Policy:
+    return serving.changed_a_little(policy, share)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_of_a_hundred_completions_are_ours(
+    one: VllmEngine, policy: Policy, temperature: float, record_property: Callable[[str, object], None]
+) -> None:
+    wanted = requests(policy, 10)
+    groups = sample(one, wanted, temperature=temperature)
+    differences = np.concatenate([
+        np.abs(sampled.logprobs - trainer_logprobs(policy, request.token_ids, tuple(sampled.token_ids), temperature))
+        for request, group in zip(wanted, (groups[i] for i in range(len(wanted))), strict=True)
+        for sampled in group
+    ])  # fmt: skip
+    print(f"T = {temperature}: {differences.max():.2e} over {len(differences)} tokens")
+    assert sum(map(len, groups.values())) == 100
+    assert differences.max() < 1e-4
+
+
+def test_thirty_publishes_and_no_growth_of_memory(one: VllmEngine, policy: Policy) -> None:
+    memory, seconds = [], []
+    changed = [moved(policy, 0.001 * (1 + i)) for i in range(2)]
+    for version in range(1, 31):
+        one.publish(changed[version % 2], version)
+        memory.append(memory_of_servers_mib())
+        seconds.append(one.facts["publish_s"])
+        [proof] = one.facts["servers"].values()
+        assert proof["is_clear"]
+        assert proof["text"] < 1e-4
+    print(
+        f"{np.median(seconds):.2f} s a publish (median); memory {memory[9]:.0f} MiB after 10, {memory[-1]:.0f} after 30"
+    )
+    assert memory[-1] < memory[9] * 1.02
+    one.publish(policy, 31)
+
+
+def test_without_the_heads_own_tensor_the_old_head_stays_and_the_canary_says_so(
+    one: VllmEngine, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_head(policy: Policy) -> dict[str, torch.Tensor]:
+        return {name: weight for name, weight in whole(policy).items() if name != "lm_head.weight"}
+
+    whole = serving.serving_weights
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "serving_weights", without_head)
+        patch.setattr(weights.WeightsFolder, "_check", lambda self, file: None)
+        with pytest.raises(InvariantError, match="does not have the weights that were published"):
+            one.publish(moved(policy, 0.05), 60)
+    one.publish(policy, 61)
+
+
+def test_of_two_servers_one_is_killed_every_few_seconds(policy: Policy) -> None:
+    """Last in this file: nothing is lost or doubled, and no draw changes."""
+    engine = VllmEngine(VllmConfig.model_validate({**SETTINGS, "launch": 2, "rehearse": False}), policy)
+    engine.publish(policy, 0)
+    wanted = requests(policy, 6)
+    quiet = sample(engine, wanted)
+    victim = next(iter(engine.crew.servers))
+    killer = threading.Timer(1.0, kill_server, [victim])
+    killer.start()
+    disturbed = sample(engine, wanted)
+    killer.join()
+    while not engine.facts["reissued"]:  # it was quicker than the killer
+        disturbed = sample(engine, wanted)
+    assert engine.crew.fleet.states[victim] is not State.HEALTHY
+    for index, group in quiet.items():
+        for before, after in zip(group, disturbed[index], strict=True):
+            assert before.token_ids.tolist() == after.token_ids.tolist()
+    launch.end_all()
+
+
+def kill_server(address: str) -> None:
+    """SIGKILL to what listens there."""
+    port = int(address.rpartition(":")[2])
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and f"\0--port\0{port}\0" in command(process) and "keeper.py" not in command(process):
+            os.kill(int(process.name), signal.SIGKILL)
+
+
+def command(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def memory_of_servers_mib() -> float:
+    """Resident memory of all processes of this process's servers."""
+    total = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and "VLLM" in command(process):
+            lines = (process / "status").read_text().split("\n")
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    return total / 1024
+
+
+RECIPE = """
+algorithm = "grpo"
+run = { directory = "RUN", num_steps = 8 }
+task = { kind = "arithmetic" }
+grpo = { prompts_per_step = 4, group_size = 8 }
+sampling = { max_tokens = 96 }
+evaluation = { num_problems = 24, num_samples = 1, test_problems = 0, every = 8 }
+engine = { kind = "vllm", launch = 1, environment = "ENVIRONMENT", kv_cache_gib = 0.5, start_s = 1200.0 }
+"""
+
+
+def test_a_run_with_a_server(tmp_path: Path) -> None:
+    began = time.perf_counter()
+    text = RECIPE.replace("RUN", str(tmp_path / "run")).replace("ENVIRONMENT", str(ENVIRONMENT))
+    (tmp_path / "recipe.toml").write_text(text)
+    train(load_recipe(tmp_path / "recipe.toml"))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "step"]
+    assert [line["engine"]["version"] for line in steps] == list(range(1, 9))
+    largest = max(line["logprob_difference"] for line in steps)
+    print(
+        f"{time.perf_counter() - began:.0f} s; largest difference {largest:.1e}; {[line['reward'] for line in steps]}"
+    )
+    assert largest < 1e-4

@@ -1,0 +1,98 @@
+"""The stage `step_evaluation`: choices among k equal a loop over all subsets, and a run with tiny judges."""
+
+import itertools
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import DataError
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy
+from groupwise.models.reward_model import start_reward_model
+from groupwise.pipeline.base import ComputeConfig, Workplace
+from groupwise.pipeline.directory import StageDirectory
+from groupwise.pipeline.step_evaluation import (
+    StepEvaluation,
+    StepEvaluationConfig,
+    StepJudgeConfig,
+    chosen,
+    controls,
+)
+from groupwise.runs.run import Run
+from groupwise.tasks.step_rows import StepRow
+from groupwise.trainers import Recipe
+
+
+def row(problem: str, answer: str | None, right: bool, error: int | None = None) -> StepRow:
+    labels = tuple(1.0 if error is None or i < error else 0.0 for i in range(3))
+    return StepRow(f"{problem}?", ("a ", "b ", "c"), labels, problem, "dev", "", right, {"answer": answer})
+
+
+ROWS = [
+    row("p", "4", True), row("p", "4", True, 1), row("p", "5", False, 2), row("p", None, False, 0),
+    row("q", "7", False, 1), row("q", "8", True),
+]  # fmt: skip
+SCORES = [[0.9, 0.5, 0.8], [0.9, 0.1, 0.9], [0.8, 0.8, 0.9], [0.1, 0.2, 0.3], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
+
+
+def of_subsets(right: list[bool], joined: list[float], k: int) -> float:
+    found = []
+    for subset in itertools.combinations(range(len(right)), k):
+        best = max(joined[i] for i in subset)
+        top = [right[i] for i in subset if joined[i] == best]
+        found.append(Fraction(sum(top), len(top)))
+    return float(sum(found) / len(found))
+
+
+def test_choices_equal_a_loop_over_subsets() -> None:
+    found = chosen(ROWS, SCORES, (2, 3, 9))
+    assert "best of 9 by last" not in found  # no pool has nine
+    joins = {"last": lambda s: s[-1], "min": min, "mean": lambda s: sum(s) / 3, "product": lambda s: s[0] * s[1] * s[2]}
+    for how, join in joins.items():
+        joined = [join(scores) for scores in SCORES]
+        of_p = of_subsets([True, True, False, False], joined[:4], 2)
+        assert found[f"best of 2 by {how}"][0] == pytest.approx((of_p + 0.5) / 2)  # q's two tie
+        assert found[f"best of 3 by {how}"][0] == pytest.approx(of_subsets([True, True, False, False], joined[:4], 3))
+
+
+def test_controls_by_hand() -> None:
+    found = controls(ROWS, (2,))
+    assert found["pass@1"][0] == pytest.approx(0.5)
+    assert found["pass@2"][0] == pytest.approx((5 / 6 + 1) / 2)
+    # of p's six pairs: 4 4; 4 5 twice (a tie each); 4 and nothing twice; 5 and nothing
+    assert found["majority@2"][0] == pytest.approx(((1 + 0.5 + 0.5 + 1 + 1 + 0) / 6 + 0.5) / 2)
+
+
+def no_training(recipe: Recipe) -> Run:
+    raise AssertionError("nothing is trained here")
+
+
+def test_judges_stand_side_by_side(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "policy", tiny_policy())
+    save_checkpoint(tmp_path / "other", tiny_policy(seed=1))
+    save_checkpoint(tmp_path / "prm", start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu")))
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(one.record()) for one in ROWS))
+    settings = StepEvaluationConfig(
+        model=ComputeConfig(device="cpu"),
+        judges={
+            "constant": StepJudgeConfig(path=str(tmp_path / "prm")),
+            "implicit": StepJudgeConfig(path=str(tmp_path / "other"), reference=str(tmp_path / "policy"), beta=0.5),
+        },
+        file=str(tmp_path / "rows.jsonl"),
+        choices=(2,),
+    )
+    stage = StepEvaluation("judges", "step_evaluation", settings)
+    (tmp_path / "stage").mkdir()
+    made = stage.run(settings, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))
+    control, constant, implicit = (json.loads(line) for line in made.output.read_text().splitlines())
+    assert constant["auc"] == 0.5  # a new head scores everything 1/2, so its choice is any
+    assert constant["best of 2 by min"] == control["pass@1"]
+    assert implicit["auc"] != 0.5
+    assert made.statistics["implicit"]["auc"] == implicit["auc"]
+    again = settings.model_copy(update={"dev": settings.file})
+    with pytest.raises(DataError, match="share 2 problems"):
+        stage.run(again, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))

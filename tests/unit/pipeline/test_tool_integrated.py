@@ -1,0 +1,54 @@
+"""Workings with calls: every result is the calculator's, and every form says what it should."""
+
+import re
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.pipeline.tool_integrated import WRITERS, FormWeights, working
+from groupwise.randomness import Draw
+from groupwise.tasks import make_task
+from groupwise.tools.calculator import Calculator
+from groupwise.tools.expression import value_of, written
+from groupwise.tools.python import PythonTool
+from groupwise.tools.spans import put_in_spans
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers import make_verifier
+
+TASK = make_task({"kind": "arithmetic", "kinds": ["product", "chain"], "digits": [3, 2], "num_problems": 40})
+RIGHT = {"call": True, "wrong_call": False, "needless_call": True, "at_once": False, "text": True, "python": True}
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_forms(form: str) -> None:
+    with make_verifier("number") as verifier:
+        for problem in TASK.problems("train"):
+            text = working(problem, form, Draw("test", problem.id))
+            assert text == working(problem, form, Draw("test", problem.id))
+            calls = re.findall(r"<<([^=]+)=([^>]+)>>", text)
+            assert all(written(value_of(expression)) == result for expression, result in calls)
+            num_steps = len(problem.data["steps"])
+            assert len(calls) == {"call": num_steps, "wrong_call": num_steps, "needless_call": num_steps + 1}.get(
+                form, 0
+            )
+            if form != "program":
+                is_right = verifier.verify(problem, text).outcome is Outcome.CORRECT
+                assert is_right == RIGHT[form], text
+
+
+def test_results_are_found_where_they_are_put_in() -> None:
+    problem = TASK.problems("train")[0]
+    text = working(problem, "call", Draw("test"))
+    spans = put_in_spans(text, {"calculator": Calculator()})
+    assert [text[b:e] for b, e in spans] == [f"{step[3]}>>" for step in problem.data["steps"]]
+    text = working(problem, "python", Draw("test"))
+    [(begin, end)] = put_in_spans(text, {"python": PythonTool()})
+    assert text[begin:end] == f"\n```output\n{problem.reference}\n```\n"
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    with pytest.raises(ConfigError, match="p has no plan"):
+        working(Problem("p", "?", "1"), "call", Draw("test"))
+    with pytest.raises(ValueError, match="all weights are 0"):
+        FormWeights(call=0, wrong_call=0, needless_call=0, at_once=0)
+    assert FormWeights().model_dump().keys() == WRITERS.keys()

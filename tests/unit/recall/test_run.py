@@ -1,0 +1,183 @@
+"""The whole of recall on a made web: what it finds, that a kill changes nothing, and people's part."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
+from groupwise.pages.recall import write_recall_report
+from groupwise.recall.lines import read_lines
+from groupwise.recall.recipe import run_recall
+from groupwise.tasks.web.mathematics import SEEN
+
+FILES = ("pages.jsonl", "dropped.jsonl", "copies.json", "round-1.json", "removed.jsonl", "corpus.jsonl", "recall.json")
+
+
+def silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+
+
+def share(counts: dict[str, list[int]], seen: bool) -> float:
+    chosen = [counts[style] for style in counts if (style in SEEN) == seen]
+    return sum(found for found, _ in chosen) / sum(there for _, there in chosen)
+
+
+def test_unseen_styles_are_found_through_domains(collected: tuple[Path, dict[str, Any]]) -> None:
+    first, *_, last = collected[1]["rounds"]
+    assert share(first["styles"], seen=True) > 0.5
+    assert share(first["styles"], seen=False) < 0.3
+    assert share(last["styles"], seen=False) >= 0.9
+    assert last["precision"][0] >= 0.9 * last["precision"][1]
+    assert last["known_share"] >= 0.98
+
+
+def test_without_annotation_they_are_not(tmp_path: Path, make_small: Any) -> None:
+    changes = ("annotator.kind=none", "rounds.max_rounds=2", "sources.web.num_pages=400")
+    facts = run_recall(make_small(tmp_path / "web", *changes), silent)
+    assert share(facts["rounds"][-1]["styles"], seen=False) < 0.3
+    assert facts["rounds"][-1]["grown"] == 0
+
+
+def test_every_piece_is_there_and_the_page_says_the_figures(collected: tuple[Path, dict[str, Any]]) -> None:
+    directory, facts = collected
+    assert {*FILES} <= {path.name for path in directory.iterdir()}
+    page = write_recall_report(directory).read_text("utf-8")
+    assert f"a corpus of {facts['corpus']['pages']:,} pages" in page
+    assert "round 2" in page
+    assert "chinese stories" in page
+    assert "<script" not in page
+
+
+def test_decontamination_takes_what_is_planted_and_says_what_it_misses(
+    collected: tuple[Path, dict[str, Any]],
+) -> None:
+    directory, facts = collected
+    planted = facts["decontamination"]["planted"]
+    for way in ("exact", "reformatted"):
+        gone, there = planted[way]
+        assert gone == there > 0
+    gone, there = planted["paraphrased"]
+    assert gone < there  # a rule of equal words cannot see other words
+    removed = list(read_lines(directory / "removed.jsonl"))
+    texts = {row["url"]: row["text"] for row in read_lines(directory / "corpus.jsonl")}
+    assert removed
+    for row in removed:
+        assert row["paragraph"] not in texts.get(row["url"], "").split("\n")
+        assert {"url", "paragraph", "gram", "item", "why"} <= row.keys()
+
+
+def test_no_copy_is_in_the_corpus(collected: tuple[Path, dict[str, Any]]) -> None:
+    directory, facts = collected
+    copies = json.loads((directory / "copies.json").read_text())
+    assert not {row["page"] for row in read_lines(directory / "corpus.jsonl")} & set(map(int, copies))
+    assert facts["copies"]["found"] > 20
+    assert facts["copies"]["false"] <= 0.05 * facts["copies"]["found"]
+
+
+def test_the_classifier_never_sees_an_address(collected: tuple[Path, dict[str, Any]], make_small: Any) -> None:
+    from groupwise.recall.prepared import Prepared
+
+    prepared = Prepared(make_small(collected[0]), collected[0])
+    page = prepared.pages[0]
+    assert prepared.features[0].tolist() == prepared.features_of(page.text).tolist()
+    assert "example" not in page.text
+
+
+@pytest.mark.parametrize("place", ["copies.json", "round-2.json", "corpus.jsonl"])
+def test_killed_anywhere_it_ends_with_the_same_bytes(
+    collected: tuple[Path, dict[str, Any]], tmp_path: Path, make_small: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """What was written after a file is gone, as after a kill just before it was renamed into place."""
+    directory, expected = tmp_path / "web", contents(collected[0])
+    shutil.copytree(collected[0], directory)
+    order = sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    names = [path.name for path in sorted(collected[0].iterdir(), key=lambda path: path.stat().st_mtime_ns)]
+    for path in order:
+        if path.name in names[names.index(place) :]:
+            path.unlink()
+    replace = os.replace
+
+    def dies(source: Any, target: Any) -> None:
+        if Path(target).name == place:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    recipe = make_small(directory)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_recall(recipe, silent)
+    assert not (directory / place).exists()
+    run_recall(recipe, silent)
+    found = contents(directory)
+    assert {name: found[name] for name in expected if name != "report.html"} == {
+        name: content for name, content in expected.items() if name != "report.html"
+    }
+
+
+def test_other_settings_are_refused_and_restart_begins_anew(tmp_path: Path, make_small: Any) -> None:
+    directory = tmp_path / "web"
+    tiny = ("sources.web.num_pages=30", "sources.web.num_domains=4", "begin.num_texts=4", "rounds.max_rounds=1")
+    run_recall(make_small(directory, *tiny), silent)
+    with pytest.raises(CheckpointError, match="was begun with seed = 0, and it is 1 now"):
+        run_recall(make_small(directory, *tiny, "seed=1"), silent)
+    run_recall(make_small(directory, *tiny, "seed=1"), silent, restart=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("mine")
+    with pytest.raises(CheckpointError, match="holds no recall"):
+        run_recall(make_small(tmp_path / "other", *tiny), silent, restart=True)
+    assert (tmp_path / "other" / "thesis.tex").read_text() == "mine"
+
+
+PEOPLE = ("sources.web.num_pages=400", "sources.web.num_domains=20", "rounds.max_rounds=2", "annotator.kind=file")
+
+
+def test_people_answer_in_a_file(tmp_path: Path, make_small: Any) -> None:
+    answers = tmp_path / "patterns.toml"
+    recipe = make_small(tmp_path / "web", *PEOPLE, f"annotator.path={answers}")
+    with pytest.raises(WaitingError, match=r"\d+ of \d+ URL patterns of round 1 wait in .*patterns.toml"):
+        run_recall(recipe, silent)
+    asked = answers.read_text("utf-8")
+    with pytest.raises(WaitingError):
+        run_recall(recipe, silent)
+    assert answers.read_text("utf-8") == asked  # nothing is asked twice
+    answers.write_text(asked.replace('"?"', '"yes"', 1))
+    with pytest.raises(WaitingError, match="wait"):
+        run_recall(recipe, silent)
+    answers.write_text(asked.replace('"?"', '"yes"') + "\nbroken line\n")
+    with pytest.raises(DataError, match=r"patterns.toml cannot be read: .*line \d+"):
+        run_recall(recipe, silent)
+    assert answers.read_text("utf-8").endswith("broken line\n")  # nothing that people wrote is lost
+    answers.write_text(asked.replace('"?"', '"maybe"'))
+    with pytest.raises(DataError, match="'maybe'; allowed are yes, no and"):
+        run_recall(recipe, silent)
+    answers.write_text(asked.replace('"?"', '"yes"'))
+    facts = run_recall(recipe, silent)
+    assert facts["rounds"][0]["yes"] == facts["rounds"][0]["asked"] == asked.count('"?"')
+    assert facts["rounds"][0]["grown"] > 0
+
+
+def test_an_oracle_errs_as_often_as_it_is_told() -> None:
+    from groupwise.recall.annotate import Asked, Oracle
+    from groupwise.recall.page import Page, Truth
+
+    def asked(number: int, is_mathematics: bool) -> Asked:
+        pages = [Page(f"https://{number}.example/", "text", "here", 0, Truth("x", is_mathematics))]
+        return Asked(f"{number}.example/", pages, 1)
+
+    questions = [asked(number, number % 2 == 0) for number in range(1000)]
+    for rate in (0.0, 0.3, 1.0):
+        answers = Oracle(error_rate=rate).answers(questions, 1, seed=3)
+        wrong = sum(answers[f"{number}.example/"] != (number % 2 == 0) for number in range(1000))
+        assert abs(wrong - 1000 * rate) <= 5 * (1000 * rate * (1 - rate)) ** 0.5
+    unknown = Asked("x/", [Page("https://x/", "text", "here")], 1)
+    with pytest.raises(ConfigError, match="nothing is known of x/"):
+        Oracle().answers([unknown], 1, 0)

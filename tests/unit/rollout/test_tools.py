@@ -1,0 +1,343 @@
+"""Tools in completions: what is put in, what that ends, and that it changes nothing else."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.errors import ConfigError
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.randomness import key
+from groupwise.rollout import in_process
+from groupwise.rollout.engine import Recorded, Request, Sampled
+from groupwise.rollout.in_process import InProcessEngine
+from groupwise.rollout.sampling import Drawn, SamplingConfig
+from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.tools import Call, Fault, Tool, ToolConfig, ToolResult, make_tools
+from groupwise.tools.calculator import CalculatorConfig
+from groupwise.types import CallOutcome, FinishReason
+
+PROMPT = (40, 41, 42, 43, 44)
+CALCULATOR = {"calculator": CalculatorConfig()}
+
+
+class EchoConfig(ToolConfig):
+    """Calls end with any of these characters, so that random policies call often."""
+
+    immediate: bool = True
+    wait_s: float = 0.0
+
+
+class Echo(Tool):
+    """Says how often it was called."""
+
+    Config = EchoConfig
+    opens = closes = "abcdefghijklmnopqrstuvwxyz"
+    config: EchoConfig
+    ran: ClassVar[list[str]] = []
+
+    @property
+    def immediate(self) -> bool:  # type: ignore[override]
+        return self.config.immediate
+
+    def look(self, text: str) -> Call | Fault | None:
+        return Call(text[-1], len(text) - 1, closing="]") if text[-1:] in self.closes and text else None
+
+    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        time.sleep(self.config.wait_s)
+        self.ran.append(call)
+        return ToolResult(f"[{len(earlier)}", CallOutcome.DONE)
+
+
+HERE = f"{Path(__file__).resolve()}:Echo"
+
+
+@pytest.fixture(autouse=True)
+def echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A section of the echo's makes the echo of this very module."""
+    Echo.ran.clear()
+    monkeypatch.setattr(
+        "groupwise.rollout.tool_watch.make_tools",
+        lambda sections: {
+            name: Echo(section) if isinstance(section, EchoConfig) else make_tools({name: section})[name]
+            for name, section in sections.items()
+        },
+    )
+
+
+def config(tools: dict[str, ToolConfig], max_tokens: int = 40, **changes: Any) -> SamplingConfig:
+    return SamplingConfig(max_tokens=max_tokens).model_copy(update={"tools": tools, **changes})
+
+
+def echo_config(**changes: Any) -> dict[str, ToolConfig]:
+    return {"echo": EchoConfig(kind=HERE, max_calls=3, max_result_tokens=8, **changes)}
+
+
+def sample(policy: Policy, requests: Sequence[Request], sampling: SamplingConfig, engine: Any = None) -> list[Any]:
+    results: dict[int, list[Sampled]] = {}
+    engine = engine or InProcessEngine(None, policy)  # type: ignore[arg-type]
+    generate_with_tools(engine, policy, requests, sampling, lambda i, group: results.update({i: group}))
+    return [results[i] for i in range(len(requests))]
+
+
+def requests(sizes: Sequence[int] = (4, 3, 5)) -> list[Request]:
+    return [Request((*PROMPT, 70 + r), tuple(key("tools", r, s) for s in range(n))) for r, n in enumerate(sizes)]
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch, tiny_policy: Callable[..., Policy]) -> Callable[..., Sampled]:
+    """writes(text, tools) -> the completion of a policy that draws these characters, whatever is put in between."""
+
+    def write(text: str, tools: dict[str, ToolConfig] = CALCULATOR, **changes: Any) -> Sampled:
+        policy = tiny_policy()
+        wanted = [*ids_of(policy, text), 1]
+        drawn = iter(wanted)
+        rows = {"sampled": 0}
+
+        def scripted(logits: torch.Tensor, uniforms: torch.Tensor, _config: SamplingConfig) -> Drawn:
+            token = next(drawn) if not rows["sampled"] else 5
+            zeros = torch.full((1,), -0.5)
+            return Drawn(torch.tensor([token]), zeros, -zeros)
+
+        real = in_process.ToolRows.force
+
+        def watching(self: Any, *arguments: Any) -> None:
+            real(self, *arguments)
+            rows["sampled"] = len(self._coming)
+
+        monkeypatch.setattr(in_process, "draw", scripted)
+        monkeypatch.setattr(in_process.ToolRows, "force", watching)
+        look = in_process.ToolRows.look
+
+        def looking(self: Any, *arguments: Any) -> None:
+            look(self, *arguments)
+            rows["sampled"] = len(self._coming)
+
+        monkeypatch.setattr(in_process.ToolRows, "look", looking)
+        [[one]] = sample(policy, [Request(PROMPT, (1,))], config(tools, **changes))
+        return one
+
+    return write
+
+
+def ids_of(policy: Policy, text: str) -> list[int]:
+    return list(policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def shown(one: Sampled, policy: Policy) -> str:
+    """The text, what was put in between brackets."""
+    assert one.sampled is not None
+    pieces, inside = [], False
+    for token, drawn in zip(one.token_ids.tolist(), one.sampled.tolist(), strict=True):
+        if drawn == inside:
+            pieces.append("]" if drawn else "[")
+            inside = not inside
+        pieces.append("." if token == 1 else policy.tokenizer.decode([token]))
+    return "".join(pieces) + ("]" if inside else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "reason"),
+    [
+        ("<<45*77=!", "<<45*77=[3465>>]!.", "stop"),
+        ("<<2+2= and <<4*4=", "<<2+2=[4>>] and <<4*4=[16>>].", "stop"),
+        ("1+1=2", "1+1=2.", "stop"),
+        ("<<1/0=", "<<1/0=[error>>].", "stop"),
+        ("<<10**1000000000=", "<<10**1000000000=[error>>].", "stop"),
+        ("<<9**99=", "<<9**99=[error>>].", "stop"),  # longer than the cap: half a number would be a wrong one
+        ("<<=", "<<=[error>>].", "stop"),
+        ("<<1<<2=", "<<1<<", "malformed_call"),
+        ("<<12>>", "<<12>>", "malformed_call"),
+        ("<<1+1", "<<1+1.", "stop"),  # never finished: text like any other
+        ("a<b=c>>", "a<b=c>>.", "stop"),
+    ],
+)
+def test_calls_and_what_is_put_in(
+    writes: Any, tiny_policy: Callable[..., Policy], text: str, found: str, reason: str
+) -> None:
+    one = writes(text)
+    assert (shown(one, tiny_policy()), str(one.finish_reason)) == (found, reason)
+    assert (one.logprobs[~one.sampled] == 0).all()
+    assert (one.entropy[~one.sampled] == 0).all()
+    assert (one.logprobs[one.sampled] == -0.5).all()
+
+
+def test_a_result_in_one_token_with_its_call_is_forged(writes: Any, tiny_policy: Any) -> None:
+    watch = in_process.ToolWatch.of(tiny_policy(), CALCULATOR)
+    found = watch.look(ids_of(tiny_policy(), "<<1+1=2"))
+    assert isinstance(found, Fault)
+    ended = watch.refused(found, [])
+    assert ended is not None
+    assert (ended.reason, ended.call.outcome) == (FinishReason.MALFORMED_CALL, CallOutcome.MALFORMED)
+
+
+def test_limits(writes: Any, tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    tools = {"calculator": CalculatorConfig(max_calls=1)}
+    one = writes("<<1+1=,<<2+2=", tools)
+    assert (shown(one, policy), one.finish_reason) == ("<<1+1=[2>>],<<2+2=", FinishReason.TOOL_LIMIT)
+    assert [call.outcome for call in one.calls] == [CallOutcome.DONE, CallOutcome.LIMIT]
+    # what tools put in does not count; a call that the limit cuts is `length` and gets no result
+    one = writes("<<1+1=,x", max_tokens=8)
+    assert (shown(one, policy), one.finish_reason) == ("<<1+1=[2>>],x", FinishReason.LENGTH)
+    one = writes("<<1+1=", max_tokens=6)
+    assert (shown(one, policy), one.finish_reason) == ("<<1+1=", FinishReason.LENGTH)
+    with pytest.raises(ConfigError, match=r"calculator.max_result_tokens = 3, but .* has 7 tokens"):
+        writes("<<1/0=", {"calculator": CalculatorConfig(max_result_tokens=3)})
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize("rows", [1, 3, 256])
+def test_neither_rows_nor_latency_change_what_is_sampled(
+    tiny_policy: Callable[..., Policy], immediate: bool, rows: int
+) -> None:
+    policy = tiny_policy()
+    tools = echo_config(immediate=immediate, wait_s=0.0 if immediate else 0.005)
+    expected = sample(policy, requests(), config(echo_config()))
+    found = sample(policy, requests(), config(tools, max_live_completions=rows))
+    assert sum(len(one.calls) for group in found for one in group) > 8
+    for a, b in zip((s for g in expected for s in g), (s for g in found for s in g), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        assert a.sampled.tolist() == b.sampled.tolist()
+        assert a.finish_reason is b.finish_reason
+        assert [(c.tool, c.content, c.outcome) for c in a.calls] == [(c.tool, c.content, c.outcome) for c in b.calls]
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+def test_what_is_sampled_behind_a_result_is_what_the_training_forward_says(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    asked = requests()
+    for immediate in (True, False):
+        groups = sample(policy, asked, config(echo_config(immediate=immediate)))
+        packed = pack(
+            [
+                Sequences(r.token_ids, [s.token_ids for s in g], [s.sampled for s in g])
+                for r, g in zip(asked, groups, strict=True)
+            ]
+        )
+        trained = policy.token_logprobs(packed, 1.0).logprobs.detach()
+        found = np.concatenate([s.logprobs[s.sampled] for g in groups for s in g])
+        np.testing.assert_allclose(found, trained, atol=1e-4)
+
+
+def test_draws_are_keyed_by_position(tiny_policy: Callable[..., Policy]) -> None:
+    """Where nothing is put in, a completion with tools is the one without."""
+    policy = tiny_policy()
+    plain = sample(policy, requests(), SamplingConfig(max_tokens=40))
+    tools = sample(policy, requests(), config(echo_config()))
+    for a, b in zip((s for g in plain for s in g), (s for g in tools for s in g), strict=True):
+        first = int(np.argmin(b.sampled)) if not b.sampled.all() else len(b.token_ids)
+        assert first > 0
+        assert a.token_ids[:first].tolist() == b.token_ids[:first].tolist()
+
+
+class Plain:
+    """An engine that knows nothing of tools, keys that go on, or limits of a request."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.version = policy, 0
+        self.rounds: list[int] = []
+
+    def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: Any) -> None:
+        self.rounds.append(len(requests))
+        bare = [Request(request.token_ids, request.keys) for request in requests]
+        in_process.generate(self.policy, bare, sampling.model_copy(update={"tools": {}}), on_finished)
+
+
+def test_engines_that_know_no_tools(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    engine = Plain(policy)
+    found = sample(policy, requests(), config(echo_config()), engine)
+    assert len(engine.rounds) > 2
+    expected = sample(policy, requests(), config(echo_config()))
+    for a, b in zip((s for g in expected for s in g), (s for g in found for s in g), strict=True):
+        first = int(np.argmin(a.sampled)) if not a.sampled.all() else len(a.token_ids)
+        assert a.token_ids[:first].tolist() == b.token_ids[:first].tolist()  # until the first call nothing differs
+        assert int(b.sampled.sum()) <= 40
+        assert len(b.calls) <= 4
+        text = policy.tokenizer.decode(b.token_ids.tolist())
+        for number, call in enumerate(c for c in b.calls if c.outcome is CallOutcome.DONE):
+            assert f"{call.content}[{number}]" in text
+
+
+def test_results_that_were_recorded_need_no_tool(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    for immediate in (True, False):
+        sampling = config(echo_config(immediate=immediate))
+        first = sample(policy, requests(), sampling)
+        Echo.ran.clear()
+        again = [
+            dataclasses.replace(request, recorded=tuple(Recorded(s.token_ids, s.sampled) for s in group))
+            for request, group in zip(requests(), first, strict=True)
+        ]
+        second = sample(policy, again, sampling)
+        assert not Echo.ran
+        for a, b in zip((s for g in first for s in g), (s for g in second for s in g), strict=True):
+            assert a.token_ids.tolist() == b.token_ids.tolist()
+            assert a.logprobs.tolist() == b.logprobs.tolist()  # to the bit
+            assert a.finish_reason is b.finish_reason
+
+
+def test_a_record_of_another_completion_is_not_used() -> None:
+    recorded = Recorded(np.array([5, 6, 7, 8, 9]), np.array([True, True, False, False, True]))
+    assert recorded.result(np.array([5, 6])) == [7, 8]
+    for other in ([5], [6, 6], [5, 6, 7], [5, 6, 7, 8, 9], []):
+        assert recorded.result(np.array(other, np.int64)) is None
+    ends = Recorded(np.array([5, 6]), np.array([True, False]))
+    assert ends.result(np.array([5])) == [6]
+
+
+class Broken(Echo):
+    """Fails in one of the ways a tool can."""
+
+    way: ClassVar[str] = ""
+
+    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        if self.way == "raises":
+            raise OSError("no network")
+        if self.way == "hangs":
+            threading.Event().wait(30)
+        return ToolResult("x" * 100_000 + "\x00<|endoftext|>é", CallOutcome.DONE)
+
+
+@pytest.mark.parametrize(("way", "evidence"), [("raises", "OSError: no network"), ("hangs", "no result within 0.1 s")])
+def test_a_tool_that_fails_ends_its_completion_and_nobody_elses(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, way: str, evidence: str
+) -> None:
+    monkeypatch.setattr(Echo, "run", Broken.run)
+    monkeypatch.setattr(Echo, "way", way, raising=False)
+    tools = echo_config(immediate=way != "hangs", timeout_s=0.1)
+    found = [one for group in sample(tiny_policy(), requests(), config(tools, max_tokens=6)) for one in group]
+    failed = [one for one in found if one.finish_reason is FinishReason.TOOL_FAILED]
+    assert 0 < len(failed) < len(found)
+    assert all(one.calls[-1].evidence == evidence for one in failed)
+    assert all(one.sampled.all() for one in found)
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_a_long_result_keeps_its_head_and_its_tail(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, immediate: bool
+) -> None:
+    policy = tiny_policy()
+    monkeypatch.setattr(Echo, "run", lambda *_: ToolResult("head" + "-" * 100_000 + "tail", CallOutcome.DONE))
+    tools = {"echo": EchoConfig(kind=HERE, max_calls=1, max_result_tokens=20, immediate=immediate)}
+    found = [one for group in sample(policy, requests(), config(tools)) for one in group]
+    texts = [policy.tokenizer.decode(one.token_ids[~one.sampled].tolist()) for one in found if not one.sampled.all()]
+    assert texts
+    assert set(texts) == {"head------ ... tail]"}
+
+
+def test_completions_end_where_the_context_does(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy(max_position_embeddings=24)
+    for immediate in (True, False):
+        tools = {"echo": EchoConfig(kind=HERE, max_calls=9, max_result_tokens=9, immediate=immediate)}
+        found = [one for group in sample(policy, requests(), config(tools, max_tokens=18)) for one in group]
+        assert max(len(one.token_ids) for one in found) == 18
+        assert {one.finish_reason for one in found} <= {FinishReason.LENGTH, FinishReason.STOP}

@@ -1,0 +1,112 @@
+"""Servers that can lie, and engines that must not believe them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.models.policy import Policy
+from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.vllm import canary, crew, loading
+from groupwise.rollout.vllm.config import VllmConfig
+from groupwise.rollout.vllm.engine import VllmEngine
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+SAMPLING = SamplingConfig(max_tokens=4)
+REQUESTS = [Request((5, 6, 7), (11, 12, 13)), Request((8, 9), (21, 22))]
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_policy: Callable[..., Policy]) -> Policy:
+    """The trainer's policy; nobody changes it."""
+    return tiny_policy(num_hidden_layers=1)
+
+
+@pytest.fixture(scope="session")
+def served(tiny_policy: Callable[..., Policy]) -> Policy:
+    """What a server starts with: other weights, and a head of its own, as in vLLM's build for processors."""
+    return tiny_policy(seed=1, num_hidden_layers=1, tie_word_embeddings=False)
+
+
+@pytest.fixture
+def make_server(served: Policy) -> Iterator[Callable[..., Any]]:
+    """make_server(*lies, **options) -> a server that tells these lies."""
+    from lying_server import LyingServer
+
+    servers = []
+
+    def make(*lies: str, **options: Any) -> LyingServer:
+        server = LyingServer(served, **options)
+        server.lies |= set(lies)
+        servers.append(server)
+        return server
+
+    yield make
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_waits() -> Iterator[None]:
+    """Nothing is waited for long, and the canary is small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew, "PROBE_EVERY_S", 0.05)
+        patch.setattr(crew, "LOOK_S", 0.02)
+        patch.setattr(crew, "SUSPECT_S", 0.5)
+        patch.setattr(loading, "LOOKS", 4)
+        patch.setattr(canary, "TEXT_TOKENS", 24)
+        yield
+
+
+@pytest.fixture
+def make_engine(trained: Policy) -> Iterator[Callable[..., VllmEngine]]:
+    """make_engine(*servers, **settings) -> an engine on them."""
+    engines = []
+
+    def make(*servers: Any, **settings: Any) -> VllmEngine:
+        engines.append(engine_on(trained, *servers, **settings))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+def engine_on(policy: Policy, *servers: Any, **settings: Any) -> VllmEngine:
+    values = {"kind": "vllm", "rehearse": False, "start_s": 10.0, "patience_s": 5.0, "request_s": 30.0} | settings
+    addresses = tuple(server.address for server in servers)
+    return VllmEngine(VllmConfig.model_validate({**values, "addresses": addresses}), policy)
+
+
+@pytest.fixture(scope="module")
+def ready(trained: Policy, served: Policy) -> Iterator[tuple[Any, VllmEngine]]:
+    """A server with the trainer's weights, and an engine on it; the tests of a module share them."""
+    from lying_server import LyingServer
+
+    server = LyingServer(served)
+    engine = engine_on(trained, server)
+    engine.publish(trained, 0)
+    yield server, engine
+    engine.close()
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def sample() -> Callable[..., dict[int, list[Sampled]]]:
+    """sample(engine, requests) -> completions by request."""
+
+    def run(engine: Any, requests: Any = REQUESTS, sampling: SamplingConfig = SAMPLING) -> dict[int, list[Sampled]]:
+        found: dict[int, list[Sampled]] = {}
+
+        def finished(index: int, completions: list[Sampled]) -> None:
+            assert index not in found, "a group was told twice"
+            found[index] = completions
+
+        engine.generate(requests, sampling, finished)
+        return found
+
+    return run

@@ -1,0 +1,264 @@
+"""A server with the routes of vLLM that computes with real weights, and lies where it is told to.
+
+Its head is a tensor of its own, as in vLLM's build for processors; it reads weights by name from a directory; its cache
+keeps the model that computed a prompt. So each lie has the consequence that it has in a real server.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from groupwise.models.packed import Sequences, pack
+from groupwise.models.policy import Policy
+from groupwise.rollout.engine import Request
+from groupwise.rollout.in_process import generate
+from groupwise.rollout.sampling import SamplingConfig
+
+
+class RefusalError(Exception):
+    """An answer with a code of its own."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code, self.message = code, message
+
+
+class Quiet(ThreadingHTTPServer):
+    """Says nothing of clients that have gone."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass
+
+
+class Engine:
+    """What stands behind an address; a balancer has several."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.label, self.paused = policy.copy(), "default", False
+        self.cache: dict[tuple[str, tuple[int, ...]], Policy] = {}
+        self.directory: Path | None = None
+        self.previous: Path | None = None
+
+
+class LyingServer:
+    """Serves at an address of its own until it is killed."""
+
+    def __init__(self, policy: Policy, engines: int = 1, version: str = "0.32.0", model: str = "policy") -> None:
+        self.start_policy, self.version, self.model = policy, version, model
+        self.num_engines = engines
+        self.lies: set[str] = set()
+        self.refuses = ""
+        """A tensor that a reload leaves out."""
+        self.loads = self.generated = 0
+        self.dies_after: int | None = None
+        """Completions after which it is killed."""
+        self.aborts = 0
+        """Completions that it ends before their end."""
+        self.lock = threading.Lock()
+        self.hang = threading.Event()
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Serve, from the weights that the server was made with, as one that a supervisor starts again."""
+        self.engines = [Engine(self.start_policy) for _ in range(self.num_engines)]
+        self.turn, self.dead = 0, False
+        self.http = Quiet(("127.0.0.1", self.port), self._handler())
+        self.http.daemon_threads = True
+        self.port = self.http.server_address[1]
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def kill(self) -> None:
+        """As SIGKILL does: nothing is answered, and nobody listens."""
+        self.dead = True
+        self.http.shutdown()
+        self.http.server_close()
+
+    def close(self) -> None:
+        self.hang.set()
+        if not self.dead:
+            self.kill()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer()
+
+            def do_POST(self) -> None:
+                self.answer()
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                try:
+                    code, found = 200, server.respond(urlsplit(self.path).path, json.loads(body or b"{}"))
+                except RefusalError as refusal:
+                    code, found = refusal.code, {"error": {"message": refusal.message}}
+                if server.dead:
+                    return  # the connection ends without a word
+                text = json.dumps(found).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        return Handler
+
+    def respond(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON of an answer."""
+        if "hangs" in self.lies and path not in ("/health", "/is_paused"):
+            self.hang.wait(60)
+        with self.lock:
+            self.turn += 1
+            engine = self.engines[self.turn % len(self.engines)]
+            routes: dict[str, Callable[[], Any]] = {
+                "/health": lambda: {},
+                "/version": lambda: {"version": self.version},
+                "/v1/models": lambda: {"data": [{"id": self.model, "max_model_len": 256}]},
+                "/is_paused": lambda: {"is_paused": engine.paused},
+                "/pause": lambda: self.pause(engine),
+                "/resume": lambda: self.resume(engine),
+                "/collective_rpc": lambda: self.reload(engine, Path(body["kwargs"]["weights_path"])),
+                "/reset_prefix_cache": lambda: self.reset(engine),
+                "/update_weight_version": lambda: self.set_label(engine, body["new_version"]),
+                "/inference/v1/generate": lambda: self.answer(engine, body),
+            }
+            if path not in routes or path in self.lies:
+                raise RefusalError(404, "Not Found")
+            return routes[path]()
+
+    def pause(self, engine: Engine) -> Any:
+        engine.paused = True
+        return self.reset(engine)
+
+    def resume(self, engine: Engine) -> Any:
+        engine.paused = False
+        return {}
+
+    def reset(self, engine: Engine) -> Any:
+        if "cache cannot be cleared" in self.lies:
+            return {"success": False}
+        if "cache is kept" not in self.lies:
+            engine.cache.clear()
+        return {"success": True}
+
+    def set_label(self, engine: Engine, label: str) -> Any:
+        if "label is kept" not in self.lies:
+            engine.label = label
+        return {"success": True}
+
+    def reload(self, engine: Engine, directory: Path) -> Any:
+        """Read what is in the file, by name; what is not there stays as it is, and nobody is told."""
+        self.loads += 1
+        if not directory.is_dir() or "directory is not seen" in self.lies:
+            raise RefusalError(500, f"no such directory: {directory}")
+        engine.previous, engine.directory = engine.directory, directory
+        if "reload is skipped" in self.lies:
+            return {"results": [None]}
+        source = directory
+        if "previous directory" in self.lies and engine.previous is not None and engine.previous.is_dir():
+            source = engine.previous
+        tensors = load_file(source / "model.safetensors")
+        policy = engine.policy.copy()
+        with torch.no_grad():
+            for name, weight in policy.state():
+                if name in tensors and name != self.refuses:
+                    weight.copy_(tensors[name])
+        engine.policy = policy
+        return {"results": [None]}
+
+    def answer(self, engine: Engine, body: dict[str, Any]) -> Any:
+        draw, ids, salt = body["sampling_params"], tuple(body["token_ids"]), body["cache_salt"]
+        policy = engine.policy
+        if max(ids) >= policy.vocabulary:
+            raise RefusalError(400, f"Token id {max(ids)} is out of vocabulary")
+        if "fails" in self.lies:
+            raise RefusalError(500, "EngineCore encountered an issue")
+        if draw.get("prompt_logprobs") is not None:
+            found = logprobs(policy, ids[:1], ids[1:], 1.0)
+            entries = [{str(token): {"logprob": value, "rank": 1}} for token, value in zip(ids[1:], found, strict=True)]
+            return {"model": self.model, "choices": [], "prompt_logprobs": [None, *entries]}
+        computed_by = engine.cache.setdefault((salt, ids), policy)
+        return self.complete(engine, computed_by, ids, draw)
+
+    def complete(self, engine: Engine, policy: Policy, ids: tuple[int, ...], draw: dict[str, Any]) -> Any:
+        self.generated += 1
+        if self.dies_after is not None and self.generated > self.dies_after:
+            self.dies_after = None
+            self.kill()
+        top_k = 3 if "top-k of its own" in self.lies else draw["top_k"]
+        config = SamplingConfig(
+            temperature=draw["temperature"], max_tokens=draw["max_tokens"], top_k=top_k, top_p=draw["top_p"]
+        )
+        seed = 7 if "seeds are ignored" in self.lies else draw["seed"]
+        seed += self.generated if "seeds do not repeat" in self.lies else 0
+        [[sampled]] = generate(policy, [Request(ids, (seed,))], config)
+        tokens, found = sampled.token_ids.tolist(), sampled.logprobs.tolist()
+        if "raw log-probabilities" in self.lies:
+            found = logprobs(policy, ids, tuple(tokens), 1.0)
+        reason = str(sampled.finish_reason)
+        if self.aborts > 0 and len(tokens) > 1:
+            self.aborts -= 1
+            tokens, found, reason = tokens[:1], found[:1], "abort"
+        choice = {
+            "index": 0, "finish_reason": reason, "token_ids": tokens,
+            "logprobs": {"content": [{"token_id": t, "logprob": p} for t, p in zip(tokens, found, strict=True)]},
+            "weight_versions": [{"version": engine.label, "start": 0, "end": len(tokens)}],
+        }  # fmt: skip
+        return self.falsified({"model": self.model, "choices": [choice]})
+
+    def falsified(self, answer: dict[str, Any]) -> Any:
+        """One thing of an answer that is as it must not be."""
+        choice = answer["choices"][0]
+        content = choice["logprobs"]["content"]
+        for lie in self.lies:
+            match lie:
+                case "-9999":
+                    content[-1]["logprob"] = -9999.0
+                case "NaN":
+                    content[-1]["logprob"] = float("nan")
+                case "positive":
+                    content[-1]["logprob"] = 0.5
+                case "no log-probabilities":
+                    choice["logprobs"] = None
+                case "a log-probability too few":
+                    content.pop()
+                case "log-probabilities of others":
+                    content[0]["token_id"] += 1
+                case "another model":
+                    answer["model"] = "another"
+                case "too few":
+                    answer["choices"] = []
+                case "no end":
+                    del choice["finish_reason"]
+                case "outside":
+                    choice["token_ids"][-1] = content[-1]["token_id"] = 100_000
+                case "empty":
+                    choice["token_ids"], choice["logprobs"]["content"] = [], []
+                case "no versions":
+                    del choice["weight_versions"]
+                case "no JSON object":
+                    return ["nothing"]
+        return answer
+
+
+@torch.no_grad()
+def logprobs(policy: Policy, prompt: tuple[int, ...], tokens: tuple[int, ...], temperature: float) -> list[float]:
+    packed = pack([Sequences(prompt, [np.array(tokens)])], policy.device)
+    found: list[float] = policy.token_logprobs(packed, temperature).logprobs.tolist()
+    return found

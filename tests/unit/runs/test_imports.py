@@ -1,0 +1,231 @@
+"""Runs of other systems: read as they write them, shown and diagnosed as far as their data goes.
+
+The fixtures follow TRL 1.16 (GRPOTrainer.log) and verl (`_dump_generations`, FileLogger).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from groupwise.cli.app import app
+from groupwise.doctor import doctor
+from groupwise.errors import ConfigError, DataError
+from groupwise.explorer.views import Views
+from groupwise.runs.imports import read_trl, read_verl, write_imported
+from groupwise.runs.imports.foreign import Correct, as_text
+from groupwise.runs.records import Records
+from groupwise.runs.run import Run
+
+NAN = float("nan")
+
+
+def trl_output(folder: Path, steps: range, right: Any = lambda step, i: i == 0) -> Path:
+    """An output directory with two prompts of four completions each in every step that was logged."""
+    history: list[dict[str, Any]] = []
+    (folder / "completions").mkdir(parents=True)
+    for step in steps:
+        rows: dict[str, list[Any]] = {
+            name: [] for name in ("step", "prompt", "completion", "accuracy", "style", "advantage")
+        }
+        for i in range(8):
+            values = (step, f"What is {i // 4} + 1?\n", f"I say {i}.", float(right(step, i)), 0.25 if i else NAN, 0.5)
+            for name, value in zip(rows, values, strict=True):
+                rows[name].append(value)
+        pq.write_table(pa.table(rows), folder / "completions" / f"completions_{step:05d}.parquet")
+        history.append({
+            "step": step, "epoch": 0.1, "loss": 0.0, "reward": 0.34, "reward_std": 0.1, "frac_reward_zero_std": 0.25,
+            "completions/mean_length": 20.0 + step, "completions/clipped_ratio": 0.125, "grad_norm": NAN, "kl": 0.001,
+            "entropy": 0.3, "clip_ratio/region_mean": 0.0, "learning_rate": 1e-6, "rewards/accuracy/mean": 0.125,
+        })  # fmt: skip
+        history.append({"step": step, "eval_reward": 0.9, "entropy": 99.0})
+    history.append({"step": steps[-1], "train_runtime": 12.0})
+    for number in (steps[0], steps[-1]):
+        state = folder / f"checkpoint-{number}" / "trainer_state.json"
+        state.parent.mkdir()
+        state.write_text(json.dumps({"log_history": [line for line in history if line["step"] <= number]}))
+    return folder
+
+
+def verl_output(folder: Path, num_steps: int) -> Path:
+    """Completions of every step, some of them paid, with the reward function's own `acc` beside them."""
+    folder.mkdir(parents=True)
+    for step in range(1, num_steps + 1):
+        lines = [
+            {"input": f"user\n{i // 4} + 1?", "output": f"{i}", "gts": str(i // 4 + 1), "step": step,
+             "score": float(i % 4 == 0) - 0.5, "acc": i % 4 == 0, "note": "text"}
+            for i in range(8)
+        ]  # fmt: skip
+        (folder / f"{step}.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return folder
+
+
+@pytest.fixture
+def trl(tmp_path: Path) -> Records:
+    source = trl_output(tmp_path / "out", range(10, 130, 10))
+    write_imported(read_trl(source), "trl", source, tmp_path / "run", "accuracy")
+    return Records.open(tmp_path / "run")
+
+
+def test_a_run_of_trl_has_its_scalars_under_our_names(trl: Records) -> None:
+    lines = trl.metrics()
+    assert [line["step"] for line in lines] == list(range(10, 130, 10))
+    first = lines[0]
+    assert (first["reward"], first["signal"], first["length"], first["truncated"]) == (0.34, 0.75, 30.0, 0.125)
+    assert (first["entropy"], first["lr"], first["kl"]) == (0.3, 1e-6, 0.001)  # not those of an evaluation
+    assert "grad_norm" not in first  # it was no number
+    assert first["correct"] == 0.125  # from its completions
+    assert first["parts"]["part/accuracy/mean"] == 0.125
+    assert trl.config["imported"]["lacks"] == ["grad_norm"]
+    assert Run.open(trl.path).finished
+
+
+def test_completions_of_trl_are_groups_of_their_prompts(trl: Records) -> None:
+    groups = trl.groups(10)
+    assert [(group.num_completions, group.num_correct, group.flat, group.length) for group in groups] == [
+        (4, 1, None, None), (4, 0, "wrong", None),
+    ]  # fmt: skip
+    group = trl.group(10, groups[0].problem)
+    assert group.question == "What is 0 + 1?\n"
+    right, wrong = group.completions[:2]
+    assert (right.outcome, right.reward, dict(right.reward_parts)) == ("correct", 1.0, {"accuracy": 1.0})
+    assert (wrong.outcome, wrong.reward, wrong.advantage) == ("wrong", 0.25, 0.5)
+    assert dict(wrong.reward_parts) == {"accuracy": 0.0, "style": 0.25}  # NaN was no 0, and no part
+    assert (right.num_tokens, right.finish_reason, right.token_ids) == (None, "unknown", None)
+
+
+def test_the_doctor_reads_an_imported_run_and_names_what_it_lacks(tmp_path: Path) -> None:
+    source = trl_output(tmp_path / "out", range(5, 205, 5), right=lambda step, i: False)
+    write_imported(read_trl(source), "trl", source, tmp_path / "run", "accuracy>0.5")
+    found = doctor(tmp_path / "run")
+    rules = {finding.rule for finding in found.findings}
+    assert "never_correct" in rules
+    assert "record_damaged" not in rules  # steps of another rhythm are no damage
+    assert found.not_judged["gradient_spikes"] == ["grad_norm"]
+
+
+def test_the_pages_show_an_imported_run(trl: Records) -> None:
+    views = Views([trl.path])
+    run = views.run(0)
+    assert run["metrics"]
+    place = run["places"][0]["id"]
+    facts = views.place(0, place)
+    assert facts["columns"]["length"] == [None] * 8
+    assert facts["notices"] == []
+    group = facts["groups"][0]["id"]
+    assert views.group(0, place, group)["completions"][0]["outcome"] == "correct"
+    assert views.completion(0, place, group, 1)["text"] == "I say 1."
+
+
+def test_every_finding_leads_to_the_completions_that_show_it(tmp_path: Path) -> None:
+    source = trl_output(tmp_path / "out", range(5, 205, 5), right=lambda step, i: False)
+    write_imported(read_trl(source), "trl", source, tmp_path / "run", "accuracy>0.5")
+    views = Views([tmp_path / "run"])
+    facts = views.findings(0)
+    never = next(one for one in facts["findings"] if one["rule"] == "never_correct")
+    assert never["advice"]
+    assert never["evidence"]
+    for place in never["evidence"]:
+        _, _, index, _, at, group, *sample = place["address"].split("/")
+        group_facts = views.group(int(index), at, group)
+        assert group_facts["problem"] in place["text"]
+        assert not sample or int(sample[0]) in [one["sample"] for one in group_facts["completions"]]
+    assert any("gradient_spikes" in one for one in facts["not_judged"])
+    assert views.findings(0) is facts  # asked once, while nothing changes
+
+
+def test_a_run_that_the_doctor_cannot_read_has_a_page_that_says_so(trl: Records) -> None:
+    path = trl.path / "metrics.jsonl"
+    path.write_text('{"kind": "step", "step": 0, "signal": 1.0, "parts": 3}\n' + path.read_text())
+    facts = Views([trl.path]).findings(0)
+    assert facts["findings"] == []
+    assert "cannot read this run" in facts["notices"][0]
+
+
+def test_a_run_of_verl(tmp_path: Path) -> None:
+    source, dev = verl_output(tmp_path / "rollouts", 6), verl_output(tmp_path / "validation", 4)
+    scalars = tmp_path / "metrics.jsonl"
+    lines = [
+        {"step": step, "elapsed_seconds": 1.0, "data": {
+            "critic/rewards/mean": 0.1 * step, "actor/entropy": 0.5, "actor/grad_norm": 2.0, "actor/ppo_kl": 9.0,
+            "response_length/mean": 12.5, "response_length/clip_ratio": 0.0}}
+        for step in range(1, 7)
+    ]  # fmt: skip
+    scalars.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    made = write_imported(read_verl(source, scalars, dev), "verl", source, tmp_path / "run", "acc")
+    assert (made.num_steps, made.num_completions, made.num_evaluations) == (6, 80, 4)
+    assert made.lacks == ("kl", "clipped", "lr", "truncated")[:3]
+    records = Records.open(tmp_path / "run")
+    third = records.metrics()[2]
+    assert (third["reward"], third["grad_norm"], third["length"]) == (pytest.approx(0.3), 2.0, 12.5)
+    assert (third["sampled_correct"], third["signal"]) == (0.25, 1.0)
+    assert "kl_after_updates" not in third  # theirs is another quantity
+    completion = records.group(3, records.groups(3)[0].problem).completions[0]
+    assert (completion.reward, completion.outcome, dict(completion.measures)) == (0.5, "correct", {"acc": 1.0})
+    assert records.evaluations() == [f"dev-step-{step:06d}" for step in range(1, 5)]
+    assert records.metrics("dev")[0]["pass_at_1"][0] == 0.25
+    assert doctor(tmp_path / "run").num_steps == 6
+
+
+def test_without_scalars_the_completions_say_what_they_can(tmp_path: Path) -> None:
+    source = verl_output(tmp_path / "rollouts", 2)
+    made = write_imported(read_verl(source), "verl", source, tmp_path / "run", "score>0")
+    assert {"entropy", "grad_norm", "length"} <= set(made.lacks)
+    assert Records.open(tmp_path / "run").metrics()[0]["reward"] == -0.25
+
+
+@pytest.mark.parametrize(
+    ("correct", "message"),
+    [(None, "there are accuracy, style"), ("acuracy", "there are accuracy, reward, style"), ("style>x", "no number")],
+)
+def test_what_counts_as_correct_is_never_guessed(tmp_path: Path, correct: str | None, message: str) -> None:
+    source = trl_output(tmp_path / "out", range(1, 3))
+    with pytest.raises(ConfigError, match=message):
+        write_imported(read_trl(source), "trl", source, tmp_path / "run", correct)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no output directory of TRL"):
+        read_trl(tmp_path)
+    with pytest.raises(DataError, match=r"has no files N\.jsonl"):
+        read_verl(tmp_path)
+    (tmp_path / "trainer_state.json").write_text("[]")
+    with pytest.raises(DataError, match="is no trainer's state"):
+        read_trl(tmp_path)
+    for text, message in (("{", "line 1: it is not JSON"), ("[]", "an object was expected"),
+                          ('{"input": "a", "output": "b"}', "score is missing")):  # fmt: skip
+        (tmp_path / "1.jsonl").write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_verl(tmp_path)
+
+
+def test_a_directory_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    source = verl_output(tmp_path / "rollouts", 1)
+    with pytest.raises(ConfigError, match="exists already"):
+        write_imported(read_verl(source), "verl", source, source, "acc")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    source = trl_output(tmp_path / "out", range(1, 4))
+    result = CliRunner().invoke(app, ["import", "trl", str(source), str(tmp_path / "run"), "--correct", "accuracy"])
+    assert result.exit_code == 0, result.output
+    assert "3 steps, 24 completions" in result.output
+    assert "Not recorded there: grad_norm" in result.output
+    for arguments, message in ((["slime", "x", "y"], "no import from 'slime'"),
+                               (["trl", "x", "y", "--scalars", "z"], "are for verl")):  # fmt: skip
+        failed = CliRunner().invoke(app, ["import", *arguments])
+        assert message in str(failed.exception)
+
+
+def test_conversations_are_text_and_bounds_are_read() -> None:
+    assert (
+        as_text([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
+        == "user: hi\nassistant: ho"
+    )
+    assert (as_text(None), as_text(3)) == ("", "3")
+    assert Correct.of("acc > 0") == ("acc", 0.0)

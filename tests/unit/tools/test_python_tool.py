@@ -1,0 +1,116 @@
+"""The interpreter: what is a call, what it says, and that nothing a program does harms anybody but itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from groupwise.errors import SandboxError
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.tools import Fault, put_in_spans
+from groupwise.tools.python import PythonTool, PythonToolConfig
+from groupwise.types import CallOutcome
+
+BLOCK = "So\n```python\nprint(6*7)\n```"
+
+
+def test_a_call_ends_with_its_fence() -> None:
+    tool = PythonTool()
+    for text in ("", "```", "```python\n", "```python\nprint('```')", "``` python\n1\n```", "```js\n1\n```\n"):
+        assert tool.look(text) is None, text
+    call = tool.look(BLOCK)
+    assert call is not None
+    assert not isinstance(call, Fault)
+    assert (call.content, call.begin, call.opening, call.closing) == ("print(6*7)", 3, "\n```output\n", "\n```\n")
+    ended = tool.look(BLOCK + "\n")
+    assert ended is not None
+    assert not isinstance(ended, Fault)
+    assert ended.opening == "```output\n"
+    assert tool.look("```python\n```").content == ""  # type: ignore[union-attr]
+
+
+def test_an_output_of_the_policys_own_is_a_fault() -> None:
+    assert PythonTool().look("so ```output") is None  # within a line it is no fence
+    assert PythonTool().look("so\n```output") == Fault("an output that the interpreter did not write")
+    assert PythonTool().look(BLOCK + "```output\n42") == Fault("text behind a program that had not been run")
+
+
+def test_outputs_in_a_written_text() -> None:
+    text = f"{BLOCK}\n```output\n42\n```\nThen\n```python\nprint(1)\n```\n```output\n1\n```\nDone"
+    found = [text[begin:end] for begin, end in put_in_spans(text, {"python": PythonTool()})]
+    assert found == ["\n```output\n42\n```\n", "\n```output\n1\n```\n"]
+
+
+class Sandboxed(Sandbox):
+    """Says what it is told to."""
+
+    def __init__(self, result: RunResult) -> None:
+        self.result, self.sources = result, list[str]()
+
+    def run_many(self, programs: Any) -> list[RunResult]:
+        self.sources += [program.source for program in programs]
+        return [self.result for _ in programs]
+
+    def run_pairs(self, pairs: Any) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("result", "text", "outcome"),
+    [
+        (RunResult(Status.EXITED, 0, b"42\n\n", b"warned", 0.1), "42", CallOutcome.DONE),
+        (RunResult(Status.EXITED, 0, b"\xff", b"", 0.1), "\ufffd", CallOutcome.DONE),
+        (RunResult(Status.EXITED, 1, b"1", b"Trace\nValueError: no\n", 0.1), "ValueError: no", CallOutcome.ERROR),
+        (RunResult(Status.EXITED, 3, b"", b"", 0.1), "SystemExit: 3", CallOutcome.ERROR),
+        (RunResult(Status.TIMEOUT, None, b"", b"", 0.1), "TimeoutError", CallOutcome.TIMEOUT),
+        (RunResult(Status.FLOODED, None, b"1", b"", 0.1), "OverflowError", CallOutcome.ERROR),
+        (RunResult(Status.SIGNALLED, -9, b"", b"", 0.1), "Killed", CallOutcome.ERROR),
+    ],
+)  # fmt: skip
+def test_what_it_says(result: RunResult, text: str, outcome: CallOutcome) -> None:
+    found = PythonTool(None, Sandboxed(result)).run("x")
+    assert found.outcome is outcome
+    assert found.text == text if outcome is CallOutcome.DONE else found.text.startswith(text)
+
+
+def test_a_sandbox_that_fails_is_a_failure_of_the_tool() -> None:
+    failed = RunResult(Status.FAILED, None, b"", b"", 0.1, "it broke")
+    assert PythonTool(None, Sandboxed(failed)).run("x").outcome is CallOutcome.FAILED
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    try:
+        opened = open_sandbox(SandboxConfig(tier="landlock", cpu_s=1))
+    except SandboxError as error:
+        pytest.skip(str(error))
+    with opened as sandbox:
+        yield sandbox
+
+
+def test_programs_run_in_processes_of_their_own(sandbox: Sandbox) -> None:
+    tool = PythonTool(None, sandbox)
+    assert tool.run("x = 3\nprint(x)").text == "3"
+    assert tool.run("print(x)").text == "NameError: name 'x' is not defined"
+    assert tool.run("1/0").text == "ZeroDivisionError: division by zero"
+    assert tool.run("x = ").text == "SyntaxError: invalid syntax"
+    assert tool.run("print(1)\0").outcome is CallOutcome.ERROR
+    assert tool.run("print(10**9999)").text.startswith("ValueError: Exceeds the limit")
+
+
+def test_persistent_ones_find_what_was_defined_before(sandbox: Sandbox) -> None:
+    tool = PythonTool(PythonToolConfig(persistent=True), sandbox)
+    earlier = ["x = 3\nprint('heard once')", "y = x + 1\nraise ValueError", "import sys\nz = 2\nsys.exit(1)"]
+    assert tool.run("print(x, y, z)", earlier).text == "3 4 2"
+    assert tool.run("print(w)", earlier).text == "NameError: name 'w' is not defined"
+    assert PythonTool(PythonToolConfig(), sandbox).run("print(x)", earlier).outcome is CallOutcome.ERROR
+
+
+def test_nothing_of_the_host_can_be_read(sandbox: Sandbox) -> None:
+    """Neither a problem's answer nor anything else of this machine."""
+    assert PythonTool(None, sandbox).run("print(open('/etc/passwd').read())").outcome is CallOutcome.ERROR
+    assert isinstance(sandbox.run(Program(source="import os; os.fork()")), RunResult)

@@ -1,0 +1,137 @@
+"""Continued pre-training: shares of tokens, documents cut without loss, and no attention from one to another."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise.config import parse
+from groupwise.errors import ConfigError, DataError
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.policy import Policy
+from groupwise.trainers.documents import DocumentsData, Example, cut, document_batches, encoded
+from groupwise.trainers.sft import SftRecipe, sft_gradient
+from groupwise.training.session import RunConfig
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = NewModel(**shape, intermediate_size=16, context_length=64)
+    return new_policy(config, character_tokenizer("abcdefghij \n"), ModelConfig(device="cpu"))
+
+
+def written(path: Path, texts: list[str]) -> str:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def batches(policy: Policy, size: int, steps: int, seed: int = 0, **parts: Any) -> Callable[[int], list[Example]]:
+    data = parse(DocumentsData, {"parts": parts})
+    return document_batches(policy, data, size, RunConfig(directory="", num_steps=steps, seed=seed))
+
+
+def test_shares_are_shares_of_tokens(policy: Policy, tmp_path: Path) -> None:
+    """Documents of one part are six times as long as the other's, and both have half of the tokens."""
+    long, short = written(tmp_path / "a", ["a" * 59] * 5), written(tmp_path / "b", ["b" * 9] * 5)
+    draw = batches(policy, 50, 40, long={"share": 2, "path": long}, short={"share": 2, "path": short})
+    lengths = np.array([len(e.prompt) + len(e.completion) for step in range(40) for e in draw(step)])
+    assert set(lengths) == {60, 10}
+    by_long = lengths[lengths == 60].sum() / lengths.sum()
+    assert by_long == pytest.approx(0.5, abs=0.07)
+    draw = batches(policy, 50, 40, long={"share": 9, "path": long}, short={"share": 1, "path": short})
+    lengths = np.array([len(e.prompt) + len(e.completion) for step in range(40) for e in draw(step)])
+    assert lengths[lengths == 60].sum() / lengths.sum() == pytest.approx(0.9, abs=0.03)
+
+
+def test_every_document_occurs_once_in_an_epoch_and_a_step_is_a_pure_function(policy: Policy, tmp_path: Path) -> None:
+    texts = [letter * 3 for letter in "abcdefgh"]
+    draw = batches(policy, 4, 4, one={"path": written(tmp_path / "a", texts)})
+    seen = [tuple(e.prompt + e.completion) for step in range(4) for e in draw(step)]
+    assert sorted(seen[:8]) == sorted(seen[8:]) == sorted(map(tuple, encoded(policy, texts)))
+    assert seen[:8] != seen[8:]
+    again = batches(policy, 4, 4, one={"path": str(tmp_path / "a")})
+    assert [again(step) for step in (3, 1)] == [draw(step) for step in (3, 1)]
+    other = batches(policy, 4, 4, seed=1, one={"path": str(tmp_path / "a")})
+    assert [other(step) for step in range(4)] != [draw(step) for step in range(4)]
+
+
+@given(st.integers(2, 200), st.integers(2, 70))
+def test_a_cut_loses_nothing_and_leaves_no_single_token(length: int, limit: int) -> None:
+    pieces = cut(list(range(length)), limit)
+    assert [token for piece in pieces for token in piece] == list(range(length))
+    sizes = [len(piece) for piece in pieces]
+    assert max(sizes) <= limit
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 2 or limit == 2
+    assert len(pieces) == -(-length // limit)
+
+
+def test_long_documents_come_in_pieces(policy: Policy, tmp_path: Path) -> None:
+    draw = batches(policy, 3, 1, one={"path": written(tmp_path / "a", ["ab" * 75])})
+    pieces = sorted(len(e.prompt) + len(e.completion) for e in draw(0))
+    assert pieces == [50, 50, 51]  # 150 characters and the end, in a context of 64
+
+
+def test_no_document_reads_another(policy: Policy) -> None:
+    """The gradient of a packed step is that of the documents one by one, and changes of one leave the other's alone."""
+    ids = [Example(e[:1], e[1:]) for e in encoded(policy, ["abcabc", "bbbbbbb", "cabac"])]
+
+    def gradient(examples: list[Example], budget: int = 0) -> tuple[float, list[torch.Tensor]]:
+        loss, _ = sft_gradient(policy, examples, budget)
+        found = [weight.grad.clone() for _, weight in policy.trainable() if weight.grad is not None]
+        for _, weight in policy.trainable():
+            weight.grad = None
+        return loss, found
+
+    tokens = [len(e.completion) for e in ids]
+    packed, together = gradient(ids)
+    losses, alone = zip(*(gradient([one]) for one in ids), strict=True)
+    assert packed == pytest.approx(
+        sum(n * loss for n, loss in zip(tokens, losses, strict=True)) / sum(tokens), rel=1e-5
+    )
+    for place, whole in enumerate(together):
+        parts = sum(n * one[place] for n, one in zip(tokens, alone, strict=True)) / sum(tokens)
+        torch.testing.assert_close(whole, parts, atol=1e-6, rtol=1e-4)
+
+
+def test_unknown_characters_are_counted_and_their_documents_left_out(policy: Policy, tmp_path: Path) -> None:
+    path = written(tmp_path / "a", ["abc", "aéc", "小"])
+    with pytest.warns(UserWarning, match=r"data\.parts\.one: 2 of 3 documents have characters"):
+        draw = batches(policy, 4, 1, one={"path": path})
+    assert {tuple(e.completion) for e in draw(0)} == {tuple(encoded(policy, ["abc"])[0][1:])}
+    with pytest.raises(DataError, match="each of its 1 documents has characters that the model does not know"):
+        batches(policy, 4, 1, one={"path": written(tmp_path / "b", ["小"])})
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{broken", "line 1 is not JSON"),
+        ('{"body": "x"}', "line 1 has no field 'text'"),
+        ('{"text": ""}', "must be a non-empty string"),
+        ("", "holds no documents"),
+    ],
+)
+def test_broken_files_are_named(policy: Policy, tmp_path: Path, line: str, says: str) -> None:
+    (tmp_path / "a").write_text(line)
+    with pytest.raises(DataError, match=says):
+        batches(policy, 1, 1, one={"path": str(tmp_path / "a")})
+
+
+def test_contradictions_are_refused() -> None:
+    recipe = {"run": {"directory": "x", "num_steps": 1}, "data": {"source": "documents", "parts": {"a": {"path": "f"}}}}
+    with pytest.raises(ConfigError, match='documents have no prompt; allowed with them is "all"'):
+        parse(SftRecipe, recipe)
+    with pytest.raises(ConfigError, match="documents do not say which characters there are"):
+        parse(SftRecipe, {**recipe, "sft": {"loss_on": "all"}, "new_model": {}})
+    for part in ({}, {"path": "f", "replay": "corpus"}):
+        with pytest.raises(ConfigError, match="exactly one of them must be set"):
+            parse(DocumentsData, {"parts": {"a": part}})
