@@ -76,8 +76,11 @@ def computed(policy: Policy) -> list[int]:
     return counter
 
 
-@pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral", "olmo2", "gemma"])
+@pytest.mark.parametrize("num_threads", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    "architecture",
+    ["qwen3", "gemma", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen2", "llama", "mistral", "olmo2"))],
+)
 def test_gradients_have_the_same_bits(
     make: Make, threads: Callable[[int], None], architecture: str, num_threads: int
 ) -> None:
