@@ -40,7 +40,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
 LIMIT_S = 5.0
 """Processor time, in seconds, beyond which a test is no everyday test."""
 NOISE = 1.6
-"""How many times longer a test may seem: two tests at one time on the two halves of one core slow each other so much."""
+"""How many times longer a test may seem: two at one time on the two halves of one core slow each other so much."""
 YARDSTICK_S = 0.018
 """What `yardstick_s` finds on the quiet machine for which the limit is meant, a server of two cores. Seconds."""
 SLOW_MARKS = ("slow", "peers", "gpu", "browser")
