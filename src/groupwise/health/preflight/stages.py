@@ -27,9 +27,12 @@ EVERYTHING: tuple[Cost, ...] = ("free", "verifier", "model", "step")
 class Staged(Protocol):
     """A stage of a pipeline."""
 
-    name: str
-    kind: str
-    config: BaseModel
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def config(self) -> BaseModel: ...
 
 
 @dataclass(frozen=True, slots=True)
