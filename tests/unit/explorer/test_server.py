@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from written_results import write_budget
 
 pytest.importorskip("starlette", reason="the explorer's server is an extra")
 pytest.importorskip("uvicorn", reason="the explorer's server is an extra")
@@ -59,7 +60,7 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def app(a_run: Path) -> Any:
-    return make_app([a_run], PORT, TOKEN)
+    return make_app([a_run, write_budget(a_run.parent / "budget")], PORT, TOKEN)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,7 @@ def addresses(a_run: Path) -> dict[str, str]:
     """An address that every route answers."""
     problem = short_hash("23×17")
     parts = {"{index:int}": "0", "{identifier}": "s0", "{problem}": problem, "{sample:int}": "0", "{name}": "app.js"}
+    parts["{number:int}"] = "0"
     found = {}
     for route in ROUTES:
         address = route
