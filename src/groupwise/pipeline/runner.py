@@ -19,9 +19,9 @@ from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.run import Run
+from groupwise.runs.surroundings import environment
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
