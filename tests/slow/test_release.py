@@ -1,4 +1,4 @@
-"""What a stranger gets: a wheel, built from the source distribution, in an environment without a checkout (a minute)."""
+"""What a stranger gets: a wheel, built from the source distribution, in an environment without a checkout."""
 
 import json
 import os

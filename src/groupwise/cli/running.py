@@ -31,8 +31,8 @@ def demo(
 ) -> None:
     """Teach the shipped base model products of two-digit numbers, measure it before and after, ask it a question.
 
-    It trains the recipe `arithmetic` into runs/arithmetic, in two to four minutes on two cores; it needs no checkout, no
-    GPU and no network. The same command resumes an interrupted demo.
+    It trains the recipe `arithmetic` into runs/arithmetic, in two to four minutes on two cores; it needs no checkout,
+    no GPU and no network. The same command resumes an interrupted demo.
 
     Example:
         groupwise demo
@@ -46,9 +46,7 @@ def demo(
 def train(
     recipe: Annotated[
         Path,
-        typer.Argument(
-            help="A TOML recipe, the name of a shipped one (`arithmetic`), or an earlier run's config.toml."
-        ),
+        typer.Argument(help="A TOML recipe, the name of a shipped one, e.g. `arithmetic`, or a run's config.toml."),
     ],
     overrides: Overrides = None,
     extend: Annotated[

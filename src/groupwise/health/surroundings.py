@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -30,7 +31,7 @@ def surroundings() -> dict[str, Any]:
     return {
         **facts,
         "torch": build,
-        "sandbox": {tier: _or_why_not(lambda tier=tier: sandbox_tier(tier)) for tier in TIERS},
+        "sandbox": {tier: _or_why_not(partial(sandbox_tier, tier)) for tier in TIERS},
         "fork_server": _or_why_not(fork_server),
         "versions": {name: version for name, version in versions.items() if version != MISSING},
         "not_installed": [name for name, version in versions.items() if version == MISSING],

@@ -1,4 +1,4 @@
-"""Versions and machine below a run. Nothing here needs what only Linux and macOS have, so a bug report can be made anywhere."""
+"""Versions and machine below a run. Nothing here needs what only Linux and macOS have: a bug report needs no more."""
 
 import os
 import platform
