@@ -19,7 +19,7 @@ and no more.
 
 **The rule.** Every claim is a number of each seed (a difference is paired by seed: the same problems, the same draws)
 and a set of values, with a margin below which nothing matters; both stand in `claims/NAME.toml`. With the mean over
-seeds and Student's 95 % interval:
+seeds and Student's 95 % interval, of three seeds or more:
 
 - *holds here*: the whole interval lies within what is claimed;
 - *does not hold here*: the whole interval lies outside of it;

@@ -25,7 +25,8 @@ INF = math.inf
         ([2, 3, 4], Bounds(2.5, 3.5), Ruling.OPEN),
         ([2, 3, 4], Bounds(-1, 0.5), Ruling.FAILS),
         ([2, 3, 4], Bounds(5.5, 6), Ruling.FAILS),
-        ([1, 1], Bounds(0, INF), Ruling.HOLDS),
+        ([1, 1, 1], Bounds(0, INF), Ruling.HOLDS),
+        ([1, 1], Bounds(0, INF), Ruling.OPEN),
         ([7], Bounds(0, INF), Ruling.OPEN),
         ([], Bounds(0, INF), Ruling.OPEN),
     ],
@@ -61,7 +62,7 @@ def test_seeds_needed_are_the_first_number_whose_interval_would_decide() -> None
         values = [rng.gauss(0.3, 1) for _ in range(rng.randint(2, 6))]
         claimed = bounds(rng.choice(["above", "below", "equal", "at_least", "at_most"]), rng.choice([0.0, 0.2, 0.6]))
         mean, spread, found = statistics.fmean(values), statistics.stdev(values), None
-        for n in range(2, MOST_SEEDS + 1):
+        for n in range(3, MOST_SEEDS + 1):
             half = T_95[min(n - 2, len(T_95) - 1)] * spread / math.sqrt(n)
             low, high = mean - half, mean + half
             is_inside = claimed.low < low and high < claimed.high

