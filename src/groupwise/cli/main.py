@@ -114,6 +114,9 @@ def examine(
         typer.Option(metavar="SEVERITY", help="Exit with status 3 at note, warning or critical findings and worse."),
     ] = None,
     explain: Annotated[str | None, typer.Option(metavar="RULE", help="Say what a rule computes, and why.")] = None,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="Say what this machine is and what works on it, for a bug report.")
+    ] = False,
 ) -> None:
     """Say what is wrong with a run: with numbers, places and what to change. Reads its directory alone.
 
@@ -123,7 +126,14 @@ def examine(
         groupwise doctor runs/arithmetic --fail-on warning
 
         groupwise doctor --explain entropy_collapse
+
+        groupwise doctor --environment
     """
+    if environment:
+        from groupwise.cli.environment import show_environment
+
+        show_environment(console, json)
+        return
     from groupwise.cli import doctor
     from groupwise.doctor import Severity
     from groupwise.errors import ConfigError
@@ -132,7 +142,7 @@ def examine(
         doctor.explain(explain, console)
         return
     if run is None:
-        raise ConfigError("doctor needs a run directory, or --explain RULE")
+        raise ConfigError("doctor needs a run directory, --explain RULE or --environment")
     if fail_on is not None and fail_on not in list(Severity):
         raise ConfigError(f"--fail-on = {fail_on!r} is not allowed; allowed are {', '.join(Severity)}")
     if status := doctor.run_doctor(run, console, json, Severity(fail_on) if fail_on else None):
@@ -483,6 +493,15 @@ def main() -> None:
         if "WORLD_SIZE" not in os.environ or _is_first_to_say(str(error)):
             print(f"groupwise: {error}", file=sys.stderr)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name not in POSIX_ONLY:
+            raise
+        print(f"groupwise: {sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux", file=sys.stderr)
+        sys.exit(2)
+
+
+POSIX_ONLY = ("fcntl", "resource")
+"""Modules of Python that only Linux and macOS have: locks of run directories and limits of workers are theirs."""
 
 
 def _is_first_to_say(sentence: str) -> bool:
