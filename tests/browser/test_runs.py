@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from written_results import write_budget, write_process
 from written_run import CONFIG, HOSTILE, group, row, write_groups, write_hostile, write_run
 
 from groupwise.config import parse
@@ -218,6 +219,65 @@ def test_a_live_run_grows_on_the_page(tab: Callable[..., Any], served: Callable[
     page.wait_for_selector(".facts dd >> text=4 of 3", timeout=15_000)
 
 
+def test_results_are_on_the_list_and_show_their_files(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    pipeline, budget = write_process(tmp_path / "judged"), write_budget(tmp_path / "budget")
+    write_run(pipeline / "stages" / "judges" / "run", steps=2)
+    page, address = (one := tab()).page, served(pipeline, budget).address
+    page.goto(address)
+    page.wait_for_selector(".results")
+    names = page.locator(".results h2 a").all_inner_texts()
+    assert names == ["judged", "judged · judges", "budget"]
+    page.click(".results >> text=judged · judges")
+    page.wait_for_selector("[data-figure=auc]")
+    assert page.locator("[data-figure=auc] td").all_inner_texts() == ["–", "93.0 %", "84.0 %"]
+    assert page.locator("[data-figure=f1] td").all_inner_texts() == ["–", "0.81", "–"]
+    page.goto("about:blank")
+    page.goto(address)
+    page.focus(".results h2 a >> nth=2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-figure='Accuracy over tokens']")
+    row = page.locator("[aria-label='budget 4'] tr", has_text="best_of_n/orm").locator("td").all_inner_texts()
+    assert row[:2] == ["59.0 % [54.0, 64.0]", "−1.0 [−11.0, +9.0]"]
+    figure = page.locator("[data-figure='Accuracy over tokens'] circle")
+    assert figure.count() == 18  # six methods that have a name, three budgets
+    assert "59.0 % at 200 tokens" in figure.nth(10).text_content()
+    page.goto("about:blank")
+    page.goto(address + "pipeline/0")
+    page.wait_for_selector(".lineage svg")
+    assert page.locator(".lineage .box").count() == 2  # the base model and the stage
+    page.click("table.values a >> text=judges >> nth=0")
+    page.wait_for_selector(".metric")
+    assert "judged · judges" in page.inner_text("h1")
+    assert one.foreign(origin(address)) == []
+
+
+def test_a_hostile_result_is_shown_and_does_nothing(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    budget, pipeline = write_budget(tmp_path / "budget"), write_process(tmp_path / "judged")
+    with (budget / "budget.jsonl").open("a") as file:
+        for text in HOSTILE:
+            point = {"accuracy": [0.5, None, 9e99], "policy_tokens": 1e300, "budget": 2, "by_difficulty": {text: [1]}}
+            file.write(json.dumps({"kind": "point", "method": text, **point}) + "\n")
+            file.write(json.dumps({"kind": "flips", text: text}) + "\n")
+            file.write(json.dumps({"kind": "optimal", "difficulty": text, "methods": {text: {text: 1}}}) + "\n")
+    rows = "".join(json.dumps({"judge": text, text: [0.5, text, None]}) + "\n" for text in HOSTILE)
+    (pipeline / "stages" / "judges" / "data.jsonl").write_text(rows)
+    facts = pipeline / "stages" / "judges" / "facts.json"
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "statistics": {text: text for text in HOSTILE}}))
+    page, address = (one := tab()).page, served(budget, pipeline).address
+    for path in ("budget/0", "pipeline/1", "process/2"):
+        page.goto("about:blank")
+        page.goto(address + path)
+        page.wait_for_selector("main h1, [role=alert]")
+        assert page.locator("[role=alert]").all_inner_texts() == []
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main script, main img, main iframe").count() == 0
+    assert one.foreign(origin(address)) == []
+
+
 @pytest.mark.parametrize("exported", [False, True])
 def test_a_hostile_run_is_shown_and_does_nothing(
     tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path, exported: bool
@@ -283,7 +343,8 @@ def test_an_exported_run_opens_from_a_file(tab: Callable[..., Any], a_run: Path,
 def test_every_page_fits_and_keeps_nobody_out(
     tab: Callable[..., Any], a_run: Path, tmp_path: Path, axe: str, width: int, scheme: str
 ) -> None:
-    address = write_export([a_run], tmp_path / "page.html").as_uri()
+    others = [write_process(tmp_path / "judged"), write_budget(tmp_path / "budget")]
+    address = write_export([a_run, *others], tmp_path / "page.html").as_uri()
     one = tab(viewport={"width": width, "height": 900}, color_scheme=scheme)
     problem = f"/run/0/at/s0/{short_hash('23×17')}"
     wanted = {
@@ -294,6 +355,9 @@ def test_every_page_fits_and_keeps_nobody_out(
         f"{problem}/2": "#tokens .tok",
         "/compare": "#verdict",
         "/overlay": ".legends",
+        "/pipeline/0": ".lineage",
+        "/process/1": "[data-figure=auc]",
+        "/budget/2": "[data-figure]",
     }
     found = []
     for path, element in wanted.items():

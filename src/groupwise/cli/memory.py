@@ -10,7 +10,7 @@ from groupwise.errors import ConfigError
 from groupwise.health.memory import MIB, plan
 from groupwise.models.loading import quiet_transformers
 from groupwise.trainers import load_recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 
 def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, console: Console) -> None:

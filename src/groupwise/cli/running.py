@@ -106,7 +106,7 @@ def train(
 
 @app.command("preflight")
 def check_recipe(
-    recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning.")],
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning, or of a pipeline.")],
     overrides: Overrides = None,
     leave_out: Annotated[
         list[str] | None, typer.Option(metavar="CHECK", help="Leave a check out, e.g. `rehearsal`. Repeatable.")
@@ -123,11 +123,14 @@ def check_recipe(
 
     Settings, problems, memory and disk; reference answers and shortcuts through the verifier; prompts as tokens; what
     the model can learn; and two whole steps on a copy, with their resume. One to two minutes for the shipped recipes.
+    Of a pipeline every stage is checked as far as it can be before the stages in front of it have run.
 
     Examples:
         groupwise preflight recipes/arithmetic.toml
 
         groupwise preflight recipes/gsm8k.toml --leave-out rehearsal --price-per-hour 2.5
+
+        groupwise preflight recipes/r1.toml --leave-out sample --leave-out rehearsal
     """
     from groupwise.config import named, read_toml
 

@@ -13,6 +13,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.explorer.figures import columns_of, first_number
 from groupwise.explorer.findings import findings_of, stamp_of
 from groupwise.explorer.opened import NotThereError, OpenedRun
+from groupwise.explorer.results import Result, found_in, numbered
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.completion import CompletionRecord, GroupRecord
 from groupwise.runs.index import GroupEntry
@@ -43,13 +44,42 @@ class Views:
     """The pages' facts of the runs that the command was given."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._runs = [OpenedRun(index, path) for index, path in enumerate(paths)]
+        self._paths = tuple(paths)
+        found = found_in(self._paths)
+        self._runs = [OpenedRun(index, path) for index, path in enumerate(found.runs)]
+        self._results = numbered(found.results)
         self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
         self._findings: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs, in a few words each."""
+        """All runs, in a few words each; those of stages that have begun since are at the end."""
+        known = {run.path.resolve() for run in self._runs}
+        new = [path for path in found_in(self._paths).runs if path.resolve() not in known]
+        self._runs += [OpenedRun(len(self._runs) + number, path) for number, path in enumerate(new)]
         return [self._headline(run) for run in self._runs]
+
+    def results(self) -> list[dict[str, Any]]:
+        """Pipelines and measurements, in a few words each; those that have come since are at the end."""
+        known = {(one.kind, one.path, one.stage) for one in self._results}
+        new = [one for one in found_in(self._paths).results if one not in known]
+        self._results += [Result(len(self._results) + number, *one) for number, one in enumerate(new)]
+        return [one.headline() for one in self._results]
+
+    def result(self, number: int) -> dict[str, Any]:
+        """One pipeline or measurement.
+
+        Raises:
+            NotThereError: there is none of this number, or it cannot be shown.
+            DataError: a file of it cannot be read.
+        """
+        if not 0 <= number < len(self._results):
+            raise NotThereError(f"there is no result {number}; there are {len(self._results)}")
+        return self._results[number].facts({run.path.resolve(): run.index for run in self._runs})
+
+    @property
+    def num_runs(self) -> int:
+        """Runs that are shown."""
+        return len(self._runs)
 
     def run(self, index: int) -> dict[str, Any]:
         """One run: what it is, its figures by step, where its completions are.

@@ -19,7 +19,7 @@ from groupwise.models.cores import CoreMeter
 from groupwise.models.loading import SLOW, bfloat16_cost, device_of
 from groupwise.runs.surroundings import environment
 from groupwise.trainers import trainer_of
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 LIBRARIES = 500 * MIB
 """What torch and transformers hold themselves on a processor; a good part is there before the plan's first byte."""
