@@ -12,6 +12,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from contents import PAGES_TO_COME, llms  # noqa: E402  beside this file
+
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 project = "Groupwise"
@@ -46,15 +48,9 @@ def prepared(app: Any, name: str, source: list[str]) -> None:
     source[0] = text
 
 
-PAGES_TO_COME = ("claims", "compared")
-"""Measured and read apart from the rest of the pages."""
-
-
 def finished(app: Any, error: Exception | None) -> None:
     """What stands beside the pages: the Learn view, and the list of pages for programs that read."""
     if error is None:
-        from contents import llms
-
         from groupwise.explorer.export import write_export
 
         write_export([], Path(app.outdir) / "learn-view.html")

@@ -40,7 +40,9 @@ def _command(command: Any, name: str) -> str:
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
     shown = "\n".join(["```sh", *lines, "```"]) if lines else ""
     params = [_parameter(one) for one in command.params if one.name != "help"]
-    return "\n\n".join(part for part in (f"## `groupwise {name}`", body.strip(), shown, "\n".join(params)) if part) + "\n"
+    return (
+        "\n\n".join(part for part in (f"## `groupwise {name}`", body.strip(), shown, "\n".join(params)) if part) + "\n"
+    )
 
 
 def _parameter(parameter: Any) -> str:
@@ -213,7 +215,7 @@ def files() -> str:
         "A row for each completion, a row group for each group; pandas, polars and DuckDB read it. A value that nothing "
         "measured is null, never 0. Files of every earlier schema open (`gw.Run`, `groupwise explore`).\n\n"
         "| column | type | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
-        "## Problems of your own (`task.kind = \"jsonl\"`)\n\nJSON lines or Parquet, a problem a row: `question` and `answer`, or "
+        '## Problems of your own (`task.kind = "jsonl"`)\n\nJSON lines or Parquet, a problem a row: `question` and `answer`, or '
         "the fields that `task.question_field` and `task.answer_field` name; every other field reaches a reward function by "
         "its name. [Your own data](do/data.md).\n\n"
         "## Labelled cases (`groupwise audit --cases`), probes (`--probes`), labelled steps\n\nJSON lines; "
