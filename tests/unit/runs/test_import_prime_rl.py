@@ -49,7 +49,7 @@ def output(tmp_path: Path) -> Path:
     shipped = [{"version": 1, "trace_id": one["id"], "branches": [], "info": known} for one in every[:4]]
     lines(out / "traces" / "annotations" / "orchestrator" / "00000.jsonl", shipped)
     lines(stream / "index.jsonl", [{"line": 1, "offset": 0}])
-    told = {"time": 0.0, "reward/all/mean": 0.75, "entropy/all/mean": 0.5, "optim/grad_norm": 1.0}
+    told = {"time": 0.0, "train/agg/effective/reward/mean": 0.75, "entropy/all/mean": 0.5, "optim/grad_norm": 1.0}
     metrics = [{"step": 1, **told}, {"step": 2, **told}, {"step": None, "time": 1.0, "vllm/requests": 3}]
     lines(out / "monitors" / "metrics.jsonl", metrics)
     return out

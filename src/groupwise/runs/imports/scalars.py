@@ -23,11 +23,12 @@ OURS = (
 )  # fmt: skip
 """Scalars of a step that rules and pages are about."""
 PRIME = {
-    "reward/all/mean": "reward", "reward/mean": "reward", "entropy/all/mean": "entropy", "entropy/mean": "entropy",
-    "optim/grad_norm": "grad_norm", "optim/lr": "lr", "seq_len/all/mean": "length", "seq_len/mean": "length",
-    "is_truncated/all/mean": "truncated", "is_truncated/mean": "truncated", "loss/mean": "loss", "time/step": "seconds",
+    "train/agg/effective/reward/mean": "reward", "train/agg/all/reward/mean": "reward", "reward/all/mean": "reward",
+    "train/agg/effective/is_truncated/mean": "truncated", "train/agg/all/is_truncated/mean": "truncated",
+    "entropy/all/mean": "entropy", "entropy/mean": "entropy", "optim/grad_norm": "grad_norm", "optim/lr": "lr",
+    "loss/mean": "loss", "time/step": "seconds",
 }  # fmt: skip
-"""Those of prime-rl's orchestrator and trainer."""
+"""Those of prime-rl's orchestrator and trainer. Its lengths have none: they count the prompt, too."""
 FLAT = ("train/frac_reward_zero_std", "frac_reward_zero_std")
 """The share of groups without a signal, as TRL counts it."""
 
