@@ -50,8 +50,7 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 	$(BIN)/python -m pytest -m peers tests/parity
 
 demo: venv ## teach the shipped base model arithmetic (two to four minutes), evaluate it, ask it a question
-	$(BIN)/groupwise train recipes/arithmetic.toml --restart
-	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
+	$(BIN)/groupwise demo --restart
 
 r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 minutes)
 	$(BIN)/groupwise pipeline recipes/r1.toml

@@ -17,7 +17,9 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import TRAINERS
+from groupwise.trainers.replay import replay
 
 NUM_STEPS = 4
 SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3}
@@ -128,6 +130,13 @@ def test_the_runs_learn_and_some_groups_have_no_signal(alone: dict[str, RunDirec
     assert not all(map(all, signals))
     assert len({line["weights"] for line in steps}) >= NUM_STEPS // 2
     assert max(line["grad_norm"] for line in steps) > 0.05  # clipping is at work
+
+
+def test_a_run_is_replayed_in_the_shares_and_sums_that_its_recipe_says(alone: dict[str, RunDirectory]) -> None:
+    run = alone["grpo"]
+    row = next(iter(read_rollouts(run.rollouts(3))))
+    again = replay(run.path, 3, row["problem"], row["sample"])
+    assert (again.identical, again.steps_repeated) == (True, 1)  # the weights of a repeated step are the ledger's
 
 
 @pytest.mark.slow

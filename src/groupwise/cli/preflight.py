@@ -17,7 +17,7 @@ from groupwise.pipeline import load_pipeline
 from groupwise.runs.atomic import write_file
 from groupwise.trainers import load_recipe
 from groupwise.trainers.base import Recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 STYLES = {Level.NOTE: "cyan", Level.WARNING: "yellow", Level.NO_GO: "bold red"}
 VERDICTS = {"GO": "bold green", "GO WITH WARNINGS": "bold yellow", "NO-GO": "bold red"}

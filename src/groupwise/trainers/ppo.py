@@ -23,7 +23,8 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, reference_of, rl_trainer
+from groupwise.trainers.rl import Learner, reference_of, rl_trainer
+from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
