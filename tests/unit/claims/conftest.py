@@ -28,7 +28,7 @@ directory = "runs/tiny"
 num_steps = 2
 [task]
 kind = "arithmetic"
-digits = [1, 1]
+digits = [2, 2]
 num_problems = 40
 num_eval_problems = 5
 [grpo]

@@ -2,14 +2,18 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from groupwise.claims.arms import code_mark
+from groupwise.claims import arms
 from groupwise.claims.config import Ledger, load_ledger
 from groupwise.claims.results import Result, keep_result, read_results
 from groupwise.claims.runner import Job, Request, arm_run, missing, run_missing, stale
@@ -158,5 +162,41 @@ def test_unknown_arms_and_runs_of_other_recipes_are_refused(folder: Path, tmp_pa
     assert calls(folder) == []
 
 
-def test_code_has_a_mark(ledger: Ledger) -> None:
-    assert len(code_mark(arm_run(ledger, "plain", 0))) == 16
+def test_the_mark_of_the_code_is_that_of_the_trainer_with_the_settings_of_the_arm(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Any]] = []
+    monkeypatch.setattr(arms, "code_of", lambda module, settings: asked.append((module, settings)) or "mark")
+    assert arms.code_mark(arm_run(ledger, "other", 0)) == "mark"
+    assert [(module, settings["advantage"]["kind"]) for module, settings in asked] == [
+        ("groupwise.trainers.grpo", "leave_one_out")
+    ]
+
+
+@pytest.mark.slow
+def test_a_real_claim_that_was_killed_ends_in_the_same_results(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "groupwise", "claims", "--folder", str(folder), "--arm", "plain", "--seeds", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    ledger_file = arm_run(load_ledger(folder), "plain", 0).directory / "ledger.jsonl"
+    deadline = time.monotonic() + 300
+    while not (ledger_file.exists() and ledger_file.read_text()) and time.monotonic() < deadline:
+        assert process.poll() is None, (ledger_file.parents[1] / "log.txt").read_text()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)  # with the training that it started
+    process.wait()
+    assert read_results(folder, ARMS) == {}
+    subprocess.run(command, check=True, capture_output=True)
+    killed = read_results(folder, ARMS)
+    whole_folder = tmp_path / "whole" / "claims"
+    shutil.copytree(folder, whole_folder, ignore=shutil.ignore_patterns("results"))
+    shutil.copy(folder.parent / "tiny.toml", whole_folder.parent / "tiny.toml")
+    arms_file = whole_folder / "arms.toml"
+    arms_file.write_text(arms_file.read_text().replace(str(tmp_path / "runs"), str(tmp_path / "others")))
+    subprocess.run([*command[:5], str(whole_folder), *command[6:]], check=True, capture_output=True)
+    whole = read_results(whole_folder, ARMS)
+    assert killed.keys() == whole.keys() == {("plain", 0)}
+    measured = ("processor_s", "peak_memory_mb")
+    for key, result in killed.items():
+        kept = {name: value for name, value in result.metrics.items() if not name.endswith(measured)}
+        assert kept == {name: value for name, value in whole[key].metrics.items() if not name.endswith(measured)}
+        assert (result.recipe, result.base) == (whole[key].recipe, whole[key].base)
