@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint slow browser vllm mutate parity demo r1 deepseekmath process tools bench base clean
+.PHONY: help venv test test-all lint slow browser vllm mutate parity demo r1 deepseekmath process tools bench docs base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,11 @@ bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/grpo_step.py
 
+docs: venv ## the documentation site into docs/_build (offline once its three packages are there); a warning is an error
+	$(BIN)/python -c 'import furo, myst_parser' 2>/dev/null || $(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+
 base: venv ## pretrain the embedded base model anew (an hour) and put it into the package
 	$(BIN)/groupwise train recipes/base/second-1.toml
 	$(BIN)/groupwise train recipes/base/second-2.toml
@@ -75,5 +80,5 @@ base: venv ## pretrain the embedded base model anew (an hour) and put it into th
 	$(BIN)/groupwise export runs/base-second-3 src/groupwise/base_model
 
 clean: ## remove caches and build outputs; .venv and runs stay
-	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -43,7 +43,9 @@ class Arm(Section):
     """Its recipe, relative to the ledger; of the kinds `train` and `pipeline`."""
     path: str = ""
     """A model, for example `base`; of the kind `model`."""
-    extends: Annotated[tuple[str, ...], ReadIf(lambda arm: arm.kind == "train", "kind = 'train'")] = ()
+    extends: Annotated[
+        tuple[str, ...], ReadIf(lambda arm: arm.kind == "train", "kind = 'train'")
+    ] = ()
     """Recipes that are put over it, beside the ledger or shipped, for example `algorithms/dapo.toml`."""
     overrides: Annotated[tuple[str, ...], ReadIf(lambda arm: arm.kind != "model", "a recipe")] = ()
     """Dotted changes on top, for example `grpo.group_size=8`."""
@@ -127,13 +129,7 @@ class Statistic(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        wanted = {
-            "level": (1, 0),
-            "difference": (1, 1),
-            "difference_of_differences": (2, 2),
-            "ratio": (1, 1),
-            "slope": (0, 0),
-        }
+        wanted = {"level": (1, 0), "difference": (1, 1), "difference_of_differences": (2, 2), "ratio": (1, 1), "slope": (0, 0)}
         found = (len(_several(self.of)), len(_several(self.minus)))
         if found != wanted[self.kind]:
             raise ValueError(

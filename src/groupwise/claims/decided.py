@@ -41,9 +41,7 @@ def decided(claim: Claim, results: Results) -> Decided:
     """Rule on a claim by the seeds that all of its arms have."""
     statistic = claim.statistic
     seeds = [seed for seed in sorted({seed for _, seed in results}) if _has_all(statistic, results, seed)]
-    values = [
-        value_of(statistic, {arm: result for (arm, at), result in results.items() if at == seed}) for seed in seeds
-    ]
+    values = [value_of(statistic, {arm: result for (arm, at), result in results.items() if at == seed}) for seed in seeds]
     decision = decide(values, statistic.bounds) if seeds else None
     sides = {m: mean_over_seeds([results[m.arm, seed].metrics[m.metric] for seed in seeds]) for m in statistic.measured}
     return Decided(claim, tuple(seeds), tuple(values), decision, sides if seeds else {})

@@ -75,11 +75,7 @@ def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
         minutes = round(sum(_minutes(ledger, arm) for arm in _arms(claim)) * claim.seeds)
         lines += [f"- **Not yet measured**: `groupwise claims {name}`, about {max(1, minutes)} minutes of one core."]
     else:
-        lines += [
-            f"- Found: {_sides(one)}.",
-            f"- **{_sentence(one)}**",
-            f"- `groupwise claims {name}`{_code(claim, ledger, one, results)}.",
-        ]
+        lines += [f"- Found: {_sides(one)}.", f"- **{_sentence(one)}**", f"- `groupwise claims {name}`{_code(claim, ledger, one, results)}."]
     lines += [f"- {claim.note}"] if claim.note and one.decision else []
     return "\n".join(lines) + "\n"
 
@@ -166,9 +162,7 @@ def _number(value: float, statistic: Statistic) -> str:
     return f"{value:+.3g}"
 
 
-def missing_lines(
-    ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int
-) -> Iterator[tuple[str, str, str]]:
+def missing_lines(ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int) -> Iterator[tuple[str, str, str]]:
     """Every claim with its verdict, and what is missing of it: (name, verdict, runs and minutes)."""
     for name, claim in claims.items():
         count = seeds or claim.seeds

@@ -220,9 +220,7 @@ def check_finished(job: Job) -> None:
     is_pipeline = job.run.arm.kind == "pipeline"
     found = load_pipeline(PipelineDirectory(place).recipe)[0] if is_pipeline else recorded_recipe(place / "config.toml")
     if recipe_mark(found, job.run.folder) != recipe_mark(recipe, job.run.folder):
-        raise ConfigError(
-            f"{place} was made by another recipe than arm {job.run.name!r} has today; run the arm instead"
-        )
+        raise ConfigError(f"{place} was made by another recipe than arm {job.run.name!r} has today; run the arm instead")
 
 
 def stale(ledger: Ledger) -> list[str]:

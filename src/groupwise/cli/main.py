@@ -193,28 +193,20 @@ def oracle(
 @app.command("claims")
 def examine_claims(
     name: Annotated[str | None, typer.Argument(help="One claim, by its file's name; default: all.")] = None,
-    folder: Annotated[
-        Path, typer.Option(help="Folder of the ledger, with arms.toml and a file for each claim.")
-    ] = Path("claims"),
-    listing: Annotated[
-        bool, typer.Option("--list", help="Say what is missing and how long it takes; run nothing.")
-    ] = False,
-    page: Annotated[
-        bool, typer.Option("--page", help="Write the page from the results that are there; run nothing.")
-    ] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the ledger, with arms.toml and a file for each claim.")] = Path(
+        "claims"
+    ),
+    listing: Annotated[bool, typer.Option("--list", help="Say what is missing and how long it takes; run nothing.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Write the page from the results that are there; run nothing.")] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Delete the runs of these claims first.")] = False,
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of each; 0: as many as the claim says.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at one time, each with its share of the processor.")] = 1,
     arm: Annotated[list[str] | None, typer.Option(help="Run nothing but this arm. Repeatable.")] = None,
     finished: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ARM=DIRECTORY", help="Read finished runs instead; `{seed}` stands for the seed. Repeatable."
-        ),
+        typer.Option(metavar="ARM=DIRECTORY", help="Read finished runs instead; `{seed}` stands for the seed. Repeatable."),
     ] = None,
-    write: Annotated[
-        Path | None, typer.Option(help="Where the page is written; `docs/claims.md` of a checkout.")
-    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Where the page is written; `docs/claims.md` of a checkout.")] = None,
 ) -> None:
     """Run what decides the claims of a ledger, and write what holds here, what does not, and what is not decided.
 
