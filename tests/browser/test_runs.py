@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -373,51 +372,22 @@ def test_every_page_fits_and_keeps_nobody_out(
 
 
 @pytest.mark.slow
-def test_ten_thousand_completions_of_a_thousand_tokens_stay_quick(
+def test_ten_thousand_completions_are_listed_with_few_elements(
     tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
 ) -> None:
+    """`benchmarks/explorer.py` measures how quick it is."""
     run = write_run(tmp_path / "big", steps=1)
-    one = row(0, "p", 0, ["word "] * 1000, 1.0)
+    one = row(0, "p", 0, ["word "] * 20, 1.0)
     groups = (
         [{**one, "problem": f"problem {g}", "sample": i, "reward": float(i % 2)} for i in range(16)] for g in range(625)
     )
     write_groups(run / "rollouts" / "step-000000.parquet", groups)
     page, address = tab().page, served(run).address
-    page.goto(address + "run/0")
-    page.wait_for_selector(".metric")
-    times: dict[str, list[float]] = {"list": [], "completion": []}
-    for _ in range(5):
-        began = time.perf_counter()
-        page.evaluate("location.hash = '/run/0/at/s0'")
-        page.wait_for_selector(".virtual .row[data-row='0']")
-        times["list"].append(time.perf_counter() - began)
-        assert page.inner_text("#count") == "10,000 of 10,000 completions"
-        began = time.perf_counter()
-        page.evaluate(f"location.hash = '/run/0/at/s0/{short_hash('problem 300')}/5'")
-        page.wait_for_selector("#tokens .tok")
-        times["completion"].append(time.perf_counter() - began)
-        page.evaluate("location.hash = '/run/0'")
-        page.wait_for_selector(".metric")
-    heap = page.evaluate("performance.memory.usedJSHeapSize") / 1e6
-    medians = {name: sorted(each)[2] for name, each in times.items()}
-    print({name: [round(t, 3) for t in each] for name, each in times.items()}, f"heap {heap:.0f} MB")
-    assert medians["list"] < 0.3
-    assert medians["completion"] < 0.2
-    assert heap < 150
-
-
-@pytest.mark.slow
-def test_a_full_export_opens_within_a_second(tab: Callable[..., Any], tmp_path: Path) -> None:
-    run = write_run(tmp_path / "big", steps=1)
-    for step in range(1, 40):
-        groups = [group(step, f"problem {g}", [1.0, 0.0] * 8) for g in range(16)]
-        write_groups(run / "rollouts" / f"step-{step:06d}.parquet", groups)
-    target = write_export([run], tmp_path / "page.html")
-    assert 6e6 < target.stat().st_size < 10e6
-    page = tab().page
-    began = time.perf_counter()
-    page.goto(f"{target.as_uri()}#/run/0")
-    page.wait_for_selector(".metric")
-    seconds = time.perf_counter() - began
-    print(f"{target.stat().st_size / 1e6:.1f} MB open in {seconds:.2f} s")
-    assert seconds < 1
+    page.goto(address + "run/0/at/s0")
+    page.wait_for_selector(".virtual .row[data-row='0']")
+    assert page.inner_text("#count") == "10,000 of 10,000 completions"
+    assert page.locator(".virtual .row").count() < 60
+    page.focus(".virtual .row[data-row='0']")
+    page.keyboard.press("End")
+    page.wait_for_selector(".virtual .row[data-row='9999']")
+    assert "problem 624" in page.inner_text(".virtual .row[data-row='9999']")

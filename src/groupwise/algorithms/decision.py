@@ -13,6 +13,8 @@ import numpy as np
 
 from groupwise.algorithms.statistics import T_95, Estimate, mean_over_seeds
 
+LEAST_SEEDS = 3
+"""Two seeds decide nothing: their spread is one difference, which may be small by chance."""
 MOST_SEEDS = 1000
 """More than these are not counted out."""
 
@@ -78,29 +80,27 @@ def decide(values: Sequence[float], claimed: Bounds) -> Decision:
         claimed: the values that are claimed.
     """
     estimate = mean_over_seeds(values)
-    ruling = _ruling(estimate, claimed)
+    ruling = _ruling(estimate, claimed) if len(values) >= LEAST_SEEDS else Ruling.OPEN
     needed = seeds_needed(values, claimed) if ruling is Ruling.OPEN else None
     return Decision(ruling, estimate, len(values), needed)
 
 
 def _ruling(estimate: Estimate, claimed: Bounds) -> Ruling:
-    if not math.isfinite(estimate.high - estimate.low):
-        return Ruling.OPEN
     if claimed.low < estimate.low and estimate.high < claimed.high:
         return Ruling.HOLDS
     return Ruling.FAILS if estimate.high < claimed.low or estimate.low > claimed.high else Ruling.OPEN
 
 
 def seeds_needed(values: Sequence[float], claimed: Bounds) -> int | None:
-    """Fewest seeds n with t(n - 1) s / √n < d, for the spread s and the distance d of the mean to the nearest bound.
+    """Fewest seeds n with t(n - 1) s / √n < d: s is the spread, d the distance of the mean to the nearest bound.
 
-    None where one value shows no spread, and where it would be more than `MOST_SEEDS`.
+    At least three; None where one value shows no spread, and where it would be more than `MOST_SEEDS`.
     """
     if len(values) < 2:
         return None
     mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
     distance = min(abs(mean - end) for end in claimed if math.isfinite(end))
-    sizes = range(2, MOST_SEEDS + 1)
+    sizes = range(LEAST_SEEDS, MOST_SEEDS + 1)
     return next((n for n in sizes if _t_95(n - 1) * spread / math.sqrt(n) < distance), None)
 
 

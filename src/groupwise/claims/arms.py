@@ -31,8 +31,6 @@ class Marks(NamedTuple):
     not count. What recipes leave to defaults is code."""
     base: str
     """Edition of the shipped model and 8 hex digits of its weights."""
-    code: str
-    """16 hex digits of the code that runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,17 @@ class ArmRun:
         told = [evaluation_tables(evaluation, self.folder) for _, evaluation in sorted(self.arm.evaluations.items())]
         sizes = [evaluation.model_dump(mode="json") for _, evaluation in sorted(self.arm.evaluations.items())]
         whole = {"path": self.arm.path, "recipe": said(recipe) if recipe else {}, "evaluations": told, "sizes": sizes}
-        return Marks(_mark(whole, self.folder), base_mark(), _code(recipe))
+        return Marks(_mark(whole, self.folder), base_mark())
+
+
+def code_mark(run: ArmRun) -> str:
+    """16 hex digits of the code that runs an arm, as pipelines know it (`pipeline.fingerprint`)."""
+    recipe = run.recipe()
+    if isinstance(recipe, PipelineRecipe):
+        return code_of("groupwise.pipeline.runner", recipe.model_dump(mode="json"))
+    if recipe is None:
+        return code_of("groupwise.evaluation.measure", ModelConfig().model_dump(mode="json"))
+    return code_of(trainer_of(recipe).recipe.__module__, recipe.model_dump(mode="json"))
 
 
 def said(recipe: Section) -> dict[str, Any]:
@@ -130,11 +138,3 @@ def base_mark() -> str:
     """Edition of the shipped model, and the first digits of its weights' hash."""
     manifest = json.loads((Path(str(resources.files("groupwise"))) / "base_model" / MANIFEST).read_text("utf-8"))
     return f"{EDITION} {manifest['model.safetensors'][:8]}"
-
-
-def _code(recipe: Recipe | PipelineRecipe | None) -> str:
-    if isinstance(recipe, PipelineRecipe):
-        return code_of("groupwise.pipeline.runner", recipe.model_dump(mode="json"))
-    if recipe is None:
-        return code_of("groupwise.evaluation.measure", ModelConfig().model_dump(mode="json"))
-    return code_of(trainer_of(recipe).recipe.__module__, recipe.model_dump(mode="json"))

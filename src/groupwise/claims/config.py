@@ -38,14 +38,13 @@ class Arm(Section):
     """One thing that is run, with seeds 0, 1, 2, ..."""
 
     kind: Literal["train", "pipeline", "model"] = "train"
-    """`train`: a recipe of one training. `pipeline`: one with stages. `model`: nothing is trained, `path` is measured."""
+    """`train`: a recipe of one training. `pipeline`: one with stages. `model`: nothing is trained, `path` is
+    measured."""
     recipe: str = ""
     """Its recipe, relative to the ledger; of the kinds `train` and `pipeline`."""
     path: str = ""
     """A model, for example `base`; of the kind `model`."""
-    extends: Annotated[
-        tuple[str, ...], ReadIf(lambda arm: arm.kind == "train", "kind = 'train'")
-    ] = ()
+    extends: Annotated[tuple[str, ...], ReadIf(lambda arm: arm.kind == "train", "kind = 'train'")] = ()
     """Recipes that are put over it, beside the ledger or shipped, for example `algorithms/dapo.toml`."""
     overrides: Annotated[tuple[str, ...], ReadIf(lambda arm: arm.kind != "model", "a recipe")] = ()
     """Dotted changes on top, for example `grpo.group_size=8`."""
@@ -53,7 +52,7 @@ class Arm(Section):
     """What one seed takes on one core, measured or estimated."""
     evaluations: Annotated[
         dict[Name, EvaluationConfig], ReadIf(lambda arm: arm.kind != "pipeline", "a model of its own")
-    ] = {}
+    ] = {}  # noqa: RUF012  pydantic copies it, and `ReadIf` compares with it
     """Further measurements of its model, by a name of your own."""
 
     @model_validator(mode="after")
@@ -89,6 +88,12 @@ class Measured(str):
         return self.partition(".")[2]
 
 
+_NUMBERS = {
+    "level": (1, 0), "difference": (1, 1), "difference_of_differences": (2, 2), "ratio": (1, 1), "slope": (0, 0),
+}  # fmt: skip
+"""How many of `of` and of `minus` each kind of statistic has."""
+
+
 class Point(Section):
     """One size of a slope."""
 
@@ -102,9 +107,9 @@ class Statistic(Section):
     """One number of every seed, and what is claimed of it."""
 
     kind: Literal["level", "difference", "difference_of_differences", "ratio", "slope"]
-    """`level`: `of` less the number `than`. `difference`: `of` less `minus`, paired by seed. `difference_of_differences`:
-    (of - minus) less (of - minus) of the second pair. `ratio`: `of` over `minus`. `slope`: of `points`, over the
-    logarithm to base 2 of their sizes."""
+    """`level`: `of` less the number `than`. `difference`: `of` less `minus`, paired by seed.
+    `difference_of_differences`: (of - minus) of the first pair less that of the second.
+    `ratio`: `of` over `minus`. `slope`: of `points`, over the logarithm to base 2 of their sizes."""
     of: str | tuple[str, str] = ""
     """`ARM.METRIC`; two of them for a difference of differences."""
     minus: str | tuple[str, str] = ""
@@ -129,7 +134,7 @@ class Statistic(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        wanted = {"level": (1, 0), "difference": (1, 1), "difference_of_differences": (2, 2), "ratio": (1, 1), "slope": (0, 0)}
+        wanted = _NUMBERS
         found = (len(_several(self.of)), len(_several(self.minus)))
         if found != wanted[self.kind]:
             raise ValueError(

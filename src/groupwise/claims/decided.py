@@ -41,10 +41,16 @@ def decided(claim: Claim, results: Results) -> Decided:
     """Rule on a claim by the seeds that all of its arms have."""
     statistic = claim.statistic
     seeds = [seed for seed in sorted({seed for _, seed in results}) if _has_all(statistic, results, seed)]
-    values = [value_of(statistic, {arm: result for (arm, at), result in results.items() if at == seed}) for seed in seeds]
+    values = [value_of(statistic, _of_seed(results, seed)) for seed in seeds]
     decision = decide(values, statistic.bounds) if seeds else None
-    sides = {m: mean_over_seeds([results[m.arm, seed].metrics[m.metric] for seed in seeds]) for m in statistic.measured}
-    return Decided(claim, tuple(seeds), tuple(values), decision, sides if seeds else {})
+    sides: dict[str, Estimate] = {}
+    for measured in statistic.measured if seeds else ():
+        sides[measured] = mean_over_seeds([results[measured.arm, seed].metrics[measured.metric] for seed in seeds])
+    return Decided(claim, tuple(seeds), tuple(values), decision, sides)
+
+
+def _of_seed(results: Results, seed: int) -> dict[str, Result]:
+    return {arm: result for (arm, at), result in results.items() if at == seed}
 
 
 def _has_all(statistic: Statistic, results: Results, seed: int) -> bool:

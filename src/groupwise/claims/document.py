@@ -1,38 +1,38 @@
 """docs/claims.md: what was claimed, what was run, what it decides. Made of the ledger and its results alone."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from groupwise.algorithms.decision import Ruling
 from groupwise.algorithms.statistics import Estimate
-from groupwise.claims.arms import Marks
 from groupwise.claims.config import Claim, Ledger, Statistic
 from groupwise.claims.decided import Decided, decided, shown
 from groupwise.claims.results import Results
-from groupwise.claims.runner import arm_run
 
 HEAD = """# Claims
 
-What others say of reinforcement learning for reasoning, run here: one small model ([base_model.md](base_model.md)), tasks that make
-their own problems, several seeds, one rule. *Here* is a model of 1.7 million parameters and runs of minutes; what holds here need
-not hold at another size, and the other way round. The rule says what these runs decide, and no more.
+What others say of reinforcement learning for reasoning, run here: one small model ([base_model.md](base_model.md)),
+tasks that make their own problems, several seeds, one rule. *Here* is a model of 1.7 million parameters and runs of
+minutes; what holds here need not hold at another size, and the other way round. The rule says what these runs decide,
+and no more.
 
-**The rule.** Every claim is a number of each seed (a difference is paired by seed: the same problems, the same draws) and a set of
-values, with a margin below which nothing matters, written down in `claims/NAME.toml` before it is run. With the mean over seeds and
-Student's 95 % interval:
+**The rule.** Every claim is a number of each seed (a difference is paired by seed: the same problems, the same draws)
+and a set of values, with a margin below which nothing matters; both stand in `claims/NAME.toml`. With the mean over
+seeds and Student's 95 % interval, of three seeds or more:
 
 - *holds here*: the whole interval lies within what is claimed;
 - *does not hold here*: the whole interval lies outside of it;
-- *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed what they are.
+- *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
 
-Each claim is ruled on alone: of many at 95 %, one in forty is wrong on either side by chance.
+Each claim is ruled on alone, and many share the runs of one reference arm: their errors come together. Three seeds
+decide large effects and leave small ones open.
 
-**Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page; `groupwise claims NAME --rerun`
-measures one claim anew. Results are kept in `claims/results/`, a line for each run, with marks of recipe, base model and code; a
-test fails where recipe or base model have changed since. `groupwise claims --list` says what is missing and how long it takes.
+**Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
+`groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
+with marks of recipe, base model and code; a test fails where recipe or base model have changed since. `groupwise claims
+--list` says what is missing and how long it takes.
 """
-ORDER = {Ruling.HOLDS: 0, Ruling.FAILS: 1, Ruling.OPEN: 2}
 
 
 def document(ledger: Ledger, results: Results) -> str:
@@ -75,7 +75,11 @@ def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
         minutes = round(sum(_minutes(ledger, arm) for arm in _arms(claim)) * claim.seeds)
         lines += [f"- **Not yet measured**: `groupwise claims {name}`, about {max(1, minutes)} minutes of one core."]
     else:
-        lines += [f"- Found: {_sides(one)}.", f"- **{_sentence(one)}**", f"- `groupwise claims {name}`{_code(claim, ledger, one, results)}."]
+        lines += [
+            f"- Found: {_sides(one)}.",
+            f"- **{_sentence(one)}**",
+            f"- `groupwise claims {name}`{_code(one, results)}.",
+        ]
     lines += [f"- {claim.note}"] if claim.note and one.decision else []
     return "\n".join(lines) + "\n"
 
@@ -103,13 +107,9 @@ def _sentence(one: Decided) -> str:
     return f"{head}; about {decision.seeds_needed} seeds would decide."
 
 
-def _code(claim: Claim, ledger: Ledger, one: Decided, results: Results) -> str:
-    """Where the code has changed since."""
-    old = {}
-    for arm in _arms(claim):
-        today: Marks = arm_run(ledger, arm, 0).marks()
-        old |= {results[arm, s].code: arm for s in one.seeds if results[arm, s].code != today.code}
-    return f"; measured at code {', '.join(sorted(old))}" if old else ""
+def _code(one: Decided, results: Results) -> str:
+    codes = {results[arm, seed].code for arm in _arms(one.claim) for seed in one.seeds}
+    return f"; measured at code {', '.join(sorted(codes))}"
 
 
 def _sides(one: Decided) -> str:
@@ -134,7 +134,8 @@ def claimed(statistic: Statistic) -> str:
             second, third, fourth = others
             what = f"(`{first}` less `{third}`) less (`{second}` less `{fourth}`)"
         case "slope":
-            what = f"the change of `{first.metric}` with each doubling, from {', '.join(m.arm for m in statistic.measured)}"
+            names = ", ".join(f"`{measured}`" for measured in statistic.measured)
+            what = f"the change with each doubling, of {names},"
     margin = _number(statistic.margin, statistic).lstrip("+")
     minus = f"1/{margin}" if statistic.kind == "ratio" else f"-{margin}" if statistic.margin else margin
     where = {
@@ -162,14 +163,19 @@ def _number(value: float, statistic: Statistic) -> str:
     return f"{value:+.3g}"
 
 
-def missing_lines(ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int) -> Iterator[tuple[str, str, str]]:
+def missing_lines(
+    ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int
+) -> Iterator[tuple[str, str, str]]:
     """Every claim with its verdict, and what is missing of it: (name, verdict, runs and minutes)."""
     for name, claim in claims.items():
         count = seeds or claim.seeds
         absent = [(arm, seed) for arm in _arms(claim) for seed in range(count) if (arm, seed) not in results]
         minutes = sum(_minutes(ledger, arm) for arm, _ in absent)
-        said: Sequence[str] = [f"{len(absent)} runs, {minutes:.0f} minutes"] if absent else ["nothing"]
-        yield name, decided(claim, results).verdict, said[0]
+        yield (
+            name,
+            decided(claim, results).verdict,
+            f"{len(absent)} runs, {minutes:.0f} minutes" if absent else "nothing",
+        )
 
 
 def write_document(ledger: Ledger, results: Results, path: Path) -> None:

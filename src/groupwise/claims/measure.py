@@ -5,12 +5,13 @@ A training has
     before.METRIC   after.METRIC   the test split with the first weights and with the best by dev, means over problems
     first.KEY       last.KEY       means over the first and the last quarter of the steps' lines in metrics.jsonl
     whole.KEY                      over all steps: a mean; `tokens`, `processor_s` in sum; `peak_memory_mb` at most
-    watch.paid_wrong               share of paid completions that the second verifier rejects, at the last dev evaluation
+    watch.paid_wrong               share of paid completions that the second verifier rejects, at the last of dev
     watch.alarm                    share of the run that was done when its alarm first sounded; 1 where it never did
 
-and an evaluation of its own `NAME.METRIC`; of a mixture also `NAME.FAMILY.pass_at_1`, and `NAME.without.FAMILY.pass_at_1`
-over the problems of all other families. A pipeline has `STAGE.TASK.METRIC` and what its stages' facts say besides,
-`STAGE.statistics.KEY`; names within are joined by dots. What its trainings have is `STAGE.run.KEY`.
+and an evaluation of its own `NAME.METRIC`; of a mixture also `NAME.FAMILY.pass_at_1`, and
+`NAME.without.FAMILY.pass_at_1` over the problems of all other families. A pipeline has `STAGE.TASK.METRIC`
+and what its stages' facts say besides, `STAGE.statistics.KEY`; names within are joined by
+dots. What its trainings have is `STAGE.run.KEY`.
 """
 
 import json

@@ -39,7 +39,7 @@ class Result(Section):
     @property
     def marks(self) -> Marks:
         """What it was measured with."""
-        return Marks(self.recipe, self.base, self.code)
+        return Marks(self.recipe, self.base)
 
 
 Results = Mapping[tuple[str, int], Result]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from groupwise.claims.arms import ArmRun, Marks, recipe_mark
+from groupwise.claims.arms import ArmRun, Marks, code_mark, recipe_mark
 from groupwise.claims.config import Claim, Ledger
 from groupwise.claims.measure import evaluation_metrics, pipeline_metrics, training_metrics
 from groupwise.claims.results import Result, Results, keep_result, read_results
@@ -37,6 +37,8 @@ class Job:
     """One result that is missing."""
 
     run: ArmRun
+    marks: Marks
+    """Of today."""
     wanted: tuple[str, ...]
     """Metrics that claims ask for."""
     jobs: int = 1
@@ -103,7 +105,7 @@ def missing(request: Request) -> list[Job]:
                 finished = request.finished.get(arm)
                 place = Path(finished.format(seed=seed)) if finished else None
                 if place is None or place.exists():
-                    jobs.append(Job(arm_run(ledger, arm, seed), wanted(ledger, arm), request.jobs, place))
+                    jobs.append(Job(arm_run(ledger, arm, seed), marks, wanted(ledger, arm), request.jobs, place))
     return sorted(jobs, key=lambda job: (job.run.seed, job.run.arm.minutes))
 
 
@@ -137,9 +139,10 @@ def run_missing(request: Request, on_job: OnJob = lambda job, done, total: None,
         if job.finished is not None:
             check_finished(job)
     done: list[Job] = []
+    codes = {arm: code_mark(arm_run(request.ledger, arm, 0)) for arm in {job.run.name for job in jobs}}
 
     def work(job: Job) -> None:
-        keep_result(request.folder, result_of(job, measure or measured))
+        keep_result(request.folder, result_of(job, measure or measured, codes[job.run.name]))
         done.append(job)
         on_job(job, len(done), len(jobs))
 
@@ -152,15 +155,15 @@ def run_missing(request: Request, on_job: OnJob = lambda job, done, total: None,
     return len(done)
 
 
-def result_of(job: Job, measure: Measure) -> Result:
+def result_of(job: Job, measure: Measure, code: str) -> Result:
     """Measure a job and say with what."""
-    metrics, marks = measure(job), job.run.marks()
+    metrics, marks = measure(job), job.marks
     if absent := [name for name in job.wanted if name not in metrics]:
         raise GroupwiseError(
             f"arm {job.run.name!r}, seed {job.run.seed}, has no {absent[0]!r}, which a claim names; it has "
             f"{', '.join(sorted(metrics))}"
         )
-    code = marks.code if job.finished is None else _recorded_code(job.finished)
+    code = code if job.finished is None else _recorded_code(job.finished)
     return Result(
         arm=job.run.name, seed=job.run.seed, recipe=marks.recipe, base=marks.base, code=code,
         minutes=round(metrics.pop("minutes", 0.0), 2), machine=_machine(), metrics=dict(sorted(metrics.items())),
@@ -220,7 +223,9 @@ def check_finished(job: Job) -> None:
     is_pipeline = job.run.arm.kind == "pipeline"
     found = load_pipeline(PipelineDirectory(place).recipe)[0] if is_pipeline else recorded_recipe(place / "config.toml")
     if recipe_mark(found, job.run.folder) != recipe_mark(recipe, job.run.folder):
-        raise ConfigError(f"{place} was made by another recipe than arm {job.run.name!r} has today; run the arm instead")
+        raise ConfigError(
+            f"{place} was made by another recipe than arm {job.run.name!r} has today; run the arm instead"
+        )
 
 
 def stale(ledger: Ledger) -> list[str]:

@@ -1,5 +1,6 @@
 """`groupwise claims`: runs what is missing, writes the page, and says what was decided."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -14,32 +15,51 @@ from groupwise.errors import ConfigError
 from groupwise.models.loading import quiet_transformers
 
 
-def run_claims(
-    folder: Path, name: str | None, console: Console, *, write: Path | None, list_only: bool, seeds: int, jobs: int,
-    rerun: bool, arms: tuple[str, ...], finished: tuple[str, ...], keep: bool,
-) -> None:  # fmt: skip
-    """Run what is missing of one claim or all, unless only the list is asked for, and show what they decide."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for."""
+
+    folder: Path
+    name: str | None
+    list_only: bool
+    page_only: bool
+    rerun: bool
+    seeds: int
+    jobs: int
+    arms: tuple[str, ...]
+    finished: tuple[str, ...]
+    write: Path | None
+
+    @property
+    def page(self) -> Path | None:
+        """Where the page goes; None where the ledger has no `docs` beside it."""
+        docs = self.folder.resolve().parent / "docs"
+        return self.write or (docs / "claims.md" if docs.is_dir() else None)
+
+
+def run_claims(asked: Asked, console: Console) -> None:
+    """Run what is missing of one claim or all, unless something less is asked for, and show what they decide."""
     quiet_transformers()
-    ledger = load_ledger(folder)
-    claims = ledger.chosen(name)
-    request = Request(ledger, claims, seeds, jobs, rerun, arms, dict(map(_place, finished)))
-    if list_only:
+    ledger = load_ledger(asked.folder)
+    claims, finished = ledger.chosen(asked.name), dict(map(_place, asked.finished))
+    request = Request(ledger, claims, asked.seeds, asked.jobs, asked.rerun, asked.arms, finished)
+    if asked.list_only:
         _list(request, console)
         return
 
     def on_job(job: Job, done: int, total: int) -> None:
         console.print(f"{done} of {total}: {job.run.name}, seed {job.run.seed}", highlight=False)
 
-    if not keep:
+    if not asked.page_only:
         run_missing(request, on_job)
-    results = read_results(folder, ledger.arms.arms)
-    for one_name, claim in claims.items():
+    results = read_results(asked.folder, ledger.arms.arms)
+    for name, claim in claims.items():
         one = decided(claim, results)
         value = f": {told(claim.statistic, one.decision.estimate)}, {len(one.seeds)} seeds" if one.decision else ""
-        console.print(f"{one_name} - {one.verdict}{value}", highlight=False, markup=False)
-    if write is not None:
-        write_document(ledger, results, write)
-        console.print(f"Written to {write}", highlight=False)
+        console.print(f"{name} - {one.verdict}{value}", highlight=False, markup=False)
+    if asked.page is not None:
+        write_document(ledger, results, asked.page)
+        console.print(f"Written to {asked.page}", highlight=False)
 
 
 def _list(request: Request, console: Console) -> None:

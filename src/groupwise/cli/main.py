@@ -193,20 +193,20 @@ def oracle(
 @app.command("claims")
 def examine_claims(
     name: Annotated[str | None, typer.Argument(help="One claim, by its file's name; default: all.")] = None,
-    folder: Annotated[Path, typer.Option(help="Folder of the ledger, with arms.toml and a file for each claim.")] = Path(
-        "claims"
-    ),
-    listing: Annotated[bool, typer.Option("--list", help="Say what is missing and how long it takes; run nothing.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Write the page from the results that are there; run nothing.")] = False,
+    folder: Annotated[Path, typer.Option(help="The ledger: arms.toml, and a file for each claim.")] = Path("claims"),
+    listing: Annotated[bool, typer.Option("--list", help="Say what is missing, and run nothing.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Write the page of what is there, and run nothing.")] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Delete the runs of these claims first.")] = False,
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of each; 0: as many as the claim says.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at one time, each with its share of the processor.")] = 1,
     arm: Annotated[list[str] | None, typer.Option(help="Run nothing but this arm. Repeatable.")] = None,
     finished: Annotated[
         list[str] | None,
-        typer.Option(metavar="ARM=DIRECTORY", help="Read finished runs instead; `{seed}` stands for the seed. Repeatable."),
+        typer.Option(metavar="ARM=DIRECTORY", help="Read finished runs; `{seed}` stands for the seed. Repeatable."),
     ] = None,
-    write: Annotated[Path | None, typer.Option(help="Where the page is written; `docs/claims.md` of a checkout.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Where the page is written; default: docs/claims.md beside the ledger.")
+    ] = None,
 ) -> None:
     """Run what decides the claims of a ledger, and write what holds here, what does not, and what is not decided.
 
@@ -219,14 +219,10 @@ def examine_claims(
 
         groupwise claims --arm r1 --finished 'r1=runs/r1-seeds/seed-{seed}'
     """
-    from groupwise.cli.claims import run_claims
+    from groupwise.cli.claims import Asked, run_claims
 
-    beside = folder.resolve().parent / "docs"
-    place = write or (beside / "claims.md" if beside.is_dir() else None)
-    run_claims(
-        folder, name, console, write=place, list_only=listing, seeds=seeds, jobs=jobs, rerun=rerun, arms=tuple(arm or ()),
-        finished=tuple(finished or ()), keep=page,
-    )  # fmt: skip
+    asked = Asked(folder, name, listing, page, rerun, seeds, jobs, tuple(arm or ()), tuple(finished or ()), write)
+    run_claims(asked, console)
 
 
 @app.command()
@@ -391,6 +387,9 @@ def memory(
     recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning.")],
     overrides: Overrides = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 64,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="Processes that train the model together; one of them is shown.")
+    ] = 1,
 ) -> None:
     """Predict how much memory a recipe needs, part by part, without loading the model.
 
@@ -398,10 +397,12 @@ def memory(
         groupwise memory recipes/arithmetic.toml
 
         groupwise memory recipes/ppo.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct --prompt-tokens 256
+
+        groupwise memory recipes/gsm8k.toml --set model.path=Qwen/Qwen3-8B --ranks 8
     """
     from groupwise.cli.memory import show_memory
 
-    show_memory(recipe, overrides or [], prompt_tokens, console)
+    show_memory(recipe, overrides or [], prompt_tokens, ranks, console)
 
 
 @app.command()

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.figures import columns_of, first_number
 from groupwise.explorer.findings import findings_of, stamp_of
@@ -24,7 +21,6 @@ MOST_TEXT = 20_000
 MOST_WHOLE_TEXT = 1_000_000
 """Characters of a text that any page shows."""
 MOST_OF_A_TOKEN = 1_000
-LIST_TEXT = 160
 _FIGURES = {
     "advantage": "token_advantages", "sampling_logprobs": "sampling_logprobs", "entropy": "entropy", "ratio": "ratio",
     "mismatch": "mismatch", "kl": "kl", "change": "change", "importance": "importance",
@@ -32,7 +28,6 @@ _FIGURES = {
     "values": "values", "returns": "returns",
 }  # fmt: skip
 """What the page calls a figure of a token, and the record's field."""
-_COLUMNS = ("problem", "sample", "outcome", "reward", "advantage", "num_tokens", "finish_reason", "text")
 _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
@@ -139,7 +134,7 @@ class Views:
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
         if groups:
             try:
-                columns = _columns(run.records.table(at, _COLUMNS), numbers)
+                columns = _columns(run.records.listed(at), numbers)
                 return {"groups": groups, "columns": columns, "notices": []}
             except GroupwiseError as error:
                 return {"groups": groups, "columns": _NO_COLUMNS, "notices": [str(error)]}
@@ -277,18 +272,11 @@ def _place(identifier: str, at: At) -> dict[str, Any]:
     }
 
 
-def _columns(table: pa.Table, numbers: Mapping[str, int]) -> dict[str, list[Any]]:
-    values = {name: table[name] for name in _COLUMNS}
-    return {
-        "group": [numbers.get(problem, 0) for problem in values["problem"].to_pylist()],
-        "sample": values["sample"].to_pylist(),
-        "outcome": values["outcome"].to_pylist(),
-        "reward": values["reward"].to_pylist(),
-        "advantage": values["advantage"].to_pylist(),
-        "length": values["num_tokens"].to_pylist(),
-        "finish": values["finish_reason"].to_pylist(),
-        "text": pc.utf8_slice_codeunits(pc.fill_null(values["text"], ""), 0, LIST_TEXT).to_pylist(),
-    }
+def _columns(listed: Mapping[str, list[Any]], numbers: Mapping[str, int]) -> dict[str, list[Any]]:
+    names = {"length": "num_tokens", "finish": "finish_reason"}
+    own = ("sample", "outcome", "reward", "advantage", "length", "finish", "text")
+    columns = {name: listed[names.get(name, name)] for name in own}
+    return {"group": [numbers.get(problem, 0) for problem in listed["problem"]], **columns}
 
 
 def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import ConfigError, UnsupportedModelError
 from groupwise.models.backbone import Backbone, bit_sums, digest, no_progress_bars
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel
+from groupwise.models.size import layers_of
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import own_rows, settle, shard, whole, whole_tensor
 
@@ -90,18 +90,30 @@ def sharded(model: B) -> B:
     """
     if RANKS.size == 1:
         return model
-    if model.root.adapters:
-        raise ConfigError("[lora] is for one process: adapters of several ranks are not supported; train without it")
-    if any(weight.dtype is torch.bfloat16 for _, weight in model.state()):
-        raise ConfigError(
-            'model.weights_dtype = "bfloat16" is for one process: ranks keep fp32 weights in shares; allowed among '
-            'ranks is compute_dtype = "bfloat16" alone'
-        )
+    refuse_on_ranks(
+        lora=model.root.adapters is not None,
+        in_bfloat16=any(weight.dtype is torch.bfloat16 for _, weight in model.state()),
+    )
     RANKS.agree("the weights that they loaded or made", model.fingerprint())
     entries = [name for name in ENTRIES if hasattr(model.root, name)]
     shard(model.root, _layers(model.model), entries, model.device)
     kind = ShardedPolicy if isinstance(model, Policy) else ShardedRewardModel
     return kind(**{field.name: getattr(model, field.name) for field in fields(model)})  # type: ignore[return-value]
+
+
+def refuse_on_ranks(*, lora: bool, in_bfloat16: bool) -> None:
+    """What models of several ranks cannot be.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if lora:
+        raise ConfigError("[lora] is for one process: adapters of several ranks are not supported; train without it")
+    if in_bfloat16:
+        raise ConfigError(
+            'model.weights_dtype = "bfloat16" is for one process: ranks keep fp32 weights in shares; allowed among '
+            'ranks is compute_dtype = "bfloat16" alone'
+        )
 
 
 def shard_critic(critic: Critic) -> None:
@@ -112,8 +124,7 @@ def shard_critic(critic: Critic) -> None:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a transformers model, which transformers marks as what can be computed again in a backward."""
-    found: list[nn.Module] = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    found = layers_of(model)
     if not found:
         raise UnsupportedModelError(f"{type(model).__name__} has no layers that ranks could share out")
     return found
