@@ -12,7 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from contents import PAGES_TO_COME, llms  # noqa: E402  beside this file
+from contents import llms  # noqa: E402  beside this file
 
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
@@ -40,12 +40,8 @@ html_theme_options = {
 
 
 def prepared(app: Any, name: str, source: list[str]) -> None:
-    """A Markdown file outside of the site is linked as a file, and a page that is not there yet leaves the contents."""
-    text = re.sub(r"\]\((\.\./[^)]+\.md)\)", r"](path:\1)", source[0])
-    if name == "index":
-        for page in PAGES_TO_COME:
-            text = text if (HERE / f"{page}.md").exists() else text.replace(f"\n{page}\n", "\n")
-    source[0] = text
+    """A Markdown file outside of the site is linked as a file."""
+    source[0] = re.sub(r"\]\((\.\./[^)]+\.md)\)", r"](path:\1)", source[0])
 
 
 def finished(app: Any, error: Exception | None) -> None:

@@ -217,12 +217,13 @@ def files() -> str:
         "nothing measured is null, never 0. Files of every earlier schema open (`gw.Run`, `groupwise explore`).\n\n"
         "| column | type | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
         '## Problems of your own (`task.kind = "jsonl"`)\n\nJSON lines or Parquet, a problem a row: `question` '
-        "and `answer`, or the fields that `task.question_field` and `task.answer_field` name; every other field reaches a "
-        "reward function by its name. [Your own data](do/data.md).\n\n"
+        "and `answer`, or the fields that `task.question_field` and `task.answer_field` name; every other field "
+        "reaches a reward function by its name. [Your own data](do/data.md).\n\n"
         "## Labelled cases (`groupwise audit --cases`), probes (`--probes`), labelled steps\n\nJSON lines; "
         "[attacks.md](attacks.md), [process.md](process.md).\n\n"
         "## Checkpoints\n\nA plain Hugging Face directory that transformers and vLLM load unchanged, with the "
-        "trainer's state and `manifest.json` (the hash of every file) beside it; with `[lora]` peft's own directory ([lora.md](lora.md)).\n"
+        "trainer's state and `manifest.json` (the hash of every file) beside it; with `[lora]` peft's own "
+        "directory ([lora.md](lora.md)).\n"
     )
 
 
