@@ -7,8 +7,8 @@
 Two things are measured. Processor time, which other programs hardly disturb: of the facts (what the server computes for
 a list that nobody has asked for before, and for a completion) and of the page's main thread from a click until the
 first row or token is there. And, in a real browser with the server in a process of its own, the time that passes
-meanwhile (on a busy machine mostly waiting for others); the heap of the page afterwards; and the same of an exported page of 8 MB
-until it shows its first chart. Medians, smallest and largest are printed.
+meanwhile (on a busy machine mostly waiting for others); the heap of the page afterwards; and the same of an exported
+page of 8 MB until it shows its first chart. Medians, smallest and largest are printed.
 """
 
 import argparse

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.claims.config import Arm, EvaluationConfig
-from groupwise.config import Section, overridden, read_recipe, recipe_file
+from groupwise.config import Section, overridden, read_recipe
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline import PipelineRecipe, load_pipeline
 from groupwise.pipeline.fingerprint import code_of
 from groupwise.runs.atomic import MANIFEST
+from groupwise.shipped import recipe_file
 from groupwise.trainers import Recipe, load_recipe, trainer_of
 from groupwise.upgrade import EDITION
 

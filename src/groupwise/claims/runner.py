@@ -22,7 +22,7 @@ from groupwise.claims.results import Result, Results, keep_result, read_results
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.pipeline import load_pipeline
 from groupwise.pipeline.directory import PipelineDirectory
-from groupwise.runs.directory import environment
+from groupwise.runs.surroundings import environment
 from groupwise.trainers import recorded_recipe
 from groupwise.trainers.compare import share_of_threads
 

@@ -17,7 +17,7 @@ from groupwise.doctor.finding import Advice
 from groupwise.health.preflight import CHECKS, Cost, Finding, Level, Preflight, PreflightOptions, preflight
 from groupwise.models.config import resolve
 from groupwise.trainers.base import Recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 ALWAYS: tuple[Cost, ...] = ("free", "verifier")
 """What is checked of a stage whose model is not there yet."""
