@@ -76,10 +76,10 @@ lock: ## renew the versions of constraints.txt, in a fresh environment: the newe
 	sed -n '/^# other extras/,$$p' constraints.txt | sed '1i\\' >> .venv-lock/new
 	mv .venv-lock/new constraints.txt && rm -r .venv-lock
 
-docs: venv ## the documentation site into docs/_build (offline once its three packages are there); a warning is an error
+docs: venv ## the documentation site into build/docs (offline once its three packages are there); a warning is an error
 	$(BIN)/python -c 'import furo, myst_parser' 2>/dev/null || $(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 base: venv ## pretrain the embedded base model anew (an hour) and put it into the package
 	$(BIN)/groupwise train recipes/base/second-1.toml
@@ -88,5 +88,5 @@ base: venv ## pretrain the embedded base model anew (an hour) and put it into th
 	$(BIN)/groupwise export runs/base-second-3 src/groupwise/base_model
 
 clean: ## remove caches and build outputs; .venv and runs stay
-	rm -rf build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

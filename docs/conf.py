@@ -23,7 +23,7 @@ project_copyright = "The Groupwise contributors, Apache-2.0"
 version = release
 
 extensions = ["myst_parser"]
-exclude_patterns = ["_build"]
+exclude_patterns: list[str] = []
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]

@@ -39,7 +39,7 @@ def prose(text: str) -> str:
 def documents() -> dict[Path, str]:
     """Every Markdown page for readers, by its place."""
     files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    return {path: path.read_text(encoding="utf-8") for path in sorted(files) if "_build" not in path.parts}
+    return {path: path.read_text(encoding="utf-8") for path in sorted(files)}
 
 
 @pytest.fixture(scope="session")
