@@ -56,7 +56,7 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     training = {
         name: _rows(size, ranks, part) if name in gradients else part for name, part in alone.training.items()
     } | {
-        "gathered weights": FP32 * (size.root + 2 * size.layer),
+        "gathered weights": FP32 * (size.outside + 2 * size.layer),
         "gradients on their way": 2 * _largest_gradient(recipe, size, alone.training["gradients"]),
     }
     if shares > ranks:
@@ -83,7 +83,7 @@ def _share_of(recipe: RlRecipe, prompt_tokens: int, shares: int) -> RlRecipe:
 
 def _largest_gradient(recipe: RlRecipe, size: ModelSize, whole: int) -> int:
     """Bytes of the largest gradient that is added up at one time; of adapters, every layer has as many."""
-    return whole // size.num_layers if recipe.lora else FP32 * max(size.root, size.layer)
+    return whole // size.num_layers if recipe.lora else FP32 * max(size.outside, size.layer)
 
 
 def _rows(size: ModelSize, ranks: int, part: int) -> int:

@@ -31,7 +31,7 @@ class ModelSize:
     num_layers: int
     layer: int
     """Those of the largest layer."""
-    root: int
+    outside: int
     """Those that stand in no layer: embedding, last norm, and the head where it is no other's."""
 
     def rows(self, ranks: int) -> int:

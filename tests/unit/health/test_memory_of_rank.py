@@ -119,7 +119,7 @@ def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: in
     for name, shape in whole.items():
         assert here[0][name] == (-(-shape[0] // ranks), *shape[1:])
         assert here[1][name][0] <= here[0][name][0]
-    assert found[0] == size.root
+    assert found[0] == size.outside
     assert set(found[1:]) == {size.layer}
     assert sum(found) == size.total
     first = sum(shape.numel() for shape in here[0].values())
