@@ -5,7 +5,8 @@
 
 By arm and over seeds, with Student's 95 % interval: precision and recall at the end, recall of the styles that the
 seed does not hold in the first round and in the last, and rounds. Then decontamination by the length of its runs:
-planted items that were removed, and paragraphs that were removed without one.
+planted items that were removed, and paragraphs that were removed without one, with the numbers around a run and
+without them.
 """
 
 import argparse
@@ -35,7 +36,11 @@ ARMS: Mapping[str, tuple[str, ...]] = {
     "no symbols": ("classifier.symbols=false",),
 }
 SHARED = ("pages", "copies", "unique", "domains", "patterns")
-LENGTHS = (8, 10, 13)
+RULES = {
+    f"runs of {size} words{'' if numbers else ', whatever their numbers'}": Rule(size, numbers=numbers)
+    for size in (8, 10, 13)
+    for numbers in (True, False)
+}
 
 
 def config(options: argparse.Namespace, seed: int, changes: Sequence[str] = ()) -> RecallConfig:
@@ -80,13 +85,13 @@ def of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             found[name] = figures(facts)
             if not changes:
                 kept = frozenset(json.loads((directory / f"round-{len(facts['rounds'])}.json").read_text())["kept"])
-                removal = {size: removed(arm, kept, size) for size in LENGTHS}
+                removal = {name: removed(arm, kept, rule) for name, rule in RULES.items()}
         return {"seed": seed, "arms": found, "copies": measure.of_copies(base.pages, base.copies), "removal": removal}
 
 
-def removed(arm: Recall, kept: frozenset[int], size: int) -> dict[str, Any]:
-    """Decontamination with runs of another length."""
-    index, rows = Index(arm.items, Rule(size)), []
+def removed(arm: Recall, kept: frozenset[int], rule: Rule) -> dict[str, Any]:
+    """Decontamination by another rule."""
+    index, rows = Index(arm.items, rule), []
     for number in kept:
         page = arm.prepared.pages[number]
         rows += [
@@ -104,13 +109,13 @@ def show(results: Sequence[Mapping[str, Any]]) -> None:
             mean = mean_over_seeds([one["arms"][name][key] for one in results])
             parts.append(f"{key} {mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]")
         print(f"{name}: {'; '.join(parts)}")
-    for size in LENGTHS:
-        counts = [one["removal"][size] for one in results]
+    for name in RULES:
+        counts = [one["removal"][name] for one in results]
         ways = sorted({way for one in counts for way in one.get("planted", {})})
         sums = {way: [sum(one["planted"].get(way, [0, 0])[i] for one in counts) for i in (0, 1)] for way in ways}
         planted = ", ".join(f"{way} {gone} of {there}" for way, (gone, there) in sums.items())
         false = f"{sum(one['false'] for one in counts)} of {sum(one['of_paragraphs'] for one in counts)}"
-        print(f"runs of {size} words: {planted}; paragraphs without a planted item {false}")
+        print(f"{name}: {planted}; paragraphs without a planted item {false}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,17 +4,19 @@
 
 Every completion writes the same script, a call of the calculator every few tokens: in one arm the results are drawn
 like the rest, in the other the calculator puts them in. So both arms decode the same tokens in the same batches, and
-what differs is the work of looking for calls, running them and putting results in. Alternating runs, medians.
+what differs is the work of looking for calls, running them and putting results in. Runs of both arms alternate, and
+time is processor time, so that other programs on the machine count little; the ratio is that of each pair, with
+Student's 95 % interval.
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import key
@@ -45,7 +47,7 @@ def scripted(policy: Policy, text: str) -> Iterator[None]:
 
 
 def run(policy: Policy, rows: int, tokens: int, with_tool: bool) -> tuple[float, int, int]:
-    """(seconds, tokens in completions, calls) of one `generate`."""
+    """(seconds of processor time, tokens in completions, calls) of one `generate`."""
     ids = policy.tokenizer("What is 45 × 77?")["input_ids"]
     put_in, script = (len(policy.tokenizer(text)["input_ids"]) for text in ("3465>>", SCRIPT))
     num_calls = tokens // script
@@ -54,14 +56,14 @@ def run(policy: Policy, rows: int, tokens: int, with_tool: bool) -> tuple[float,
     config = SamplingConfig(max_tokens=sampled).model_copy(update={"tools": tools})
     request = Request(tuple(ids), tuple(key("benchmark", row) for row in range(rows)))
     with scripted(policy, SCRIPT):
-        began = time.perf_counter()
+        began = time.process_time()
         [completions] = in_process.generate(policy, [request], config)
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
     return seconds, sum(len(one.token_ids) for one in completions), sum(len(one.calls) for one in completions)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print tokens per second of both arms and their ratio."""
+    """Print tokens per second of processor time of both arms and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="base")
     parser.add_argument("--rows", type=int, default=64)
@@ -77,8 +79,9 @@ def main(arguments: list[str] | None = None) -> None:
             if repeat:  # the first of each warms up
                 rates[with_tool].append(count / seconds)
             print(f"{'calculator' if with_tool else 'plain':10} {count} tokens, {calls} calls, {seconds:.3f} s")
-    plain, tool = (statistics.median(rates[arm]) for arm in (False, True))
-    print(f"plain {plain:.0f} tokens/s, with calls {tool:.0f} tokens/s: {tool / plain:.2f} of plain")
+    pairs = zip(rates[False], rates[True], strict=True)
+    ratio = mean_over_seeds([tool / plain for plain, tool in pairs])
+    print(f"with calls {ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of plain, over {options.repeats} pairs")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from contents import PAGES_TO_COME, llms  # noqa: E402  beside this file
+from contents import llms  # noqa: E402  beside this file
 
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
@@ -23,7 +23,7 @@ project_copyright = "The Groupwise contributors, Apache-2.0"
 version = release
 
 extensions = ["myst_parser"]
-exclude_patterns = ["_build"]
+exclude_patterns: list[str] = []
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
@@ -40,12 +40,8 @@ html_theme_options = {
 
 
 def prepared(app: Any, name: str, source: list[str]) -> None:
-    """A Markdown file outside of the site is linked as a file, and a page that is not there yet leaves the contents."""
-    text = re.sub(r"\]\((\.\./[^)]+\.md)\)", r"](path:\1)", source[0])
-    if name == "index":
-        for page in PAGES_TO_COME:
-            text = text if (HERE / f"{page}.md").exists() else text.replace(f"\n{page}\n", "\n")
-    source[0] = text
+    """A Markdown file outside of the site is linked as a file."""
+    source[0] = re.sub(r"\]\((\.\./[^)]+\.md)\)", r"](path:\1)", source[0])
 
 
 def finished(app: Any, error: Exception | None) -> None:

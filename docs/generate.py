@@ -116,12 +116,12 @@ def metrics() -> str:
     step = [f"| `{name}` | {said} |" for name, said in fields_of(SOURCE / "trainers" / "report.py", "StepReport")]
     return (
         f"# Metrics\n\n{NOTE} from `evaluation/metrics.py` and `trainers/report.py`.\n\n"
-        "## Of an evaluation\n\nUnder these keys in `metrics.jsonl` (kinds `dev`, `test-before`, `test-after`), in facts of "
-        "stages, in `groupwise eval --json`. Shares are kept as 0 to 1 and shown in percent; an estimate is "
+        "## Of an evaluation\n\nUnder these keys in `metrics.jsonl` (kinds `dev`, `test-before`, `test-after`), in "
+        "facts of stages, in `groupwise eval --json`. Shares are kept as 0 to 1 and shown in percent; an estimate is "
         "[value, low, high] with a 95 % interval.\n\n| key | name | unit | meaning |\n|---|---|---|---|\n"
         + "\n".join(rows)
-        + "\n\n## Of a step\n\nWhat a step's line in the terminal is made of; `Run.steps()` is the table. Shares are in [0, 1], "
-        "lengths in tokens, times in seconds.\n\n| field | meaning |\n|---|---|\n" + "\n".join(step) + "\n"
+        + "\n\n## Of a step\n\nWhat a step's line in the terminal is made of; `Run.steps()` is the table. Shares are "
+        "in [0, 1], lengths in tokens, times in seconds.\n\n| field | meaning |\n|---|---|\n" + "\n".join(step) + "\n"
     )
 
 
@@ -208,20 +208,22 @@ def files() -> str:
     return (
         f"# Files\n\n{NOTE} from `runs/`. Everything that looks at a run reads these files and nothing else.\n\n"
         f"## A run directory\n\n```text\n{tree}\n```\n\n"
-        "`ledger.jsonl`: one JSON object a line, the same on every repeat and after every resume, each with the hash of "
-        "the line before. `metrics.jsonl`: lines of the same form without hashes, `kind` says of what; [metrics](metrics.md) "
-        "explains the keys. Both are only ever appended to, and cut back to the checkpoint on a resume.\n\n"
+        "`ledger.jsonl`: one JSON object a line, the same on every repeat and after every resume, each with the hash "
+        "of the line before. `metrics.jsonl`: lines of the same form without hashes, `kind` says of what; "
+        "[metrics](metrics.md) explains the keys. Both are only ever appended to, and cut back to the checkpoint on a "
+        "resume.\n\n"
         f"## rollouts/*.parquet, schema {version}\n\n"
-        "A row for each completion, a row group for each group; pandas, polars and DuckDB read it. A value that nothing "
-        "measured is null, never 0. Files of every earlier schema open (`gw.Run`, `groupwise explore`).\n\n"
+        "A row for each completion, a row group for each group; pandas, polars and DuckDB read it. A value that "
+        "nothing measured is null, never 0. Files of every earlier schema open (`gw.Run`, `groupwise explore`).\n\n"
         "| column | type | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
-        '## Problems of your own (`task.kind = "jsonl"`)\n\nJSON lines or Parquet, a problem a row: `question` and `answer`, or '
-        "the fields that `task.question_field` and `task.answer_field` name; every other field reaches a reward function by "
-        "its name. [Your own data](do/data.md).\n\n"
+        '## Problems of your own (`task.kind = "jsonl"`)\n\nJSON lines or Parquet, a problem a row: `question` '
+        "and `answer`, or the fields that `task.question_field` and `task.answer_field` name; every other field "
+        "reaches a reward function by its name. [Your own data](do/data.md).\n\n"
         "## Labelled cases (`groupwise audit --cases`), probes (`--probes`), labelled steps\n\nJSON lines; "
         "[attacks.md](attacks.md), [process.md](process.md).\n\n"
-        "## Checkpoints\n\nA plain Hugging Face directory that transformers and vLLM load unchanged, with the trainer's state and "
-        "`manifest.json` (the hash of every file) beside it; with `[lora]` peft's own directory ([lora.md](lora.md)).\n"
+        "## Checkpoints\n\nA plain Hugging Face directory that transformers and vLLM load unchanged, with the "
+        "trainer's state and `manifest.json` (the hash of every file) beside it; with `[lora]` peft's own "
+        "directory ([lora.md](lora.md)).\n"
     )
 
 

@@ -1,7 +1,7 @@
 """The path of a newcomer: the blocks of docs/learn/start.md, literally and in order, where there is no checkout.
 
-Installing is what tests/slow/test_release.py tests; here `pip install groupwise` finds the checkout. Commands that train
-get smaller settings behind what the page says, by a command of the same name that comes first in the path.
+Installing is what tests/slow/test_release.py tests; here `pip install groupwise` does nothing. Commands that train get
+smaller settings behind what the page says, by a command of the same name that comes first in the path.
 """
 
 import os

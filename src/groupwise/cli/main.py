@@ -269,8 +269,14 @@ def explore(
 
 @app.command("import")
 def import_run(
-    system: Annotated[str, typer.Argument(help="trl or verl.")],
-    source: Annotated[Path, typer.Argument(help="TRL: output_dir. verl: trainer.rollout_data_dir.")],
+    system: Annotated[str, typer.Argument(help="trl, verl, prime-rl, wandb or tensorboard.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="TRL, prime-rl: output_dir. verl: trainer.rollout_data_dir. W&B: run-ID.wandb, or its history as "
+            ".csv or .jsonl. TensorBoard: an event file, or its folder."
+        ),
+    ],
     run: Annotated[Path, typer.Argument(help="A new directory, for the run.")],
     correct: Annotated[
         str | None,
@@ -284,8 +290,14 @@ def import_run(
         Path | None, typer.Option(metavar="FILE", help='verl: what trainer.logger = ["file"] wrote.')
     ] = None,
     dev: Annotated[Path | None, typer.Option(metavar="DIR", help="verl: trainer.validation_data_dir.")] = None,
+    scalar: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OURS=THEIRS", help="W&B, TensorBoard: which of their names is our reward, ... Repeatable."
+        ),
+    ] = None,
 ) -> None:
-    """Make a run directory of a run of TRL or verl, so that `groupwise doctor` and `groupwise explore` read it.
+    """Make a run directory of a run of another system, so that `groupwise doctor` and `groupwise explore` read it.
 
     What the other system did not record stays empty, and is named.
 
@@ -293,10 +305,14 @@ def import_run(
         groupwise import trl outputs/grpo runs/imported --correct accuracy_reward
 
         groupwise import verl rollouts runs/imported --scalars metrics.jsonl --dev validation
+
+        groupwise import wandb wandb/offline-run-20260101_000000-abc runs/imported
+
+        groupwise import tensorboard logs runs/imported --scalar reward=charts/return
     """
     from groupwise.cli.imports import run_import
 
-    run_import(system, source, run, correct, scalars, dev, console)
+    run_import(system, source, run, correct, scalars, dev, scalar or [], console)
 
 
 @app.command()

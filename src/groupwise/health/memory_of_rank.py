@@ -23,7 +23,7 @@ from groupwise.health.memory import MemoryPlan, plan
 from groupwise.models.activations import FP32
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
-from groupwise.models.sharded import refuse_on_ranks
+from groupwise.models.sharded import refuse_bfloat16
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.trainers.rl_recipe import RlRecipe
 
@@ -41,7 +41,7 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     """
     if ranks == 1:
         return plan(recipe, prompt_tokens)
-    refuse_on_ranks(lora=recipe.lora is not None, in_bfloat16=recipe.model.weights_dtype == "bfloat16")
+    refuse_bfloat16(recipe.model.weights_dtype == "bfloat16")
     if ranks > recipe.batch.prompts_per_step:
         raise ConfigError(
             f"{ranks} ranks are more than {recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step}: every "
@@ -57,10 +57,10 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
         name: _rows(size, ranks, part) if name in gradients else part for name, part in alone.training.items()
     } | {
         "gathered weights": FP32 * (size.root + 2 * size.layer),
-        "gradients on their way": 2 * FP32 * max(size.root, size.layer),
+        "gradients on their way": 2 * _largest_gradient(recipe, size, alone.training["gradients"]),
     }
     if shares > ranks:
-        training["gradients not yet added up"] = FP32 * size.total
+        training["gradients not yet added up"] = alone.training["gradients"]
     sampling = {"gathered weights": FP32 * size.total, **alone.sampling}
     return replace(alone, weights=weights | whole, sampling=sampling, training=training)
 
@@ -79,6 +79,11 @@ def _share_of(recipe: RlRecipe, prompt_tokens: int, shares: int) -> RlRecipe:
         "model": recipe.model.model_copy(update={"num_threads": 1}),
     }
     return recipe.model_copy(update=changed)
+
+
+def _largest_gradient(recipe: RlRecipe, size: ModelSize, whole: int) -> int:
+    """Bytes of the largest gradient that is added up at one time; of adapters, every layer has as many."""
+    return whole // size.num_layers if recipe.lora else FP32 * max(size.root, size.layer)
 
 
 def _rows(size: ModelSize, ranks: int, part: int) -> int:

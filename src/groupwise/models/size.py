@@ -28,6 +28,7 @@ class ModelSize:
     """Those that make hidden states."""
     shapes: tuple[tuple[int, ...], ...]
     """Of every weight."""
+    num_layers: int
     layer: int
     """Those of the largest layer."""
     root: int
@@ -51,7 +52,7 @@ def language_model_size(path: str) -> ModelSize:
     total = _count(model)
     return ModelSize(
         config, total, _count(model.base_model), tuple(tuple(weight.shape) for weight in model.parameters()),
-        max(layers, default=0), total - sum(layers),
+        len(layers), max(layers, default=0), total - sum(layers),
     )  # fmt: skip
 
 

@@ -81,6 +81,9 @@ class DecontaminateConfig(Section):
     """Shorter texts of a benchmark are not looked for; those up to `ngram` words must occur as a whole."""
     expressions: bool = True
     """Look for the expressions of arithmetical problems, too, such as `45 × 77`."""
+    numbers: bool = True
+    """A run counts only where the numbers around it in the benchmark's text stand around it on the page, too: the same
+    words with other numbers are another problem. A run of twice `ngram` words always counts. `false`: the paper's."""
 
 
 class RecallConfig(Section):

@@ -3,10 +3,16 @@
 DeepSeekMath (arXiv:2402.03300, section 2.1) removes a text segment with a run of ten words that occurs in a benchmark;
 benchmark texts of three to nine words count where they occur as a whole. Beside this rule, a problem of arithmetic is
 found by its expression: `What is 45 × 77?` has no ten words, and may be asked in others.
+
+Problems that were written from one pattern share runs of ten words, and differ in their numbers: they are others.
+So a run counts only where the numbers around it in the benchmark's text stand around it on the page, too. A run of
+twice as many words always counts.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from groupwise.recall.words import exact_words, is_ideograph
@@ -24,6 +30,8 @@ class Rule(NamedTuple):
     """Shorter benchmark texts than this are not looked for."""
     expressions: bool = True
     """Look for the arithmetical expressions of benchmark texts, too, with the operands of a product in either order."""
+    numbers: bool = True
+    """A run counts only with the numbers around it; off: the paper's rule."""
 
 
 class Match(NamedTuple):
@@ -38,19 +46,29 @@ class Match(NamedTuple):
     """`run`, `whole` or `expression`."""
 
 
+class Sought(NamedTuple):
+    """An n-gram whose occurrence counts, with where it is from."""
+
+    gram: Gram
+    item: str
+    why: str
+    numbers: frozenset[str] = frozenset()
+    """What must stand around it as well."""
+
+
 class Index:
     """The n-grams of a benchmark's texts."""
 
     def __init__(self, items: Iterable[str], rule: Rule) -> None:
         self.rule = rule
-        self._grams: dict[Gram, tuple[str, str]] = {}
+        self._sought = defaultdict[Gram, list[Sought]](list)
         for item in items:
-            for gram, why in _looked_for(item, rule):
-                self._grams.setdefault(gram, (item, why))
-        self._sizes = sorted({len(gram) for gram in self._grams})
+            for one in _sought(item, rule):
+                self._sought[one.gram].append(one)
+        self._sizes = sorted({len(gram) for gram in self._sought})
 
     def __len__(self) -> int:
-        return len(self._grams)
+        return len(self._sought)
 
     def matches(self, segments: Sequence[str]) -> list[Match]:
         """All matches of a text given as its paragraphs; a run that crosses from one into the next counts in both."""
@@ -61,23 +79,52 @@ class Index:
         plain = [word for word, _ in words]
         for start in range(len(words) - size + 1):
             gram = tuple(plain[start : start + size])
-            if found := self._grams.get(gram):
-                item, why = found
+            if (there := self._sought.get(gram)) and (one := _with_numbers(there, plain, start)):
                 for segment in range(words[start][1], words[start + size - 1][1] + 1):
-                    yield Match(segment, " ".join(gram), item, why)
+                    yield Match(segment, " ".join(gram), one.item, one.why)
 
 
-def _looked_for(item: str, rule: Rule) -> Iterator[tuple[Gram, str]]:
+def _with_numbers(sought: Sequence[Sought], words: Sequence[str], start: int) -> Sought | None:
+    """The first of which the numbers, too, stand around the place."""
+    size = len(sought[0].gram)
+    around = _spellings(words[max(0, start - 3 * size) : start + 4 * size]) if any(x.numbers for x in sought) else ()
+    return next((one for one in sought if one.numbers.issubset(around)), None)
+
+
+def _sought(item: str, rule: Rule) -> Iterator[Sought]:
     """Every n-gram whose occurrence counts. A Chinese character counts as half a word."""
     words = exact_words(item)
     scale = 2 if sum(map(is_ideograph, words)) * 2 > len(words) else 1
     size = rule.size * scale
     if len(words) >= size:
-        yield from ((tuple(words[start : start + size]), "run") for start in range(len(words) - size + 1))
+        yield from _runs(item, words, size, rule.numbers)
+        if rule.numbers:
+            yield from _runs(item, words, 2 * size, numbers=False)
     elif len(words) >= rule.min_size * scale:
-        yield tuple(words), "whole"
+        yield Sought(tuple(words), item, "whole")
     if rule.expressions:
-        yield from ((gram, "expression") for gram in expressions(item))
+        yield from (Sought(gram, item, "expression") for gram in expressions(item))
+
+
+def _runs(item: str, words: Sequence[str], size: int, numbers: bool) -> Iterator[Sought]:
+    for start in range(len(words) - size + 1):
+        near = words[max(0, start - 2 * size) : start + 3 * size] if numbers else ()
+        yield Sought(tuple(words[start : start + size]), item, "run", frozenset(_numbers(near)))
+
+
+def _numbers(words: Iterable[str]) -> Iterator[str]:
+    """Numbers; groups of digits that follow one another are one: `1,000` is `1000`.
+
+    >>> list(_numbers(exact_words("has 1,000 apples and 25 pears")))
+    ['1000', '25']
+    """
+    return ("".join(group) for is_number, group in groupby(words, str.isdigit) if is_number)
+
+
+def _spellings(words: Iterable[str]) -> set[str]:
+    """Every number that can be read in a text, whether groups of digits belong together or not."""
+    groups = [list(group) for is_number, group in groupby(words, str.isdigit) if is_number]
+    return {"".join(group[a:b]) for group in groups for a in range(len(group)) for b in range(a + 1, len(group) + 1)}
 
 
 def expressions(text: str) -> list[Gram]:

@@ -61,7 +61,7 @@ class Recall:
         path, how = self.directory / "corpus.jsonl", self.config.decontaminate
         if path.exists():
             return
-        index = Index(self.items, Rule(how.ngram, how.min_ngram, how.expressions))
+        index = Index(self.items, Rule(how.ngram, how.min_ngram, how.expressions, how.numbers))
         rows, removed = list[dict[str, Any]](), list[dict[str, Any]]()
         for done, number in enumerate(sorted(last.kept)):
             page = self.prepared.pages[number]

@@ -77,14 +77,18 @@ class Docstrings(PageSource):
     def pages(self, seed: int, max_bytes: int) -> Iterator[Found]:
         for is_mathematics, names in ((True, self.mathematics), (False, self.others)):
             for name in names:
-                for place, text in docstrings(name, self.min_characters):
+                found, unreadable = docstrings(name, self.min_characters)
+                yield from unreadable
+                for place, text in found:
                     truth = Truth("docstrings", is_mathematics)
                     url = f"https://{name.partition('.')[0]}.docs.example/{'/'.join(place.split('.')[1:-1])}/{place}"
                     yield RawPage(url, text, False, place, truth)
 
 
-def docstrings(name: str, min_characters: int) -> Iterator[tuple[str, str]]:
-    """Dotted name and docstring of everything public in a package, each text once, in the order of the names.
+def docstrings(name: str, min_characters: int) -> tuple[list[tuple[str, str]], list[Unreadable]]:
+    """Dotted name and docstring of everything public in a package, each text once; and modules that cannot be imported.
+
+    Both are in the order of the names.
 
     Raises:
         ConfigError: the package is not installed.
@@ -93,25 +97,36 @@ def docstrings(name: str, min_characters: int) -> Iterator[tuple[str, str]]:
         package = importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(f"the docstrings of {name} cannot be read: {error}") from None
+    modules = [package, *_modules(package)]
     found: dict[str, str] = {}
-    for module in (package, *_modules(package)):
-        for key, member in sorted(vars(module).items()):
-            text = getattr(member, "__doc__", None) if not isinstance(member, ModuleType) else None
-            own = str(getattr(member, "__module__", "") or "").startswith(name.partition(".")[0])
-            if own and not key.startswith("_") and isinstance(text, str) and len(text) >= min_characters:
+    for module in modules:
+        if isinstance(module, ModuleType):
+            for key, text in _own(module, name.partition(".")[0], min_characters):
                 found.setdefault(text, f"{module.__name__}.{key}")
-    yield from sorted((place, text) for text, place in found.items())
+    unreadable = [module for module in modules if isinstance(module, Unreadable)]
+    return sorted((place, text) for text, place in found.items()), unreadable
 
 
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
+def _own(module: ModuleType, package: str, min_characters: int) -> Iterator[tuple[str, str]]:
+    """Name and docstring of what is public in a module and written in the package."""
+    for key, member in sorted(vars(module).items()):
+        text = getattr(member, "__doc__", None) if not isinstance(member, ModuleType) else None
+        is_own = str(getattr(member, "__module__", "") or "").startswith(package)
+        if is_own and not key.startswith("_") and isinstance(text, str) and len(text) >= min_characters:
+            yield key, text
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType | Unreadable]:
+    """The modules below a package; what cannot be imported is named with its reason."""
+    # a package that cannot be imported is found all the same, and named when it is its turn below
     found = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}.", onerror=lambda name: None)
     for name in sorted(info.name for info in found):
         if any(part in ("tests", "conftest", "__main__", "benchmarks") for part in name.split(".")):
             continue
         try:
             yield importlib.import_module(name)
-        except Exception:  # a module that needs something that is not installed
-            continue
+        except Exception as error:  # whatever code of others raises, for example where a package is not installed
+            yield Unreadable(name, f"a module that cannot be imported ({type(error).__name__}: {error})")
 
 
 class Records(PageSource):

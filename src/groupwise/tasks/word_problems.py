@@ -10,6 +10,7 @@ Factors and divisors whose counterpart has two digits have one digit: a step is 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -179,7 +180,7 @@ def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ..
     """A story in one of the languages, with one of the numbers of steps. Its split is `split_of(question)`."""
     language = draw.choice(languages)
     num_steps = draw.choice(steps)
-    family = draw.choice([family for family in FAMILIES if len(family.steps) == num_steps])
+    family = draw.choice(_families(num_steps))
     values, solution = draw_numbers(draw, family)
     words = draw_words(draw, language)
     distractor = draw.integer(5, 30) if draw.uniform() < distractors else None
@@ -193,6 +194,12 @@ def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ..
         language=language,
         data={"steps": solution, "unit": unit, "distractor": distractor},
     )
+
+
+@cache
+def _families(num_steps: int) -> tuple[Family, ...]:
+    """Those with so many steps."""
+    return tuple(family for family in FAMILIES if len(family.steps) == num_steps)
 
 
 def draw_numbers(draw: Draw, family: Family) -> tuple[dict[str, str], tuple[Step, ...]]:

@@ -103,11 +103,6 @@ class RlRecipe(Recipe):
                 f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
-        if self.lora and self.engine.kind == "vllm":
-            raise ValueError(
-                "lora with engine.kind = 'vllm' is not supported: servers get whole weights; allowed is 'in_process', "
-                "or training without [lora]"
-            )
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools

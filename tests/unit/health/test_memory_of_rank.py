@@ -161,6 +161,16 @@ def test_a_rank_that_waits_with_its_sums_holds_the_whole_gradient() -> None:
     assert later.training["gradients not yet added up"] == 4 * language_model_size("base").total
 
 
+def test_of_adapters_little_is_shared_and_sent() -> None:
+    whole, adapted = recipe("base"), recipe("base", "lora.rank=8")
+    alone, two = (plan_of_rank(adapted, 64, ranks) for ranks in (1, 2))
+    assert two.weights["adapters"] == pytest.approx(alone.weights["adapters"] / 2, rel=0.01)
+    assert two.weights["policy"] == plan_of_rank(whole, 64, 2).weights["policy"]
+    assert two.training["gathered weights"] == plan_of_rank(whole, 64, 2).training["gathered weights"]
+    num_layers = language_model_size("base").num_layers
+    assert two.training["gradients on their way"] == 2 * alone.training["gradients"] // num_layers
+
+
 def test_what_pays_a_part_of_the_reward_is_whole_on_every_rank(reward_model: Callable[[], str]) -> None:
     one = recipe("base", f"reward_models.mine.path={reward_model()}")
     alone, two = (plan_of_rank(one, 64, ranks) for ranks in (1, 2))
@@ -180,7 +190,6 @@ def reward_model(tmp_path: Path) -> Callable[[], str]:
 @pytest.mark.parametrize(
     ("overrides", "ranks", "said"),
     [
-        (("lora.rank=8",), 2, r"\[lora\] is for one process"),
         (("model.compute_dtype=bfloat16", "model.weights_dtype=bfloat16"), 2, 'weights_dtype = "bfloat16"'),
         ((), 65, r"65 ranks are more than grpo\.prompts_per_step = 64"),
     ],

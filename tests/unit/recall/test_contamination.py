@@ -27,7 +27,30 @@ def test_nine_words_in_a_row_are_not() -> None:
     words = exact_words(LONG)
     assert found(LONG, " ".join(words[:9])) == []
     assert found(LONG, " ".join(words[:10])) == [0]
-    assert found(LONG, " ".join(words[3:13])) == [0]
+    assert found(LONG, " ".join(words[3:13]), rule=Rule(numbers=False)) == [0]
+
+
+def test_the_same_words_with_other_numbers_are_another_problem() -> None:
+    end = "gives 5 of them to Mia before lunch. How many are left?"
+    assert found(LONG, f"Ann has 12 pears and {end}") == [0]
+    assert found(LONG, f"Ann has 13 pears and {end}") == []
+    assert found(LONG, f"Ann has 13 pears and {end}", rule=Rule(numbers=False)) == [0]
+    assert found(LONG, "Of 12 pears", end) == [1]  # in whatever paragraph
+    assert found(LONG, f"12{' much later' * 20} {end}") == []
+
+
+def test_groups_of_digits_are_one_number() -> None:
+    item = "A town of 1,000 people is glad of every one of its ten new houses."
+    assert found(item, "In all 1000 people is glad of every one of its ten new houses.") == [0]
+    assert found(item, "In all 1 000 people is glad of every one of its ten new houses.") == [0]
+    assert found(item, "In all 1001 people is glad of every one of its ten new houses.") == []
+
+
+def test_twice_as_many_words_count_whatever_stands_around_them() -> None:
+    words = [chr(ord("a") + i % 26) * 3 for i in range(30)]
+    item = " ".join(["77", *words])
+    assert found(item, " ".join(words[:19])) == []
+    assert found(item, " ".join(words[:20])) == [0]
 
 
 def test_a_run_across_paragraphs_counts_in_both() -> None:

@@ -105,6 +105,24 @@ def test_docstrings_are_real_text_of_both_kinds() -> None:
         pages(Docstrings(mathematics=("no_such_package",)))
 
 
+def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, broken = tmp_path / "half_here", tmp_path / "half_here" / "broken"
+    broken.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "whole.py").write_text(f"def f():\n    '''{'A function of x. ' * 20}'''\n")
+    (package / "missing.py").write_text("import no_such_package\n")
+    (broken / "__init__.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = pages(Docstrings(mathematics=("half_here",), others=()))
+    named = {one.place: one.reason for one in found if isinstance(one, Unreadable)}
+    why = "a module that cannot be imported"
+    assert named == {
+        "half_here.broken": f"{why} (ZeroDivisionError: division by zero)",
+        "half_here.missing": f"{why} (ModuleNotFoundError: No module named 'no_such_package')",
+    }
+    assert [one.place for one in found if isinstance(one, RawPage)] == ["half_here.whole.f"]
+
+
 def test_a_source_without_texts_of_its_own_needs_a_seed() -> None:
     with pytest.raises(ConfigError, match=r"begin\.path is empty, and a source of kind docstrings"):
         Docstrings().seed_texts(0, 3)
