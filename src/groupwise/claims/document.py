@@ -26,7 +26,8 @@ seeds and Student's 95 % interval, of three seeds or more:
 - *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
 
 Each claim is ruled on alone, and many share the runs of one reference arm: their errors come together. Three seeds
-decide large effects and leave small ones open.
+decide large effects and leave small ones open. Where an open claim got more seeds, all of them count; looking again
+makes a wrong verdict a little likelier than 5 %.
 
 **Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
 `groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
@@ -137,12 +138,13 @@ def claimed(statistic: Statistic) -> str:
             names = ", ".join(f"`{measured}`" for measured in statistic.measured)
             what = f"the change with each doubling, of {names},"
     margin = _number(statistic.margin, statistic).lstrip("+")
+    unit = " points" if statistic.unit == "%" else ""
     minus = f"1/{margin}" if statistic.kind == "ratio" else f"-{margin}" if statistic.margin else margin
     where = {
         "above": f"above {margin}", "below": f"below {minus}", "at_least": f"above {minus}",
         "at_most": f"below {margin}", "equal": f"between {minus} and {margin}",
     }[statistic.claimed]  # fmt: skip
-    return f"{what} is {where}"
+    return f"{what} is {where}{unit}"
 
 
 def told(statistic: Statistic, estimate: Estimate) -> str:
