@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint slow browser vllm mutate parity demo r1 deepseekmath process tools bench base clean
+.PHONY: help venv test test-all lint slow browser vllm mutate parity demo r1 deepseekmath process tools bench lock docs base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,8 +50,7 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 	$(BIN)/python -m pytest -m peers tests/parity
 
 demo: venv ## teach the shipped base model arithmetic (two to four minutes), evaluate it, ask it a question
-	$(BIN)/groupwise train recipes/arithmetic.toml --restart
-	$(BIN)/groupwise sample runs/arithmetic/checkpoints/best 'What is 23 × 17?'
+	$(BIN)/groupwise demo --restart
 
 r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 minutes)
 	$(BIN)/groupwise pipeline recipes/r1.toml
@@ -68,6 +67,19 @@ tools: venv ## a calculator inside the completion: SFT on calls, GRPO with it, w
 bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/grpo_step.py
+
+lock: ## renew the versions of constraints.txt, in a fresh environment: the newest that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install -q -e '.[dev,docs,browser]'
+	sed '/^# groupwise with/q' constraints.txt > .venv-lock/new
+	.venv-lock/bin/python -m pip list --format=freeze --exclude-editable | grep -v '^pip==' | sed 's/+.*//' >> .venv-lock/new
+	sed -n '/^# other extras/,$$p' constraints.txt | sed '1i\\' >> .venv-lock/new
+	mv .venv-lock/new constraints.txt && rm -r .venv-lock
+
+docs: venv ## the documentation site into build/docs (offline once its three packages are there); a warning is an error
+	$(BIN)/python -c 'import furo, myst_parser' 2>/dev/null || $(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 base: venv ## pretrain the embedded base model anew (an hour) and put it into the package
 	$(BIN)/groupwise train recipes/base/second-1.toml

@@ -23,7 +23,7 @@ from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoConfig, GrpoRecipe, grpo_learner, grpo_step
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import OptimizerConfig
-from groupwise.training.session import RunConfig
+from groupwise.training.run_config import RunConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, Verifier
 

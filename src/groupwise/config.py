@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from groupwise.errors import ConfigError, DataError
+from groupwise.shipped import no_recipe, recipe_file
 from groupwise.upgrade import BASE_MODEL, upgraded, with_edition
 
 EXTENDS = "extends"
@@ -28,8 +29,6 @@ FOLDER = "folder"
 """Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
 ARTIFACTS = "artifacts"
 """Key of a validation's context: paths by the names that may stand for them, as `{base}` in a pipeline."""
-SHIPPED = Path(__file__).parent / "recipes"
-"""Recipes that come with the package: published algorithms, to be extended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 Changes = Sequence[str] | Mapping[str, Any]
 """Changes of a recipe: `a.b=c` texts, as after `--set`, or values by dotted key."""
 Source = str | Path | Mapping[str, Any]
-"""A recipe: its file, the name of a shipped one such as `algorithms/dapo.toml`, or its tables."""
+"""A recipe: its file, the name of a shipped one such as `arithmetic`, or its tables."""
 
 
 def load(model: type[SectionT], source: Source, changes: Changes = ()) -> SectionT:
@@ -89,7 +88,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no recipe {path}") from None
+        raise ConfigError(no_recipe(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
@@ -146,12 +145,6 @@ def _completed(tables: Mapping[str, Any], name: str, folder: Path, chain: tuple[
     for base in names:
         below = merged(below, _extended(recipe_file(base, folder), chain))
     return merged(below, own)
-
-
-def recipe_file(name: str, folder: Path) -> Path:
-    """The recipe of that name in a folder, else the one that is shipped, such as `algorithms/dapo.toml`."""
-    near, shipped = folder / name, SHIPPED / name
-    return shipped if shipped.exists() and not near.exists() else near
 
 
 def as_overrides(changes: Changes) -> Sequence[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from groupwise.cli.keys import Reference, choose, markdown, own_fields, page, reference
 from groupwise.errors import ConfigError
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recipe.md"
 

@@ -134,7 +134,7 @@ CASES = (
          is_mild=True),
     Case("too hard", "problems that the model never solves", ("no_signal", "never_correct"), ("task.digits=[4, 4]",)),
     Case("cold", "a temperature of 0.1", ("no_signal",), ("sampling.temperature=0.1",)),
-    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=24",)),
+    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=16",)),
     Case("large lr", "a learning rate 100 times too large",
          ("entropy_explosion", "entropy_collapse", "forgetting", "truncation"), ("optimizer.lr=3e-2",)),
     Case("large steps", "a learning rate 30 times too large", ("update_too_large",),

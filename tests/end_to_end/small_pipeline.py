@@ -18,8 +18,8 @@ _PAIRS = _RUN | {"reward_model": {"pairs_per_step": 4, "evaluate_pairs": 4}, "da
 _SFT = _RUN | {"sft": {"sequences_per_step": 4}}
 SMALL: dict[str, Any] = {
     "model": {"num_threads": 1, "device": "cpu"},
-    "sampling": {"max_tokens": 48},
-    "measure": {"num_problems": 4, "num_samples": 2, "sampling": {"max_tokens": 48}},
+    "sampling": {"max_tokens": 32},
+    "measure": {"num_problems": 4, "num_samples": 2, "sampling": {"max_tokens": 32}},
     "tasks": {
         "reasoning": {
             "parts": {

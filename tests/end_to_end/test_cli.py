@@ -28,6 +28,7 @@ from groupwise.cli.listing import list_runs
 from groupwise.cli.main import app, main
 from groupwise.cli.second import show_second
 from groupwise.evaluation.held_out import HeldOutCheck, Rejected
+from groupwise.shipped import recipe_names
 from groupwise.trainers.report import StepReport
 
 ROOT = Path(__file__).parents[2]
@@ -809,7 +810,8 @@ def test_a_template_that_asks_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_a_recipe_answers_at_once() -> None:
-    assert run_process("train", "missing.toml") == (2, False, "groupwise: there is no recipe missing.toml\n")
+    sentence = f"groupwise: there is no recipe missing.toml; Groupwise brings {', '.join(recipe_names())}\n"
+    assert run_process("train", "missing.toml") == (2, False, sentence)
 
 
 def test_eval_says_how_many_problems_it_used() -> None:

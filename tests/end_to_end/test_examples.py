@@ -30,8 +30,8 @@ def command(*words: object) -> str:
 
 
 SMALL = {
-    "grpo.prompts_per_step": 4, "grpo.group_size": 4, "sampling.max_tokens": 48, "evaluation.num_problems": 4,
-    "evaluation.test_problems": 4,
+    "grpo.prompts_per_step": 4, "grpo.group_size": 4, "sampling.max_tokens": 24, "evaluation.num_problems": 2,
+    "evaluation.test_problems": 2,
 }  # fmt: skip
 
 

@@ -178,7 +178,7 @@ def test_bad_input_is_one_sentence_before_any_model(
     there: Path, function: str, more: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never: Callable[..., object] = lambda *_: pytest.fail("a model was loaded")  # noqa: E731
-    monkeypatch.setattr("groupwise.trainers.rl.load_policy", never)
+    monkeypatch.setattr("groupwise.trainers.rl.start_policy", never)
     said = train(function, "--set", "run.directory=runs/none", *more)
     assert (said.code, sentence in said.err) == (2, True), said.err
     assert "Traceback" not in said.err

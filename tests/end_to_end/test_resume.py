@@ -25,7 +25,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 NUM_STEPS = 6
 PATIENCE_S = 300.0

@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
+from groupwise import __version__
+
 WIDE = 80
 """Columns of a terminal from which on a command's help has tables."""
 
@@ -23,7 +25,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
-    "Begin with `groupwise train recipes/arithmetic.toml`; it needs no GPU, no hub and about two minutes.",
+    "Begin with `groupwise demo`; it needs no GPU, no hub and two to four minutes on two cores.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -31,6 +33,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console()
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        console.print(f"groupwise {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """What may stand before a command. The application's own help is above."""
+
 
 Overrides = Annotated[
     list[str] | None,

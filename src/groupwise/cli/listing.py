@@ -17,7 +17,7 @@ def list_runs(folder: Path, console: Console) -> None:
         config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
     )
     if not runs:
-        console.print(f"There are no runs in {folder}. Begin one with `groupwise train recipes/arithmetic.toml`.")
+        console.print(f"There are no runs in {folder}. Begin one with `groupwise demo`.")
         return
     table = Table()
     for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):

@@ -114,6 +114,9 @@ def examine(
         typer.Option(metavar="SEVERITY", help="Exit with status 3 at note, warning or critical findings and worse."),
     ] = None,
     explain: Annotated[str | None, typer.Option(metavar="RULE", help="Say what a rule computes, and why.")] = None,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="Say what this machine is and what works on it, for a bug report.")
+    ] = False,
 ) -> None:
     """Say what is wrong with a run: with numbers, places and what to change. Reads its directory alone.
 
@@ -123,7 +126,14 @@ def examine(
         groupwise doctor runs/arithmetic --fail-on warning
 
         groupwise doctor --explain entropy_collapse
+
+        groupwise doctor --environment
     """
+    if environment:
+        from groupwise.cli.environment import show_environment
+
+        show_environment(console, json)
+        return
     from groupwise.cli import doctor
     from groupwise.doctor import Severity
     from groupwise.errors import ConfigError
@@ -132,7 +142,7 @@ def examine(
         doctor.explain(explain, console)
         return
     if run is None:
-        raise ConfigError("doctor needs a run directory, or --explain RULE")
+        raise ConfigError("doctor needs a run directory, --explain RULE or --environment")
     if fail_on is not None and fail_on not in list(Severity):
         raise ConfigError(f"--fail-on = {fail_on!r} is not allowed; allowed are {', '.join(Severity)}")
     if status := doctor.run_doctor(run, console, json, Severity(fail_on) if fail_on else None):
@@ -180,6 +190,41 @@ def oracle(
     run_oracle(OracleRequest(tuple(section or []), combinations, dials, write, json), console)
 
 
+@app.command("claims")
+def examine_claims(
+    name: Annotated[str | None, typer.Argument(help="One claim, by its file's name; default: all.")] = None,
+    folder: Annotated[Path, typer.Option(help="The ledger: arms.toml, and a file for each claim.")] = Path("claims"),
+    listing: Annotated[bool, typer.Option("--list", help="Say what is missing, and run nothing.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Write the page of what is there, and run nothing.")] = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Delete the runs of these claims first.")] = False,
+    seeds: Annotated[int, typer.Option(min=0, help="Seeds of each; 0: as many as the claim says.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at one time, each with its share of the processor.")] = 1,
+    arm: Annotated[list[str] | None, typer.Option(help="Run nothing but this arm. Repeatable.")] = None,
+    finished: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM=DIRECTORY", help="Read finished runs; `{seed}` stands for the seed. Repeatable."),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Where the page is written; default: docs/claims.md beside the ledger.")
+    ] = None,
+) -> None:
+    """Run what decides the claims of a ledger, and write what holds here, what does not, and what is not decided.
+
+    Killed, the same command goes on where it was; results that are there are not measured again.
+
+    Examples:
+        groupwise claims --list
+
+        groupwise claims group_size --seeds 5
+
+        groupwise claims --arm r1 --finished 'r1=runs/r1-seeds/seed-{seed}'
+    """
+    from groupwise.cli.claims import Asked, run_claims
+
+    asked = Asked(folder, name, listing, page, rerun, seeds, jobs, tuple(arm or ()), tuple(finished or ()), write)
+    run_claims(asked, console)
+
+
 @app.command()
 def replay(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
@@ -224,8 +269,14 @@ def explore(
 
 @app.command("import")
 def import_run(
-    system: Annotated[str, typer.Argument(help="trl or verl.")],
-    source: Annotated[Path, typer.Argument(help="TRL: output_dir. verl: trainer.rollout_data_dir.")],
+    system: Annotated[str, typer.Argument(help="trl, verl, prime-rl, wandb or tensorboard.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="TRL, prime-rl: output_dir. verl: trainer.rollout_data_dir. W&B: run-ID.wandb, or its history as "
+            ".csv or .jsonl. TensorBoard: an event file, or its folder."
+        ),
+    ],
     run: Annotated[Path, typer.Argument(help="A new directory, for the run.")],
     correct: Annotated[
         str | None,
@@ -239,8 +290,14 @@ def import_run(
         Path | None, typer.Option(metavar="FILE", help='verl: what trainer.logger = ["file"] wrote.')
     ] = None,
     dev: Annotated[Path | None, typer.Option(metavar="DIR", help="verl: trainer.validation_data_dir.")] = None,
+    scalar: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OURS=THEIRS", help="W&B, TensorBoard: which of their names is our reward, ... Repeatable."
+        ),
+    ] = None,
 ) -> None:
-    """Make a run directory of a run of TRL or verl, so that `groupwise doctor` and `groupwise explore` read it.
+    """Make a run directory of a run of another system, so that `groupwise doctor` and `groupwise explore` read it.
 
     What the other system did not record stays empty, and is named.
 
@@ -248,10 +305,14 @@ def import_run(
         groupwise import trl outputs/grpo runs/imported --correct accuracy_reward
 
         groupwise import verl rollouts runs/imported --scalars metrics.jsonl --dev validation
+
+        groupwise import wandb wandb/offline-run-20260101_000000-abc runs/imported
+
+        groupwise import tensorboard logs runs/imported --scalar reward=charts/return
     """
     from groupwise.cli.imports import run_import
 
-    run_import(system, source, run, correct, scalars, dev, console)
+    run_import(system, source, run, correct, scalars, dev, scalar or [], console)
 
 
 @app.command()
@@ -342,6 +403,9 @@ def memory(
     recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning.")],
     overrides: Overrides = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 64,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="Processes that train the model together; one of them is shown.")
+    ] = 1,
 ) -> None:
     """Predict how much memory a recipe needs, part by part, without loading the model.
 
@@ -349,10 +413,12 @@ def memory(
         groupwise memory recipes/arithmetic.toml
 
         groupwise memory recipes/ppo.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct --prompt-tokens 256
+
+        groupwise memory recipes/gsm8k.toml --set model.path=Qwen/Qwen3-8B --ranks 8
     """
     from groupwise.cli.memory import show_memory
 
-    show_memory(recipe, overrides or [], prompt_tokens, console)
+    show_memory(recipe, overrides or [], prompt_tokens, ranks, console)
 
 
 @app.command()
@@ -448,6 +514,15 @@ def main() -> None:
         if "WORLD_SIZE" not in os.environ or _is_first_to_say(str(error)):
             print(f"groupwise: {error}", file=sys.stderr)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name not in POSIX_ONLY:
+            raise
+        print(f"groupwise: {sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux", file=sys.stderr)
+        sys.exit(2)
+
+
+POSIX_ONLY = ("fcntl", "resource")
+"""Modules of Python that only Linux and macOS have: locks of run directories and limits of workers are theirs."""
 
 
 def _is_first_to_say(sentence: str) -> bool:

@@ -7,19 +7,20 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from groupwise.errors import ConfigError
-from groupwise.health.memory import MIB, plan
+from groupwise.health.memory import MIB
+from groupwise.health.memory_of_rank import plan_of_rank
 from groupwise.models.loading import quiet_transformers
 from groupwise.trainers import load_recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 
-def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, console: Console) -> None:
+def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, ranks: int, console: Console) -> None:
     """Print what stays, what sampling and training add, and the peak."""
     quiet_transformers()
     recipe = load_recipe(path, overrides)
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
-    memory = plan(recipe, prompt_tokens)
+    memory = plan_of_rank(recipe, prompt_tokens, ranks)
     table = Table(Column("part", overflow="fold"), Column("MiB", justify="right", overflow="fold"), box=None)
     for title, parts in (("always", memory.weights), ("sampling", memory.sampling), ("training", memory.training)):
         table.add_row(f"[dim]{title}[/]", "")

@@ -8,17 +8,22 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from groupwise.config import read_recipe
 from groupwise.errors import ConfigError
 from groupwise.health.preflight import Cost, Finding, Level, Preflight, PreflightOptions, preflight
+from groupwise.health.preflight.stages import StageChecked, preflight_stages, verdict
 from groupwise.models.loading import quiet_transformers
+from groupwise.pipeline import load_pipeline
 from groupwise.runs.atomic import write_file
 from groupwise.trainers import load_recipe
 from groupwise.trainers.base import Recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 STYLES = {Level.NOTE: "cyan", Level.WARNING: "yellow", Level.NO_GO: "bold red"}
 VERDICTS = {"GO": "bold green", "GO WITH WARNINGS": "bold yellow", "NO-GO": "bold red"}
 FREE: tuple[Cost, ...] = ("free",)
+STAGES = "stages"
+"""The table that makes a recipe a pipeline."""
 REFUSED = 2
 """Exit status of NO-GO, as of a recipe that cannot be read."""
 
@@ -29,6 +34,8 @@ def run_preflight(
 ) -> int:  # fmt: skip
     """Check a recipe and print what was found; returns the exit status."""
     quiet_transformers()
+    if STAGES in read_recipe(path, overrides):
+        return _run_stages(path, overrides, options, leave_out, write, console, as_json)
     recipe = load_recipe(path, overrides)
     result = preflight(recipe, options, leave_out)
     text = json.dumps({"recipe": str(path), **result.facts()}, ensure_ascii=False, indent=1)
@@ -39,6 +46,45 @@ def run_preflight(
     else:
         show(path, result, console)
     return REFUSED if result.verdict == "NO-GO" else 0
+
+
+def _run_stages(
+    path: Path, overrides: Sequence[str], options: PreflightOptions, leave_out: Sequence[str], write: Path | None,
+    console: Console, as_json: bool,
+) -> int:  # fmt: skip
+    """The same of a pipeline, stage by stage; the verdict is that of the worst stage."""
+    recipe, stages = load_pipeline(path, overrides)
+    base = recipe.model.path
+    checked = preflight_stages(stages, Path(recipe.pipeline.directory), base, options, leave_out)
+    facts = {
+        "recipe": str(path),
+        "verdict": verdict(checked),
+        "stages": {one.name: one.found.facts() for one in checked},
+    }
+    text = json.dumps(facts, ensure_ascii=False, indent=1)
+    if write:
+        write_file(write, text.encode() + b"\n")
+    if as_json:
+        print(text)
+    else:
+        took = sum(sum(one.found.seconds.values()) for one in checked)
+        console.print(Text.assemble((verdict(checked), VERDICTS[verdict(checked)]), f"  {path}, {took:.0f} s"))
+        for one in checked:
+            _show_stage(one, console)
+    return REFUSED if verdict(checked) == "NO-GO" else 0
+
+
+def _show_stage(checked: StageChecked, console: Console) -> None:
+    found = checked.found
+    head = f"\n{checked.name}  ({checked.does})  "
+    console.print(Text.assemble((head, "bold"), (found.verdict, VERDICTS[found.verdict])))
+    for finding in found.findings:
+        console.print(block(finding), soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.not_done.items():
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        console.print(Text(f"  not done: {', '.join(names)} ({why})", style="dim"), soft_wrap=True)
 
 
 def show(path: Path, result: Preflight, console: Console) -> None:

@@ -45,7 +45,7 @@ def bundled(entry: str = "app.js") -> str:
 
 def page_of(paths: Sequence[Path], cap: int = CAP) -> str:
     """The whole page. What did not fit is named on the page of its run."""
-    facts = _facts(Views(paths), len(paths), cap)
+    facts = _facts(Views(paths), cap)
     script, style = bundled(), pages()["style.css"][1].decode("utf-8")
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
@@ -82,10 +82,10 @@ def _variable(name: str) -> str:
     return "m_" + name.removesuffix(".js").replace("-", "_")
 
 
-def _facts(views: Views, num_runs: int, cap: int) -> dict[str, bytes]:
-    """Facts by their address: the runs always, then lists of steps, then groups with their completions."""
-    found: dict[str, bytes] = {"runs": encoded(views.runs())}
-    runs = {index: run for index in range(num_runs) if (run := _run_or_none(views, index))}
+def _facts(views: Views, cap: int) -> dict[str, bytes]:
+    """Facts by their address: runs and results always, then lists of steps, then groups with their completions."""
+    found: dict[str, bytes] = {"runs": encoded(views.runs()), **_results(views)}
+    runs = {index: run for index in range(views.num_runs) if (run := _run_or_none(views, index))}
     for index, run in runs.items():
         found[f"runs/{index}"] = encoded(run)
         found[f"runs/{index}/findings"] = encoded(views.findings(index))
@@ -103,6 +103,17 @@ def _facts(views: Views, num_runs: int, cap: int) -> dict[str, bytes]:
             run = {**run, "notices": [*run["notices"], notice]}
             run["places"] = [one for one in run["places"] if f"runs/{index}/places/{one['id']}" in found]
             found[f"runs/{index}"] = encoded(run)
+    return found
+
+
+def _results(views: Views) -> dict[str, bytes]:
+    """Pipelines and measurements; one that cannot be read says why on its page."""
+    found = {"results": encoded(results := views.results())}
+    for number in range(len(results)):
+        try:
+            found[f"results/{number}"] = encoded(views.result(number))
+        except GroupwiseError as error:
+            found[f"results/{number}"] = encoded({**results[number], "error": str(error)})
     return found
 
 

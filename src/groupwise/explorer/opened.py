@@ -1,5 +1,6 @@
 """A run directory that somebody else may have made: opened only where nothing in it leads out of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,16 @@ class NotThereError(GroupwiseError):
     """An address of something that was not recorded."""
 
 
+def leads_out(path: Path, names: Iterable[str]) -> str | None:
+    """The first of these names in a directory that is a link out of it; None where there is none."""
+    inside = path.resolve()
+    for name in names:
+        target = (path / name).resolve()
+        if target.exists() and not target.is_relative_to(inside):
+            return name
+    return None
+
+
 @dataclass(slots=True)
 class OpenedRun:
     """One run of those that the command was given."""
@@ -26,16 +37,16 @@ class OpenedRun:
 
     @property
     def name(self) -> str:
-        """Name of the directory."""
-        return self.path.resolve().name
+        """Name of the directory; of a stage's run, of its pipeline and its stage."""
+        path = self.path.resolve()
+        if path.name == "run" and path.parent.parent.name == "stages":
+            return f"{path.parents[2].name} · {path.parent.name}"
+        return path.name
 
     def trouble(self) -> str | None:
         """Why the run cannot be shown at all; None where it can."""
-        inside = self.path.resolve()
-        for name in READ:
-            target = (self.path / name).resolve()
-            if target.exists() and not target.is_relative_to(inside):
-                return f"{name} leads out of the run directory: links are not followed, and the run is not shown"
+        if name := leads_out(self.path, READ):
+            return f"{name} leads out of the run directory: links are not followed, and the run is not shown"
         try:
             if self._records is None:
                 self._records = Records.open(self.path)

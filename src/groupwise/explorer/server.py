@@ -64,6 +64,8 @@ def make_routes(views: Views) -> list[Route]:
     return [
         Route("/", page, methods=["GET"]),
         Route("/{name}", page, methods=["GET"]),
+        Route("/api/results", fact(views.results), methods=["GET"]),
+        Route("/api/results/{number:int}", fact(views.result), methods=["GET"]),
         Route("/api/runs", fact(views.runs), methods=["GET"]),
         Route("/api/runs/{index:int}", fact(views.run), methods=["GET"]),
         Route("/api/runs/{index:int}/findings", fact(views.findings), methods=["GET"]),

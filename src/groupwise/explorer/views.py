@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.figures import columns_of, first_number
 from groupwise.explorer.findings import findings_of, stamp_of
 from groupwise.explorer.opened import NotThereError, OpenedRun
+from groupwise.explorer.results import Result, found_in, numbered
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.completion import CompletionRecord, GroupRecord
 from groupwise.runs.index import GroupEntry
@@ -23,7 +21,6 @@ MOST_TEXT = 20_000
 MOST_WHOLE_TEXT = 1_000_000
 """Characters of a text that any page shows."""
 MOST_OF_A_TOKEN = 1_000
-LIST_TEXT = 160
 _FIGURES = {
     "advantage": "token_advantages", "sampling_logprobs": "sampling_logprobs", "entropy": "entropy", "ratio": "ratio",
     "mismatch": "mismatch", "kl": "kl", "change": "change", "importance": "importance",
@@ -31,7 +28,6 @@ _FIGURES = {
     "values": "values", "returns": "returns",
 }  # fmt: skip
 """What the page calls a figure of a token, and the record's field."""
-_COLUMNS = ("problem", "sample", "outcome", "reward", "advantage", "num_tokens", "finish_reason", "text")
 _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
@@ -43,13 +39,42 @@ class Views:
     """The pages' facts of the runs that the command was given."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._runs = [OpenedRun(index, path) for index, path in enumerate(paths)]
+        self._paths = tuple(paths)
+        found = found_in(self._paths)
+        self._runs = [OpenedRun(index, path) for index, path in enumerate(found.runs)]
+        self._results = numbered(found.results)
         self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
         self._findings: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs, in a few words each."""
+        """All runs, in a few words each; those of stages that have begun since are at the end."""
+        known = {run.path.resolve() for run in self._runs}
+        new = [path for path in found_in(self._paths).runs if path.resolve() not in known]
+        self._runs += [OpenedRun(len(self._runs) + number, path) for number, path in enumerate(new)]
         return [self._headline(run) for run in self._runs]
+
+    def results(self) -> list[dict[str, Any]]:
+        """Pipelines and measurements, in a few words each; those that have come since are at the end."""
+        known = {(one.kind, one.path, one.stage) for one in self._results}
+        new = [one for one in found_in(self._paths).results if one not in known]
+        self._results += [Result(len(self._results) + number, *one) for number, one in enumerate(new)]
+        return [one.headline() for one in self._results]
+
+    def result(self, number: int) -> dict[str, Any]:
+        """One pipeline or measurement.
+
+        Raises:
+            NotThereError: there is none of this number, or it cannot be shown.
+            DataError: a file of it cannot be read.
+        """
+        if not 0 <= number < len(self._results):
+            raise NotThereError(f"there is no result {number}; there are {len(self._results)}")
+        return self._results[number].facts({run.path.resolve(): run.index for run in self._runs})
+
+    @property
+    def num_runs(self) -> int:
+        """Runs that are shown."""
+        return len(self._runs)
 
     def run(self, index: int) -> dict[str, Any]:
         """One run: what it is, its figures by step, where its completions are.
@@ -109,7 +134,7 @@ class Views:
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
         if groups:
             try:
-                columns = _columns(run.records.table(at, _COLUMNS), numbers)
+                columns = _columns(run.records.listed(at), numbers)
                 return {"groups": groups, "columns": columns, "notices": []}
             except GroupwiseError as error:
                 return {"groups": groups, "columns": _NO_COLUMNS, "notices": [str(error)]}
@@ -247,18 +272,11 @@ def _place(identifier: str, at: At) -> dict[str, Any]:
     }
 
 
-def _columns(table: pa.Table, numbers: Mapping[str, int]) -> dict[str, list[Any]]:
-    values = {name: table[name] for name in _COLUMNS}
-    return {
-        "group": [numbers.get(problem, 0) for problem in values["problem"].to_pylist()],
-        "sample": values["sample"].to_pylist(),
-        "outcome": values["outcome"].to_pylist(),
-        "reward": values["reward"].to_pylist(),
-        "advantage": values["advantage"].to_pylist(),
-        "length": values["num_tokens"].to_pylist(),
-        "finish": values["finish_reason"].to_pylist(),
-        "text": pc.utf8_slice_codeunits(pc.fill_null(values["text"], ""), 0, LIST_TEXT).to_pylist(),
-    }
+def _columns(listed: Mapping[str, list[Any]], numbers: Mapping[str, int]) -> dict[str, list[Any]]:
+    names = {"length": "num_tokens", "finish": "finish_reason"}
+    own = ("sample", "outcome", "reward", "advantage", "length", "finish", "text")
+    columns = {name: listed[names.get(name, name)] for name in own}
+    return {"group": [numbers.get(problem, 0) for problem in listed["problem"]], **columns}
 
 
 def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:

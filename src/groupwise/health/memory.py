@@ -34,7 +34,7 @@ from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.size import ModelSize, adapter_weights, language_model_size, reward_model_size
 from groupwise.trainers import trainer_of
 from groupwise.trainers.grpo import GrpoRecipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.step_rewards import StepRewardsConfig
 from groupwise.training.gradient import num_micro_batches_at_once
 

@@ -5,12 +5,13 @@ which peft does not read: adapters on other weights would be another model witho
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from transformers import PreTrainedModel
+from torch import Tensor
 
 from groupwise.artifacts import SHIPPED
 from groupwise.errors import ModelError
@@ -132,8 +133,18 @@ def name_on_disk(name: str) -> str:
     return name.replace(f".{NAME}.", ".")
 
 
-def write_adapters(model: PreTrainedModel, adapters: Adapters, directory: Path) -> None:
+def is_kept_with(adapters: Adapters, name: str) -> bool:
+    """Whether a weight of this name of an adapted model is written with its adapters."""
+    return is_adapter(name) or bool(adapters.config.modules_to_save and name.startswith(f"{SCORE}."))
+
+
+def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, directory: Path) -> None:
     """Write a directory that `peft` loads on the model that the adapters stand on.
+
+    Args:
+        named: weights of the adapted model; those that are not kept with the adapters are left out.
+        adapters: what they are.
+        directory: made where it is not there.
 
     Raises:
         OSError: the disk is full, or the directory cannot be written.
@@ -141,8 +152,8 @@ def write_adapters(model: PreTrainedModel, adapters: Adapters, directory: Path) 
     directory.mkdir(parents=True, exist_ok=True)
     weights = {
         f"{PREFIX}{name_on_disk(name)}": weight.detach().cpu().contiguous()
-        for name, weight in model.named_parameters()
-        if is_adapter(name) or (adapters.config.modules_to_save and name.startswith(f"{SCORE}."))
+        for name, weight in named
+        if is_kept_with(adapters, name)
     }
     base = adapters.config.base_model_name_or_path
     shipped = {BASE: SHIPPED} if base == lasting(SHIPPED) else {}

@@ -142,12 +142,16 @@ def is_adapter(name: str) -> bool:
 
 
 @torch.no_grad()
-def plain_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Names and weights of the plain model W + s B A; those with adapters in fp32, whatever the precision of W."""
+def plain_weights(model: PreTrainedModel, *, added: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """Names and weights of the plain model W + s B A; those with adapters in fp32, whatever the precision of W.
+
+    Unless adapters are `added`, of the model that they stand on.
+    """
     layers, end = adapted(model), ".base_layer.weight"
     for name, weight in model.named_parameters():
         if not is_adapter(name):
-            summed = _sum(layers[name.removesuffix(end)]) if name.endswith(end) else weight.detach()
+            is_adapted = added and name.endswith(end)
+            summed = _sum(layers[name.removesuffix(end)]) if is_adapted else weight.detach()
             yield name.replace(".base_layer.", "."), summed
 
 

@@ -178,11 +178,12 @@ class Backbone:
         yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
 
     def plain_state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights of a plain model that computes the same: adapters are added to the weights, in fp32.
+        """Names and weights of a plain model that computes the same.
 
-        It is for whoever samples elsewhere; here nothing is merged.
+        Adapters are added to the weights, in fp32, unless this is what they stand on. It is for whoever samples
+        elsewhere; here nothing is merged.
         """
-        yield from plain_weights(self.model) if self.root.adapters else self.state()
+        yield from plain_weights(self.model, added=not self.is_base) if self.root.adapters else self.state()
 
     def fingerprint(self) -> str:
         """16 hex digits that change when any weight changes by one bit."""
@@ -194,7 +195,7 @@ class Backbone:
         Where there are adapters, it holds them alone and loads in peft.
         """
         if self.root.adapters:
-            write_adapters(self.model, self.root.adapters, directory)
+            write_adapters(self.model.named_parameters(), self.root.adapters, directory)
         else:
             with no_progress_bars():
                 self.model.save_pretrained(directory)

@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from groupwise.errors import UnsupportedModelError
 from groupwise.models.backbone import no_progress_bars
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
@@ -31,15 +30,9 @@ def save_for_serving(policy: Policy, directory: Path) -> None:
 def serving_weights(policy: Policy) -> dict[str, Tensor]:
     """Weights by name on the processor, the head under its own name even if it is tied.
 
-    Raises:
-        UnsupportedModelError: the model has adapters, which are weights of no name that a server knows.
+    Adapters are added to the weights that they stand on, in fp32, so a server samples with no product beside them.
     """
-    weights = {name: weight.detach().cpu().contiguous() for name, weight in policy.state()}
-    if adapted := [name for name in weights if ".base_layer." in name]:
-        raise UnsupportedModelError(
-            f"{adapted[0]} has an adapter beside it, and servers of vLLM are given whole models: engine.kind = "
-            "'in_process' is allowed with adapters"
-        )
+    weights = {name: weight.detach().cpu().contiguous() for name, weight in policy.plain_state()}
     head = policy.model.get_output_embeddings()
     [name] = [name for name, module in policy.model.named_modules() if module is head]
     if f"{name}.weight" not in weights:

@@ -8,13 +8,14 @@ from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import ConfigError, UnsupportedModelError
+from groupwise.models.adapter_files import is_kept_with, write_adapters
 from groupwise.models.backbone import Backbone, bit_sums, digest, no_progress_bars
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel
+from groupwise.models.size import layers_of
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import own_rows, settle, shard, whole, whole_tensor
 
@@ -48,7 +49,13 @@ class Sharded(Backbone):
         return digest([name for name, _ in named], RANKS.total(sums))
 
     def gathered(self) -> "Gathered":
-        return Gathered(self, {name: tensor.cpu() if RANKS.is_first else tensor[:0] for name, tensor in self.state()})
+        settle(self.root)
+        adapters, found = self.root.adapters, {}
+        for name, weight in self.model.named_parameters():
+            if adapters is None or is_kept_with(adapters, name):
+                tensor = whole_tensor(weight.detach())
+                found[name] = tensor.cpu() if RANKS.is_first else tensor[:0]
+        return Gathered(self, found)
 
     def copy(self) -> Self:
         raise NotImplementedError("a sharded model is not copied: load the checkpoint a second time")
@@ -67,14 +74,18 @@ class ShardedRewardModel(Sharded, RewardModel):
 
 
 class Gathered:
-    """All weights of a model, on the first rank; `save` there writes what one process would."""
+    """What a checkpoint holds of a model's weights, on the first rank; `save` there writes what one process would."""
 
     def __init__(self, model: Sharded, weights: dict[str, Tensor]) -> None:
         self._model, self._weights = model, weights
 
     def save(self, directory: Path) -> None:
-        """Write a directory that loads unchanged in transformers and vLLM."""
-        model = self._model.model
+        """Write a directory that loads unchanged in transformers and vLLM; of adapters one that loads in peft."""
+        model, adapters = self._model.model, self._model.root.adapters
+        if adapters:
+            write_adapters(self._weights.items(), adapters, directory)
+            self._model.tokenizer.save_pretrained(directory)
+            return
         buffers = {name: tensor for name, tensor in model.state_dict().items() if name in dict(model.named_buffers())}
         with no_progress_bars():
             model.save_pretrained(directory, state_dict=self._weights | buffers)
@@ -86,22 +97,29 @@ def sharded(model: B) -> B:
 
     Raises:
         UnsupportedModelError: its layers cannot be told apart.
-        ConfigError: its weights are in bf16, or it has adapters.
+        ConfigError: its weights are in bf16.
     """
     if RANKS.size == 1:
         return model
-    if model.root.adapters:
-        raise ConfigError("[lora] is for one process: adapters of several ranks are not supported; train without it")
-    if any(weight.dtype is torch.bfloat16 for _, weight in model.state()):
-        raise ConfigError(
-            'model.weights_dtype = "bfloat16" is for one process: ranks keep fp32 weights in shares; allowed among '
-            'ranks is compute_dtype = "bfloat16" alone'
-        )
+    refuse_bfloat16(any(weight.dtype is torch.bfloat16 for _, weight in model.state()))
     RANKS.agree("the weights that they loaded or made", model.fingerprint())
     entries = [name for name in ENTRIES if hasattr(model.root, name)]
     shard(model.root, _layers(model.model), entries, model.device)
     kind = ShardedPolicy if isinstance(model, Policy) else ShardedRewardModel
     return kind(**{field.name: getattr(model, field.name) for field in fields(model)})  # type: ignore[return-value]
+
+
+def refuse_bfloat16(is_used: bool) -> None:
+    """Ranks hold their shares of the weights in fp32.
+
+    Raises:
+        ConfigError: the weights are in bf16.
+    """
+    if is_used:
+        raise ConfigError(
+            'model.weights_dtype = "bfloat16" is for one process: ranks keep fp32 weights in shares; allowed among '
+            'ranks is compute_dtype = "bfloat16" alone'
+        )
 
 
 def shard_critic(critic: Critic) -> None:
@@ -112,8 +130,7 @@ def shard_critic(critic: Critic) -> None:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a transformers model, which transformers marks as what can be computed again in a backward."""
-    found: list[nn.Module] = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    found = layers_of(model)
     if not found:
         raise UnsupportedModelError(f"{type(model).__name__} has no layers that ranks could share out")
     return found

@@ -1,11 +1,13 @@
 """The size of a model, from its configuration alone: no weight is loaded."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import ModelError
 from groupwise.models.adapter_files import base_path
@@ -24,6 +26,17 @@ class ModelSize:
     """All of them; a matrix used twice counts once."""
     body: int
     """Those that make hidden states."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of every weight."""
+    num_layers: int
+    layer: int
+    """Those of the largest layer."""
+    outside: int
+    """Those that stand in no layer: embedding, last norm, and the head where it is no other's."""
+
+    def rows(self, ranks: int) -> int:
+        """How many of them the first of some ranks holds: of every weight the rows of its share, rounded up."""
+        return sum(-(-shape[0] // ranks) * math.prod(shape[1:]) for shape in self.shapes)
 
 
 def language_model_size(path: str) -> ModelSize:
@@ -35,7 +48,17 @@ def language_model_size(path: str) -> ModelSize:
     config = _config(path)
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config)
-    return ModelSize(config, _count(model), _count(model.base_model))
+    layers = [_count(module) for module in layers_of(model)]
+    total = _count(model)
+    return ModelSize(
+        config, total, _count(model.base_model), tuple(tuple(weight.shape) for weight in model.parameters()),
+        len(layers), max(layers, default=0), total - sum(layers),
+    )  # fmt: skip
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of a transformers model, which transformers marks as what can be computed again in a backward."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def adapter_weights(path: str, lora: LoraConfig) -> int:

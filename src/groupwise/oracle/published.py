@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config import SHIPPED, parse, read_toml
+from groupwise.config import parse, read_toml
 from groupwise.oracle.setting import Setting
 from groupwise.runs.directory import flattened
+from groupwise.shipped import SHIPPED
 from groupwise.trainers.grpo import GrpoRecipe
 
 _WHERE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}

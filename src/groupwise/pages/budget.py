@@ -7,7 +7,8 @@ from typing import NamedTuple
 from groupwise.algorithms.statistics import Estimate
 from groupwise.evaluation.test_time.optimal import Optimal
 from groupwise.evaluation.test_time.result import BudgetResult, Point
-from groupwise.pages.budget_plots import JOINED, METHODS, Look, curves, svg
+from groupwise.pages.budget_names import JOINED, METHODS, Look
+from groupwise.pages.budget_plots import curves, svg
 from groupwise.pages.html import render
 from groupwise.pages.words import Tile
 from groupwise.runs.atomic import write_file

@@ -14,6 +14,7 @@ from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, Metric, show
 from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.pages.behaviour import behaviour_of
 from groupwise.pages.examples import examples
+from groupwise.pages.gained import gained
 from groupwise.pages.html import minus, parted, render
 from groupwise.pages.plots import PANELS, panel_svg, save_png, shown_panels
 from groupwise.pages.words import Tile, best_line, costs, description, errors_line, pair_line
@@ -58,6 +59,7 @@ def page(run: RunData) -> str:
         compared=pair_line(run, pair),
         figures=[_figure(run, name) for name in shown_panels(run)],
         changes=rows.values(),
+        problems=gained(pair) if pair else None,
         show=show,
         checks=[(step, _check(second)) for step, second in checks],
         alarms=[step for step, second in checks if second["alarm"]],

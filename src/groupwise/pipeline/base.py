@@ -22,7 +22,7 @@ from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, w
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
-from groupwise.training.session import RunConfig
+from groupwise.training.run_config import RunConfig
 
 
 class Made(NamedTuple):

@@ -11,17 +11,18 @@ from typing import Any
 
 from groupwise.artifacts import located
 from groupwise.config import dump_toml
-from groupwise.errors import CheckpointError, GroupwiseError
+from groupwise.errors import CheckpointError, ConfigError, GroupwiseError
 from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
+from groupwise.ranks.group import ranks_started
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.run import Run
+from groupwise.runs.surroundings import environment
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
@@ -90,9 +91,15 @@ def run_pipeline(
         start: run the stage of this name again, and all that depends on it, finished or not.
 
     Raises:
+        ConfigError: a launcher started this process as one of several.
         CheckpointError: the directory holds something else than a pipeline, or another process works in it.
         GroupwiseError: of a stage, with its name; what was done before stays, and the same call tries again.
     """
+    if (ranks := ranks_started()) > 1:
+        raise ConfigError(
+            f"a pipeline runs in one process, and a launcher started {ranks}: run it without torchrun, or its training "
+            "stages one by one with `groupwise train RECIPE --ranks N`"
+        )
     with _opened(Path(recipe.pipeline.directory)) as directory:
         planned = plan(recipe, stages, only, start)
         write_file(directory.recipe, dump_toml(recipe).encode())

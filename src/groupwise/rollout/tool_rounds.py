@@ -17,8 +17,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rows import made, recorded_result
@@ -42,12 +44,26 @@ def generate_with_tools(
     if not sampling.tools:
         engine.generate(requests, sampling, on_finished)
         return
+    refuse_tools_on_ranks(sampling)
     watch = ToolWatch.of(policy, sampling.tools)
     try:
         _Rounds(engine, watch, policy.context_length, requests, sampling, on_finished).run()
     finally:
         for tool in watch.tools.values():
             tool.close()
+
+
+def refuse_tools_on_ranks(sampling: SamplingConfig) -> None:
+    """Ranks need other numbers of rounds, and a rank with more of them would wait for the others' weights.
+
+    Raises:
+        ConfigError: there are several ranks, and tools.
+    """
+    if RANKS.size > 1 and sampling.tools:
+        raise ConfigError(
+            f"sampling.tools has {', '.join(sampling.tools)}, and completions with tools on several ranks are not "
+            "supported: train in one process, or without tools"
+        )
 
 
 @dataclass(slots=True)

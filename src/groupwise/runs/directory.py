@@ -12,16 +12,11 @@ lock                held by the process that works in the directory
 
 import hashlib
 import json
-import os
-import platform
 import shutil
-import subprocess
-import sys
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +25,7 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.upgrade import BASE_MODEL, EDITION
+from groupwise.runs.surroundings import environment
 
 
 def keep_sources(folder: Path, files: Sequence[Path]) -> None:
@@ -246,59 +241,6 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in table.items():
         flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
-
-
-def environment() -> dict[str, Any]:
-    """Versions and machine below the run; recorded, and of it the base model's edition alone is read back."""
-    packages: Sequence[str] = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
-    versions = {}
-    for name in packages:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    torch = sys.modules.get("torch")
-    return {
-        "versions": versions,
-        BASE_MODEL: EDITION,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "torch_threads": torch.get_num_threads() if torch else None,
-        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
-        "commit": _commit(),
-    }
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return platform.processor()
-    names = [
-        line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-    ]
-    return names[0] if names else platform.processor()
-
-
-def _commit() -> str | None:
-    """Commit of the package's own checkout, with `+changes` when files differ from it; None outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
-        )
-        status = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit.stdout.strip() + ("+changes" if status.stdout.strip() else "")
 
 
 def find_run(path: Path) -> RunDirectory:

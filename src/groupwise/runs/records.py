@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from groupwise.config import read_recorded
 from groupwise.errors import ConfigError, DataError
+from groupwise.runs import listed
 from groupwise.runs.completion import OF_TOKENS, CompletionRecord, GroupRecord
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.index import LIGHT, GroupEntry, entries
@@ -200,6 +201,25 @@ class Records:
         if unknown := [name for name in columns if name not in SCHEMA.names]:
             raise ConfigError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
         return _read(self._file(at), columns)
+
+    def listed(self, at: At) -> dict[str, list[Any]]:
+        """What a list shows of all completions there, a value each: the columns of `listed.COLUMNS`, texts cut short.
+
+        Raises:
+            ConfigError: nothing was recorded there; says what is.
+            DataError: the file cannot be read.
+        """
+        path = self._file(at)
+        try:
+            with pq.ParquetFile(path) as file:
+                metadata = file.metadata
+                if found := listed.unpacked(metadata.metadata, metadata.num_rows):
+                    return found
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+        table = _read(path, listed.COLUMNS)  # of an earlier version
+        texts = pc.utf8_slice_codeunits(pc.fill_null(table["text"], ""), 0, listed.MOST_TEXT)
+        return {**{name: table[name].to_pylist() for name in listed.COLUMNS}, "text": texts.to_pylist()}
 
     # ------------------------------------------------------------------------------------------------- inside
 

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from groupwise.errors import DataError
+from groupwise.runs import listed
 from groupwise.runs.atomic import write_file
 from groupwise.runs.index import GroupEntry
 from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues, Verdict
@@ -137,6 +138,7 @@ def write_rows(
             writer.write_table(table.slice(first, len(group)), row_group_size=max(1, len(group)))
             found.append(GroupEntry.of(group, number, first))
             first += len(group)
+        writer.add_key_value_metadata({listed.KEY: listed.packed([row for group in rows for row in group])})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, buffer.getvalue())
     return found

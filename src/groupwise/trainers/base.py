@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.artifacts import Makes
-from groupwise.training.session import Recipe, Session
+from groupwise.training.run_config import Recipe
+from groupwise.training.session import Session
 
 __all__ = ["OnReport", "Recipe", "Trainer", "data_line"]
 

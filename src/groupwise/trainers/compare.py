@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config import Changes, Source, load, named, recipe_file
+from groupwise.config import Changes, Source, load, named
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.comparison import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
+from groupwise.shipped import recipe_file
 from groupwise.trainers import load_recipe
 
 
@@ -81,7 +82,7 @@ def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
     for name, variant in comparison.variants.items():
         directory = Path(comparison.directory) / f"{name}-seed{seed}"
         own = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
-        recipe = folder / (variant.recipe or comparison.recipe)
+        recipe = recipe_file(variant.recipe or comparison.recipe, folder)
         over = tuple(str(recipe_file(base, folder)) for base in variant.extends)
         jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *own), directory))
     return jobs

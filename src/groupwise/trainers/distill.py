@@ -37,7 +37,8 @@ from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_p
 from groupwise.training.forward import sequences_of
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Session
+from groupwise.training.start import Start
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
 

@@ -24,7 +24,7 @@ from groupwise.randomness import key, permutation, uniforms
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig
-from groupwise.training.session import RunConfig
+from groupwise.training.run_config import RunConfig
 
 MEASURED = 256
 """Generated documents whose mean length stands for that of all."""

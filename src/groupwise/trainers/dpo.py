@@ -38,7 +38,8 @@ from groupwise.trainers.preferences import (
 from groupwise.trainers.reference import load_reference
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Session
+from groupwise.training.start import Start
 
 
 class DpoConfig(PairsConfig):

@@ -20,7 +20,8 @@ from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.rollout.steps import step_ends
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, reference_of, rl_trainer
+from groupwise.trainers.rl import Learner, reference_of, rl_trainer
+from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, check_step_rewards, load_step_judge
 from groupwise.training.forward import with_kl_part
 from groupwise.training.optimizer import Optimizer

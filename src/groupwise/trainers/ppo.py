@@ -16,14 +16,17 @@ from pydantic import Field, model_validator
 from groupwise.algorithms.advantages import STD_EPS, gae
 from groupwise.algorithms.values import explained_variance
 from groupwise.config import Section
+from groupwise.errors import ConfigError
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.sharded import shard_critic
 from groupwise.randomness import Draws, Purpose
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import BatchConfig, Learner, RlRecipe, reference_of, rl_trainer
+from groupwise.trainers.rl import Learner, reference_of, rl_trainer
+from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
@@ -229,6 +232,11 @@ def _backbone(recipe: PpoRecipe, policy: Policy) -> Policy | None:
     """The critic's own, which starts as the policy did; its weights in a checkpoint are loaded later."""
     if recipe.critic.backbone == "shared":
         return None
+    if recipe.lora and RANKS.size > 1:
+        raise ConfigError(
+            "critic.backbone = 'own' with [lora] is for one process, where both read the same weights; allowed on "
+            "several ranks is 'shared'"
+        )
     return policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed)
 
 

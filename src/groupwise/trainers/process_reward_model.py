@@ -36,7 +36,8 @@ from groupwise.trainers.preferences import PairsOptimizerConfig
 from groupwise.trainers.reference import load_reference
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Session
+from groupwise.training.start import Start
 
 _IMPLICIT = ReadIf(lambda config: config.supervision == "implicit", 'supervision = "implicit"')
 

@@ -13,14 +13,16 @@ from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.checkpoint import load_trainer_state
 from groupwise.models.policy import Policy, start_policy
 from groupwise.randomness import Draws, Purpose
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.tasks import make_task
 from groupwise.trainers import recorded_recipe, trainer_of
-from groupwise.trainers.rl import RlRecipe, RlTrainer
+from groupwise.trainers.rl import RlTrainer
+from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.tool_results import recorded_results, with_results
-from groupwise.training.session import restore
+from groupwise.training.start import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.unjudged import Unjudged
@@ -70,6 +72,12 @@ def replay(
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
     recorded = _recorded(run, step, problem_id, sample)
+    with RANKS.joined(recipe.ranks):  # it says in which shares problems are sampled, and in which order sums are made
+        return _replayed(run, recipe, recorded, on_step)
+
+
+def _replayed(run: RunDirectory, recipe: RlRecipe, recorded: dict[str, Any], on_step: Callable[[int], None]) -> Replay:
+    step, problem_id, sample = recorded["step"], recorded["problem"], recorded["sample"]
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
     policy = start_policy(recipe.model.at(path), recipe.lora, recipe.run.seed)

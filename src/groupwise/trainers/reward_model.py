@@ -21,7 +21,8 @@ from groupwise.trainers.base import Trainer
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Session
+from groupwise.training.start import Start
 
 
 class RewardModelConfig(PairsConfig):

@@ -35,7 +35,8 @@ from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.documents import DocumentsData, Example, document_batches
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import Session, Start
+from groupwise.training.session import Session
+from groupwise.training.start import Start
 
 
 class CorpusData(CorpusConfig):

@@ -1,146 +1,34 @@
-"""Shared by all trainers, around their step: the run directory, resume, checkpoints, and stopping between two steps."""
+"""Shared by all trainers, around their steps: the record, checkpoints, and stopping between two steps."""
 
 import resource
 import signal
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Changes, Section, dump_toml, parse
-from groupwise.errors import CheckpointError, ConfigError
-from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone, Saved
-from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
-from groupwise.models.config import ModelConfig
+from groupwise.models.checkpoint import TrainerState, save_checkpoint
 from groupwise.models.critic import Critic
-from groupwise.ranks.config import RanksConfig
 from groupwise.ranks.group import RANKS
-from groupwise.ranks.sharding import settle, sharded_like, whole_tensor
+from groupwise.ranks.sharding import settle, whole_tensor
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
+from groupwise.runs.directory import RunDirectory
 from groupwise.runs.lock import Hold
-from groupwise.sinks import SinkSections
 from groupwise.sinks.process import Sinks
 from groupwise.training.optimizer import Optimizer
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best dev evaluation so far."""
-
-    step: int
-    """Steps finished before it."""
-    pass_at_1: float
-
-
-@dataclass(slots=True)
-class Progress:
-    """Progress of a run. The fields' names are the keys of `trainer_state.json`; a missing one is 0 or empty."""
-
-    step: int = 0
-    """Finished steps."""
-    updates_done: int = 0
-    """Optimizer updates."""
-    ledger: int = 0
-    """Bytes of the ledger at the checkpoint; what came after is done again."""
-    metrics: int = 0
-    """Bytes of the metrics, likewise."""
-    tokens: int = 0
-    """Tokens trained on."""
-    sampled_tokens: int = 0
-    """Completion tokens sampled for training."""
-    best: Best | None = None
-    pass_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What the curriculum remembers (`trainers.curriculum.PassRates.state`)."""
-    ending: bool = False
-    """True where the run was stopped before its last step."""
-
-    @classmethod
-    def read(cls, facts: Mapping[str, Any]) -> Self:
-        """From a checkpoint's JSON.
-
-        Raises:
-            CheckpointError: it has keys that this version does not know.
-        """
-        names = [item.name for item in fields(cls)]
-        if unknown := sorted(facts.keys() - set(names)):
-            raise CheckpointError(
-                f"the checkpoint's trainer state has {', '.join(unknown)}, which this version does not know; known are "
-                f"{', '.join(names)}"
-            )
-        best = facts.get("best")
-        return cls(**{**facts, "best": best and Best(**best)})
-
-    def facts(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
-
+from groupwise.training.progress import Progress
+from groupwise.training.run_config import RunConfig
 
 CRITIC = "critic:"
 """Prefix of the critic's weights among a checkpoint's tensors."""
-
-
-class RunConfig(Section):
-    """Where a run is kept, how long it is and what makes it repeatable."""
-
-    directory: str
-    """Run directory; the same command resumes an interrupted run in it."""
-    seed: int = 0
-    """Seed of every random draw of the run."""
-    num_steps: int = Field(ge=1)
-    """Steps to do."""
-    checkpoint_every: int = Field(20, ge=1)
-    """Steps between two checkpoints; what came after the last one is done again on a resume."""
-    keep_checkpoints: int = Field(2, ge=1)
-    """Newest checkpoints to keep; the best by dev and the last are always kept."""
-
-
-class Recipe(Section):
-    """Base of every trainer's recipe."""
-
-    algorithm: str
-    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` for your own."""
-    run: RunConfig
-    """Where, how long, which seed."""
-    ranks: RanksConfig = RanksConfig()
-    """Several processes that train one model together."""
-    sinks: SinkSections = Field(default_factory=dict, exclude=True)
-    """Where the run's metrics are shown, too, by a name of your own. They do not change the run, and it does not record
-    them."""
-
-    def with_changes(self, changes: Changes) -> Self:
-        """A copy with other values, checked as a whole; the recipe itself stays as it is.
-
-        Args:
-            changes: values by dotted key, for example `{"grpo.group_size": 8}`, or `a.b=c` texts.
-
-        Raises:
-            ConfigError: a key is unknown, or a value is not allowed beside the others.
-        """
-        values = self.model_dump(mode="json", exclude_none=True)
-        sinks = {name: sink.model_dump(mode="json", exclude_none=True) for name, sink in self.sinks.items()}
-        return parse(type(self), {**values, "sinks": sinks}, changes)
-
-
-def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) -> None:
-    """Bring optimizer and critic back to where a checkpoint's state left them."""
-    if critic:  # first: the optimizer compares weights in bf16 with its masters
-        weights = {n.removeprefix(CRITIC): tensor for n, tensor in state.tensors.items() if n.startswith(CRITIC)}
-        named = dict(critic.trainable())
-        critic.load_state({name: sharded_like(tensor, named[name]) for name, tensor in weights.items()})
-    moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
-    optimizer.load_state(moments, state.facts["updates_done"])
 
 
 def peak_memory_mb() -> float:
@@ -149,85 +37,6 @@ def peak_memory_mb() -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
-class Start:
-    """A run before its first step, new or resumed: it says where the model is and becomes a `Session`.
-
-    From here on no other process works in the run's directory.
-    """
-
-    def __init__(self, recipe: Recipe, config: RunConfig, restart: bool = False) -> None:
-        self._config, self._sinks = config, recipe.sinks
-        self._directory = RunDirectory(Path(config.directory))
-        self._hold: Hold | None = None
-        self._restart_with = dump_toml(recipe) if restart else None
-        self._sources = user_files(recipe)
-        self._checkpoint = RANKS.by_first(lambda: self._open(recipe, restart))
-        self._state = load_trainer_state(self._checkpoint, RANKS.is_first) if self._checkpoint else None
-
-    def _open(self, recipe: Recipe, restart: bool) -> Path | None:
-        """Hold the directory for this process alone; where the run resumes, if it does."""
-        path = self._directory.path
-        self._hold = hold_run(path)
-        if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
-            return None
-        _, checkpoint = open_run(path, dump_toml(recipe), self._sources, partial(_resolved, type(recipe)))
-        if self._directory.finished.exists():
-            raise CheckpointError(
-                f"{path} is finished ({self._config.num_steps} steps): there is nothing left to do. Evaluate "
-                "it with `groupwise eval`, or delete it and start over with --restart (`restart=True`)"
-            )
-        return checkpoint
-
-    @property
-    def resumes(self) -> bool:
-        """Whether the model comes from a checkpoint of this run."""
-        return self._checkpoint is not None
-
-    def model_to_load(self, model: ModelConfig) -> ModelConfig:
-        """The checkpoint's when resuming, else the recipe's."""
-        return model.at(self._checkpoint) if self._checkpoint else model
-
-    def begin(self, policy: Backbone, optimizer: Optimizer, critic: Critic | None = None) -> "Session":
-        """Restore optimizer and critic, and cut off what came after the checkpoint.
-
-        Raises:
-            CheckpointError: the policy does not have the weights that the ledger's last step left.
-        """
-        progress = Progress.read(self._state.facts) if self._state else Progress()
-        RANKS.by_first(lambda: self._cut(progress))
-        if self._state:
-            self._check_weights(policy)
-            restore(self._state, optimizer, critic)
-        self._state = None  # the moments are the optimizer's now
-        sinks = Sinks.start(self._directory.path, self._sinks) if RANKS.is_first else Sinks()
-        return Session(self._config, self._directory, self._hold, progress, policy, optimizer, critic, sinks)
-
-    def _cut(self, progress: Progress) -> None:
-        """Begin anew where that is asked for, and cut off what came after the checkpoint."""
-        if self._restart_with is not None:
-            begin_run(self._directory.path, self._restart_with, self._sources)
-        self._directory.ledger.truncate(progress.ledger)
-        self._directory.metrics.truncate(progress.metrics)
-
-    def _check_weights(self, policy: Backbone) -> None:
-        """The policy that was loaded must be the one that the ledger's last step left behind."""
-        loaded, lines = policy.fingerprint(), self._directory.ledger.lines
-        recorded = RANKS.by_first(lambda: [line["weights"] for line in lines() if "weights" in line][-1:])
-        if recorded and loaded != recorded[-1]:
-            raise CheckpointError(
-                f"the policy loaded to resume from {self._checkpoint} has the weights {loaded}, but the ledger's last "
-                f"step left {recorded[-1]}: other weights were saved or loaded than those that were trained"
-            )
-
-
-def _resolved(kind: type[Section], tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recorded recipe with every value of today's, so that one of an earlier version is resumed, too."""
-    try:
-        return tomllib.loads(dump_toml(parse(kind, tables)))
-    except ConfigError:  # it cannot be used any more: what differs from today's recipe will be named
-        return tables
 
 
 @dataclass(slots=True)
@@ -247,17 +56,29 @@ class Session:
     """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
 
     def steps(self) -> Iterator[int]:
-        """The steps left to do (0-based); writes checkpoints between them and ends early when stopping."""
+        """The steps left to do (0-based); writes checkpoints between them and ends early when stopping.
+
+        Ctrl-C reaches ranks at different moments, so they agree on `stopping` before each of them acts on it: between
+        two steps, and when the last one is done.
+        """
         with self._finish_step_on_interrupt():
-            for step in range(self.progress.step, self.config.num_steps):
-                if self.stopping or self.progress.ending:
-                    return
-                yield step
-                self.stopping = bool(RANKS.most(int(self.stopping)))
-                done = step + 1
-                last = done == self.config.num_steps or self.stopping or self.progress.ending
-                if last or done % self.config.checkpoint_every == 0:
-                    self.checkpoint(done)
+            yield from self._steps()
+        self._agree_to_stop()
+
+    def _steps(self) -> Iterator[int]:
+        for step in range(self.progress.step, self.config.num_steps):
+            if self.progress.ending or self._agree_to_stop():
+                return
+            yield step
+            done = step + 1
+            last = self._agree_to_stop() or done == self.config.num_steps or self.progress.ending
+            if last or done % self.config.checkpoint_every == 0:
+                self.checkpoint(done)
+
+    def _agree_to_stop(self) -> bool:
+        """Whether any rank was told to stop."""
+        self.stopping = bool(RANKS.most(int(self.stopping)))
+        return self.stopping
 
     def record(self, ledger: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Append one line each to the ledger (must repeat exactly) and to the metrics (may differ)."""

@@ -85,7 +85,7 @@ def test_the_command_writes_it(a_run: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_run_the_page_is_there_to_learn_with(tmp_path: Path) -> None:
-    assert facts(page_of([])) == {"runs": []}
+    assert facts(page_of([])) == {"runs": [], "results": []}
 
 
 def test_a_directory_as_target_is_an_error(a_run: Path, tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from written_results import write_budget
 
 pytest.importorskip("starlette", reason="the explorer's server is an extra")
 pytest.importorskip("uvicorn", reason="the explorer's server is an extra")
+
+from written_run import write_run
 
 from groupwise.explorer.pages import pages
 from groupwise.explorer.security import MOST_PATH
@@ -49,16 +52,23 @@ def good(*more: Header) -> list[Header]:
     return [("host", HOST), ("x-groupwise-token", TOKEN), *more]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run with every column, for all tests: no route writes."""
+    return write_run(tmp_path_factory.mktemp("runs") / "first")
+
+
+@pytest.fixture(scope="module")
 def app(a_run: Path) -> Any:
-    return make_app([a_run], PORT, TOKEN)
+    return make_app([a_run, write_budget(a_run.parent / "budget")], PORT, TOKEN)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def addresses(a_run: Path) -> dict[str, str]:
     """An address that every route answers."""
     problem = short_hash("23×17")
     parts = {"{index:int}": "0", "{identifier}": "s0", "{problem}": problem, "{sample:int}": "0", "{name}": "app.js"}
+    parts["{number:int}"] = "0"
     found = {}
     for route in ROUTES:
         address = route
@@ -149,7 +159,9 @@ def test_facts_take_no_query(app: Any, addresses: dict[str, str], route: str) ->
     assert ask(app, addresses[route], good(), query="path=/etc/passwd")[0] == 400
 
 
-def test_what_has_not_changed_is_not_sent_again(app: Any, a_run: Path) -> None:
+def test_what_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    a_run = write_run(tmp_path / "first")
+    app = make_app([a_run], PORT, TOKEN)
     _, headers, _ = ask(app, "/api/runs/0", good())
     status, _, body = ask(app, "/api/runs/0", good(("if-none-match", headers["etag"])))
     assert (status, body) == (304, b"")

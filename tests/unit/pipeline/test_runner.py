@@ -48,6 +48,13 @@ def test_facts_and_lineage_say_what_was_made_of_what(fake: Any) -> None:
         assert one["output_hash"] == fake.stage(one["name"]).facts["output_hash"]
 
 
+def test_one_of_several_processes_of_a_launcher_runs_no_pipeline(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="a pipeline runs in one process, and a launcher started 2"):
+        fake.run()
+    assert not fake.path.exists()
+
+
 def test_the_base_model_is_measured_again_when_it_changed(fake: Any, measured: list[str]) -> None:
     fake.run()
     base = fake.stage("base").facts

@@ -15,6 +15,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
+from groupwise.ranks.group import RANKS
 from groupwise.rollout import in_process
 from groupwise.rollout.engine import Recorded, Request, Sampled
 from groupwise.rollout.in_process import InProcessEngine
@@ -341,3 +342,9 @@ def test_completions_end_where_the_context_does(tiny_policy: Callable[..., Polic
         found = [one for group in sample(policy, requests(), config(tools, max_tokens=18)) for one in group]
         assert max(len(one.token_ids) for one in found) == 18
         assert {one.finish_reason for one in found} <= {FinishReason.LENGTH, FinishReason.STOP}
+
+
+def test_ranks_sample_without_tools(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RANKS, "size", 2)
+    with pytest.raises(ConfigError, match=r"sampling\.tools has echo, and completions with tools on several ranks"):
+        sample(tiny_policy(), requests(), config(echo_config()))

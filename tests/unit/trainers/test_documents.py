@@ -18,7 +18,7 @@ from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import Policy
 from groupwise.trainers.documents import DocumentsData, Example, cut, document_batches, encoded
 from groupwise.trainers.sft import SftRecipe, sft_gradient
-from groupwise.training.session import RunConfig
+from groupwise.training.run_config import RunConfig
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 // The frame: addresses, pages, theme, and the polling of a run that still goes on.
 
+import { budget } from "./budget.js";
 import { compare } from "./compare.js";
 import { completion } from "./completion.js";
 import { Trouble, exported, facts, takeToken } from "./data.js";
@@ -7,13 +8,16 @@ import { h, put } from "./dom.js";
 import { group } from "./group.js";
 import { learn } from "./learn.js";
 import { overlay } from "./overlay.js";
+import { pipeline } from "./pipeline.js";
+import { process } from "./process.js";
 import { run } from "./run.js";
 import { runs } from "./runs.js";
 import { step } from "./step.js";
 
 const POLL_MS = 4000;
 const PAGES = [
-  [/^\/$/, runs], [/^\/learn$/, learn], [/^\/compare$/, compare], [/^\/overlay$/, overlay], [/^\/run\/(\d+)$/, run],
+  [/^\/$/, runs], [/^\/learn$/, learn], [/^\/compare$/, compare], [/^\/overlay$/, overlay],
+  [/^\/pipeline\/(\d+)$/, pipeline], [/^\/budget\/(\d+)$/, budget], [/^\/process\/(\d+)$/, process], [/^\/run\/(\d+)$/, run],
   [/^\/run\/(\d+)\/at\/(s\d+|e[0-9a-f]{12})$/, step],
   [/^\/run\/(\d+)\/at\/(s\d+|e[0-9a-f]{12})\/([0-9a-f]{12})$/, group],
   [/^\/run\/(\d+)\/at\/(s\d+|e[0-9a-f]{12})\/([0-9a-f]{12})\/(\d+)$/, completion],
@@ -30,7 +34,7 @@ function address() {
 
 function navigation(path) {
   const link = (href, name, here) => h("a", { href: `#${href}`, "aria-current": here ? "page" : null }, name);
-  put(document.getElementById("nav"), link("/", "Runs", path === "/" || path.startsWith("/run/")),
+  put(document.getElementById("nav"), link("/", "Runs", path === "/" || /^\/(run|pipeline|budget|process)\//.test(path)),
     link("/learn", "Learn", path === "/learn"), link("/compare", "Compare", path === "/compare"), link("/overlay", "Overlay", path === "/overlay"));
 }
 

@@ -130,3 +130,30 @@ export function histogram(values, label, bins = 20) {
       s("title", {}, `${number(low + i * (high - low) / bins, 3)} to ${number(low + (i + 1) * (high - low) / bins, 3)}: ${count}`))),
     s("text", { x: 2, y: 84 }, number(low, 3)), s("text", { x: HISTOGRAM - 2, y: 84, "text-anchor": "end" }, number(high, 3)));
 }
+
+/**
+ * Lines that have places of their own on a logarithmic x. `series`: {name, tone, points: [{x, value, low, high, note}]}; y is a share from 0 to 1.
+ */
+export function curves(series, options) {
+  const width = Math.min(Math.max(innerWidth - 80, 260), 640);
+  const height = 260;
+  const [left, right, top, bottom] = [48, 12, 10, 40];
+  const xs = series.flatMap((one) => one.points.map((point) => Math.log(point.x)));
+  const [low, high] = extent(xs);
+  const x = (point) => left + (Math.log(point.x) - low) / (high - low) * (width - left - right);
+  const y = (value) => top + (1 - Math.min(Math.max(value, 0), 1)) * (height - top - bottom);
+  const at = (point, value) => `${x(point).toFixed(1)} ${y(value).toFixed(1)}`;
+  const band = (points) => {
+    const there = points.filter((point) => known(point.low) && known(point.high));
+    return there.length < 2 ? null : `M${there.map((point) => at(point, point.low)).join("L")}L${there.slice().reverse().map((point) => at(point, point.high)).join("L")}Z`;
+  };
+  const ticks = [0, 0.25, 0.5, 0.75, 1];
+  return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.label },
+    ticks.map((share) => [s("line", { class: "axis", x1: left, x2: width - right, y1: y(share), y2: y(share) }), s("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`)]),
+    s("text", { x: left, y: height - 22 }, Math.round(Math.exp(low)).toLocaleString("en")), s("text", { x: width - right, y: height - 22, "text-anchor": "end" }, Math.round(Math.exp(high)).toLocaleString("en")),
+    s("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, options.x),
+    series.map((one) => (band(one.points) ? s("path", { class: `area ${one.tone}`, d: band(one.points) }) : null)),
+    series.map((one) => [s("path", { class: `line ${one.tone}`, d: `M${one.points.map((point) => at(point, point.value)).join("L")}` }),
+      one.points.map((point) => s("circle", { class: `dot ${one.tone}`, cx: x(point).toFixed(1), cy: y(point.value).toFixed(1), r: 3 },
+        s("title", {}, `${one.name}, ${point.note}: ${(100 * point.value).toFixed(1)} % at ${Math.round(point.x).toLocaleString("en")} tokens`)))]));
+}

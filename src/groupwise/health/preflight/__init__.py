@@ -20,7 +20,7 @@ from groupwise.health.preflight.rehearsal import REHEARSAL
 from groupwise.health.preflight.sample import SAMPLE
 from groupwise.health.preflight.settings import SETTINGS
 from groupwise.trainers.base import Recipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 CHECKS: dict[str, Check] = {
     check.name: check for check in (SETTINGS, DATA, MACHINE, JUDGING, PROMPTS, SAMPLE, REHEARSAL)

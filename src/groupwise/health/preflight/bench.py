@@ -14,7 +14,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, Seconds, sample_and_score
 from groupwise.tasks import Task, make_task
 from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import Verifier, make_verifier
 

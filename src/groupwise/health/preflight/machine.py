@@ -17,9 +17,9 @@ from groupwise.health.preflight.finding import Check, Checked, Finding, Level
 from groupwise.models.activations import available_memory
 from groupwise.models.cores import CoreMeter
 from groupwise.models.loading import SLOW, bfloat16_cost, device_of
-from groupwise.runs.directory import environment
+from groupwise.runs.surroundings import environment
 from groupwise.trainers import trainer_of
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 LIBRARIES = 500 * MIB
 """What torch and transformers hold themselves on a processor; a good part is there before the plan's first byte."""

@@ -8,7 +8,7 @@ from groupwise.doctor.finding import Advice
 from groupwise.health.preflight.bench import Bench
 from groupwise.health.preflight.finding import Check, Checked, Finding, Level
 from groupwise.trainers.grpo import GrpoRecipe
-from groupwise.trainers.rl import RlRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
 
 MANY_EPOCHS = 20
 """Passes over the training problems from which on they are learnt by heart rather than from."""

@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from groupwise.models.policy import Policy
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.lora_config import LoraConfig
+from groupwise.models.policy import Policy, start_policy
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm import canary, crew, loading
@@ -30,6 +34,18 @@ def trained(tiny_policy: Callable[..., Policy]) -> Policy:
 def served(tiny_policy: Callable[..., Policy]) -> Policy:
     """What a server starts with: other weights, and a head of its own, as in vLLM's build for processors."""
     return tiny_policy(seed=1, num_hidden_layers=1, tie_word_embeddings=False)
+
+
+@pytest.fixture(scope="session")
+def adapted(tiny_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """The trainer's policy with adapters that have learned something; nobody changes it."""
+    path = tmp_path_factory.mktemp("adapted") / "base"
+    save_checkpoint(path, tiny_policy(num_hidden_layers=1))
+    policy = start_policy(ModelConfig(path=str(path), device="cpu"), LoraConfig(rank=4), seed=0)
+    with torch.no_grad():
+        for _, weight in policy.trainable():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    return policy
 
 
 @pytest.fixture

@@ -75,6 +75,22 @@ def test_new_weights_are_sampled_from(
     assert np.abs(ours - after[1][0].logprobs).max() < 1e-5
 
 
+def test_adapters_reach_the_servers_as_part_of_the_weights(
+    make_engine: Make, make_server: Make, adapted: Policy, sample: Callable[..., Groups]
+) -> None:
+    engine = make_engine(make_server(), rehearse=True)
+    engine.publish(adapted.base(), 0)
+    before = sample(engine)
+    engine.publish(adapted, 1)
+    groups = sample(engine)
+    assert tokens(before) != tokens(groups)
+    for sampled in groups[0]:
+        ours = trainer_logprobs(adapted, (5, 6, 7), tuple(sampled.token_ids.tolist()))
+        assert np.abs(ours - sampled.logprobs).max() < 2e-5
+    [proof] = engine.facts["servers"].values()
+    assert proof["is_clear"]  # nearer to the adapted model than to the one before
+
+
 def test_an_update_too_small_to_see_is_noted_and_no_error(
     make_engine: Make, make_server: Make, trained: Policy
 ) -> None:

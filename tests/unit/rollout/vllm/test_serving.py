@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from groupwise.errors import UnsupportedModelError
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Policy, make_policy
 from groupwise.models.serving import changed_a_little, save_for_serving, serving_weights
+from groupwise.rollout.vllm.canary import trainer_logprobs
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -38,9 +39,11 @@ def test_every_tensor_of_a_rehearsal_differs_and_the_policy_stays(trained: Polic
     assert all(torch.equal(again[name], weight) for name, weight in changed.items())
 
 
-def test_adapters_are_refused_by_name(tiny_policy: Callable[..., Policy]) -> None:
-    policy = tiny_policy(num_hidden_layers=1)
-    mlp = policy.model.base_model.layers[0].mlp
-    mlp.up_proj = torch.nn.ModuleDict({"base_layer": mlp.up_proj})  # as peft puts an adapter in its place
-    with pytest.raises(UnsupportedModelError, match=r"up_proj\.base_layer\.weight has an adapter beside it"):
-        serving_weights(policy)
+def test_adapters_are_added_to_what_they_stand_on(adapted: Policy, tmp_path: Path) -> None:
+    save_for_serving(adapted, tmp_path)
+    model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert (list(report["missing_keys"]), list(report["unexpected_keys"])) == ([], [])
+    served, text = make_policy(model, adapted.tokenizer), tuple(range(5, 25))
+    theirs, ours = (trainer_logprobs(policy, text[:1], text[1:]) for policy in (served, adapted))
+    base = trainer_logprobs(adapted.base(), text[:1], text[1:])
+    assert np.abs(theirs - ours).max() < 1e-5 < 0.1 < np.abs(theirs - base).max()

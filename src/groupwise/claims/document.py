@@ -1,0 +1,185 @@
+"""docs/claims.md: what was claimed, what was run, what it decides. Made of the ledger and its results alone."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from groupwise.algorithms.decision import Ruling
+from groupwise.algorithms.statistics import Estimate
+from groupwise.claims.config import Claim, Ledger, Statistic
+from groupwise.claims.decided import Decided, decided, shown
+from groupwise.claims.results import Results
+
+HEAD = """# Claims
+
+What others say of reinforcement learning for reasoning, run here: one small model ([base_model.md](base_model.md)),
+tasks that make their own problems, several seeds, one rule. *Here* is a model of 1.7 million parameters and runs of
+minutes; what holds here need not hold at another size, and the other way round. The rule says what these runs decide,
+and no more.
+
+**The rule.** Every claim is a number of each seed (a difference is paired by seed: the same problems, the same draws)
+and a set of values, with a margin below which nothing matters; both stand in `claims/NAME.toml`. With the mean over
+seeds and Student's 95 % interval, of three seeds or more:
+
+- *holds here*: the whole interval lies within what is claimed;
+- *does not hold here*: the whole interval lies outside of it;
+- *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
+
+Each claim is ruled on alone, and many share the runs of one reference arm: their errors come together. Three seeds
+decide large effects and leave small ones open. Where an open claim got more seeds, all of them count; looking again
+makes a wrong verdict a little likelier than 5 %.
+
+**Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
+`groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
+with marks of recipe, base model and code; a test fails where recipe or base model have changed since. `groupwise claims
+--list` says what is missing and how long it takes.
+"""
+
+
+def document(ledger: Ledger, results: Results) -> str:
+    """The whole page."""
+    found = {name: decided(claim, results) for name, claim in ledger.claims.items()}
+    topics = dict.fromkeys(claim.topic for claim in ledger.claims.values())
+    parts = [HEAD, _counts(found.values()), _machines(ledger, results)]
+    for topic in topics:
+        of_topic = {name: one for name, one in found.items() if one.claim.topic == topic}
+        parts += [f"## {topic}\n", _table(of_topic)]
+        parts += [_section(name, one, ledger, results) for name, one in of_topic.items()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _counts(found: Iterable[Decided]) -> str:
+    count = Counter(one.verdict for one in found)
+    names = [*(ruling.value for ruling in Ruling), "not yet measured"]
+    told = ", ".join(f"{count[name]} {name}" for name in names if count[name])
+    return f"**{sum(count.values())} claims**: {told}.\n"
+
+
+def _machines(ledger: Ledger, results: Results) -> str:
+    machines = ", ".join(sorted({result.machine for result in results.values()}))
+    return f"Machine: {machines}; fp32, one thread a run.\n" if machines else ""
+
+
+def _table(found: Mapping[str, Decided]) -> str:
+    rows = ["| claim | what is measured | seeds | verdict |", "|---|---|---|---|"]
+    for name, one in found.items():
+        value = told(one.claim.statistic, one.decision.estimate) if one.decision else "–"
+        rows.append(f"| [{one.claim.sentence}](#{name}) | {value} | {len(one.seeds)} | {one.verdict} |")
+    return "\n".join(rows) + "\n"
+
+
+def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
+    claim = one.claim
+    lines = [f"### {name}\n", f"{claim.sentence} *{claim.source}*\n", f"{claim.here}\n"]
+    lines += [f"- Claimed: {claimed(claim.statistic)}."]
+    if one.decision is None:
+        minutes = round(sum(_minutes(ledger, arm) for arm in _arms(claim)) * claim.seeds)
+        lines += [f"- **Not yet measured**: `groupwise claims {name}`, about {max(1, minutes)} minutes of one core."]
+    else:
+        lines += [
+            f"- Found: {_sides(one)}.",
+            f"- **{_sentence(one)}**",
+            f"- `groupwise claims {name}`{_code(one, results)}.",
+        ]
+    lines += [f"- {claim.note}"] if claim.note and one.decision else []
+    return "\n".join(lines) + "\n"
+
+
+def _arms(claim: Claim) -> list[str]:
+    return list(dict.fromkeys(measured.arm for measured in claim.statistic.measured))
+
+
+def _minutes(ledger: Ledger, arm: str) -> float:
+    return ledger.arms.arms[arm].minutes
+
+
+def _sentence(one: Decided) -> str:
+    decision = one.decision
+    assert decision is not None
+    statistic, verdict = one.claim.statistic, one.verdict
+    values = ", ".join(_number(value, statistic) for value in shown(statistic, one.values))
+    head = f"{verdict[0].upper()}{verdict[1:]}: {told(statistic, decision.estimate)}, seeds {values}"
+    if one.is_decided:
+        return f"{head}."
+    if len(one.values) < 2:
+        return f"{head}; one seed has no interval."
+    if decision.seeds_needed is None:
+        return f"{head}; the mean is so near the margin that more than 1,000 seeds would not decide."
+    return f"{head}; about {decision.seeds_needed} seeds would decide."
+
+
+def _code(one: Decided, results: Results) -> str:
+    codes = {results[arm, seed].code for arm in _arms(one.claim) for seed in one.seeds}
+    return f"; measured at code {', '.join(sorted(codes))}"
+
+
+def _sides(one: Decided) -> str:
+    return "; ".join(f"`{name}` {_mean(mean)}" for name, mean in one.sides.items())
+
+
+def _mean(mean: Estimate) -> str:
+    return f"{mean.value:.4g} [{mean.low:.4g}, {mean.high:.4g}]" if mean.high < float("inf") else f"{mean.value:.4g}"
+
+
+def claimed(statistic: Statistic) -> str:
+    """What is claimed, in words and names."""
+    first, *others = statistic.measured
+    match statistic.kind:
+        case "level":
+            what = f"`{first}` less {statistic.than:g}"
+        case "difference":
+            what = f"`{first}` less `{others[0]}`"
+        case "ratio":
+            what = f"`{first}` over `{others[0]}`"
+        case "difference_of_differences":
+            second, third, fourth = others
+            what = f"(`{first}` less `{third}`) less (`{second}` less `{fourth}`)"
+        case "slope":
+            names = ", ".join(f"`{measured}`" for measured in statistic.measured)
+            what = f"the change with each doubling, of {names},"
+    margin = _number(statistic.margin, statistic).lstrip("+")
+    unit = " points" if statistic.unit == "%" else ""
+    minus = f"1/{margin}" if statistic.kind == "ratio" else f"-{margin}" if statistic.margin else margin
+    where = {
+        "above": f"above {margin}", "below": f"below {minus}", "at_least": f"above {minus}",
+        "at_most": f"below {margin}", "equal": f"between {minus} and {margin}",
+    }[statistic.claimed]  # fmt: skip
+    return f"{what} is {where}{unit}"
+
+
+def told(statistic: Statistic, estimate: Estimate) -> str:
+    """The statistic with its interval."""
+    value, low, high = shown(statistic, estimate)
+    unit = {"%": " points", "": ""}.get(statistic.unit, f" {statistic.unit}")
+    text = f"{_number(value, statistic)}{unit}"
+    if not (low > -float("inf") and high < float("inf")):
+        return text
+    return f"{text} [{_number(low, statistic)}, {_number(high, statistic)}]"
+
+
+def _number(value: float, statistic: Statistic) -> str:
+    if statistic.kind == "ratio":
+        return f"{value:.2f}"
+    if statistic.unit == "%":
+        return f"{round(100 * value, 1) + 0.0:+.1f}"
+    return f"{value:+.3g}"
+
+
+def missing_lines(
+    ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int
+) -> Iterator[tuple[str, str, str]]:
+    """Every claim with its verdict, and what is missing of it: (name, verdict, runs and minutes)."""
+    for name, claim in claims.items():
+        count = seeds or claim.seeds
+        absent = [(arm, seed) for arm in _arms(claim) for seed in range(count) if (arm, seed) not in results]
+        minutes = sum(_minutes(ledger, arm) for arm, _ in absent)
+        yield (
+            name,
+            decided(claim, results).verdict,
+            f"{len(absent)} runs, {minutes:.0f} minutes" if absent else "nothing",
+        )
+
+
+def write_document(ledger: Ledger, results: Results, path: Path) -> None:
+    """Write the page."""
+    path.write_text(document(ledger, results), encoding="utf-8")

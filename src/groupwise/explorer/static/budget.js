@@ -1,0 +1,61 @@
+// Test-time compute: what accuracy each method buys for how many tokens.
+
+import { curves } from "./chart.js";
+import { h, put, s, shown } from "./dom.js";
+import { crumbs, notices } from "./pieces.js";
+import { amount, boxed, difference, heads, missing, section, share } from "./tables.js";
+
+const TONES = 6;
+const of = (points, method, accuracy) => points.filter((point) => point.method === method)
+  .map((point) => ({ x: point.policy_tokens, budget: point.budget, estimate: accuracy(point) }))
+  .filter((point) => point.x > 0 && point.estimate && point.estimate[0] !== null).sort((a, b) => a.x - b.x);
+
+/** The lines of the methods that have a name: [{name, tone, points: [{x, value, low, high}]}]. */
+export function linesOf(points, names, accuracy = (point) => point.accuracy) {
+  return Object.entries(names).map(([method, name]) => ({ name, points: of(points, method, accuracy).map(({ x, budget, estimate: [value, low, high] }) => ({ x, value, low, high, note: `N = ${budget}` })) }))
+    .filter((line) => line.points.length).map((line, i) => ({ ...line, tone: `t${i % TONES}` }));
+}
+
+function figure(title, note, lines) {
+  if (!lines.length) return null;
+  return h("section", { class: "card metric", "data-figure": title }, h("h2", {}, shown(title)), h("p", { class: "hint" }, note), curves(lines, { label: `${title}: accuracy over tokens sampled per problem`, x: "tokens sampled per problem, logarithmic" }),
+    h("ul", { class: "legends" }, lines.map((line) => h("li", {}, s("svg", { class: "swatch", viewBox: "0 0 36 8", "aria-hidden": "true" }, s("path", { class: `line ${line.tone}`, d: "M0 4L36 4" })), shown(line.name)))));
+}
+
+function table(points, budget) {
+  const names = ["method", "accuracy", "over majority, points", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms"];
+  return section(`Budget ${budget}`, "", boxed(`budget ${budget}`, heads(names), points.filter((point) => point.budget === budget).map((point) => h("tr", {}, h("th", { scope: "row" }, shown(point.method)), share(point.accuracy), difference(point.over_majority),
+    share(point.way), amount(point.policy_tokens), amount(point.reward_tokens), amount(point.operations === undefined ? null : point.operations / 1e6), amount(point.seconds === null ? null : 1000 * point.seconds)))));
+}
+
+const mostUsed = (methods) => Object.entries(methods ?? {}).map(([label, counts]) => `${label}: ${Object.entries(counts).sort(([, a], [, b]) => b - a)[0]?.[0] ?? "–"}`).join("; ");
+
+function optimal(rows) {
+  if (!rows.length) return null;
+  const names = ["difficulty by", "budget", "accuracy", "gain over one method for all, points", "tokens", "tokens to know the difficulty", "most used"];
+  return section("The best method for each difficulty", "Chosen on the other half of the problems.", boxed("the best method for each difficulty", heads(names), rows.map((row) => h("tr", {}, h("th", { scope: "row" }, shown(row.difficulty)), amount(row.budget), share(row.accuracy),
+    difference(row.gain), amount(row.policy_tokens), amount(row.difficulty_policy_tokens), h("td", {}, shown(mostUsed(row.methods)))))));
+}
+
+function flips(rows) {
+  if (!rows.length) return null;
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "kind");
+  const cell = (value) => (Array.isArray(value) ? share(value) : typeof value === "number" ? amount(value) : h("td", {}, shown(value ?? "–")));
+  return section("What a further link changes", "How often a right answer became wrong, and a wrong one right.", boxed("what a further link changes", heads(names), rows.map((row) => h("tr", {}, names.map((name) => cell(row[name]))))));
+}
+
+export async function budget(root, [index], context) {
+  const { value } = await context.facts(`results/${index}`);
+  if (!context.isCurrent()) return;
+  if (missing(root, value, "Test-time compute")) return;
+  const budgets = [...new Set(value.points.map((point) => point.budget))].sort((a, b) => b - a);
+  const labels = [...new Set(value.points.flatMap((point) => Object.keys(point.by_difficulty ?? {})))].sort();
+  const joined = linesOf(value.points, value.joined);
+  put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Test-time compute"), h("h1", {}, shown(value.name)), h("p", {}, shown(`${value.settings.checkpoint ?? "?"} on ${value.settings.problems ?? "?"} problems of ${value.settings.task ?? "?"}`))),
+    h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices)),
+    h("div", { class: "grid wide" }, figure("Accuracy over tokens", "All problems; bands are 95 % intervals over problems.", linesOf(value.points, value.methods)),
+      joined.length > 2 ? figure("How the scores of steps are joined", "Best of k by the steps’ scores.", joined) : null,
+      labels.length > 1 ? labels.map((label) => figure(`Difficulty: ${label}`, "Problems of this difficulty alone.", linesOf(value.points, value.methods, (point) => point.by_difficulty?.[label]))) : null),
+    budgets.map((one) => table(value.points, one)), optimal(value.optimal), flips(value.flips),
+    section("Settings", "", h("dl", { class: "settings" }, Object.entries(value.settings).map(([name, text]) => h("div", {}, h("dt", {}, shown(name)), h("dd", {}, shown(text)))))));
+}

@@ -1,0 +1,104 @@
+"""What a bug report needs to say about a machine: `groupwise doctor --environment`.
+
+Each fact is found by itself. What cannot be found here, or does not work, is said in its place and hides nothing else.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from groupwise.errors import GroupwiseError
+from groupwise.runs.surroundings import environment
+
+TIERS = ("bubblewrap", "landlock")
+"""Tiers of the sandbox that a machine has or has not; `remote` is somebody else's."""
+MISSING = "not installed"
+_FORK_SERVER_S = 10.0
+
+
+def surroundings() -> dict[str, Any]:
+    """Versions, processor, threads, torch's build, cards, sandbox tiers and the fork server, as JSON can hold them.
+
+    It takes a few seconds: torch is loaded, a worker is forked, and each sandbox does its self-test.
+    """
+    build = _or_why_not(torch_build)  # first: the threads below are torch's
+    facts = environment()
+    versions = {**facts.pop("versions"), **dependencies()}
+    return {
+        **facts,
+        "torch": build,
+        "sandbox": {tier: _or_why_not(partial(sandbox_tier, tier)) for tier in TIERS},
+        "fork_server": _or_why_not(fork_server),
+        "versions": {name: version for name, version in versions.items() if version != MISSING},
+        "not_installed": [name for name, version in versions.items() if version == MISSING],
+    }
+
+
+def _or_why_not(find: Callable[[], Any]) -> Any:
+    try:
+        return find()
+    except (GroupwiseError, ImportError, OSError, AttributeError) as error:  # a system lacks a module or a call
+        return f"no: {error}" if isinstance(error, GroupwiseError) else f"no: {type(error).__name__}: {error}"
+
+
+def dependencies() -> dict[str, str]:
+    """Versions of what the package requires, extras included; `MISSING` where there is none."""
+    try:
+        required = metadata.requires("groupwise") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    names = sorted({re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in required} - {"groupwise"})
+    return {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return MISSING
+
+
+def torch_build() -> dict[str, Any]:
+    """Which torch this is, what it was built for, and what it sees."""
+    import torch
+
+    cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "cards": [f"{card.name}, {card.total_memory >> 20} MiB, sm_{card.major}{card.minor}" for card in cards],
+    }
+
+
+def sandbox_tier(tier: str) -> str:
+    """`holds` where the sandbox of a tier refuses everything that its self-test tries.
+
+    Raises:
+        SandboxError: there is none here, or it lets something through.
+    """
+    from groupwise.sandbox.base import SandboxConfig
+    from groupwise.sandbox.opening import open_sandbox
+
+    with open_sandbox(SandboxConfig.model_validate({"tier": tier})):
+        return "holds"
+
+
+def fork_server() -> str:
+    """`works` where a worker is forked and answers, as verifiers need it; else what became of it."""
+    if not hasattr(os, "fork"):
+        return f"no: {sys.platform} has no fork"
+    from groupwise.verifiers.workers.pool import WorkerPool
+
+    pool = WorkerPool("builtins:len")
+    try:
+        reply = pool.call("abc", _FORK_SERVER_S)
+    finally:
+        pool.close()
+    return "works" if reply.value == len("abc") else f"no: {reply.status} {reply.evidence}"

@@ -1,0 +1,145 @@
+"""Runs of prime-rl: the streams that its file monitor leaves in an output directory.
+
+Episodes are in `traces/stream/00000.jsonl`, each with `group.id` and `traces`, whose `rewards` are {name: {score,
+weight}}, whose `nodes` have a `message` and their `parent`, and whose `info` says of what kind and step they are. What
+became known later is in `traces/annotations/PRODUCER/00000.jsonl`, {trace_id, info, branches}, and is folded in, the
+newest last. Metrics are lines {step, ...}. (src/prime_rl/monitors/file/, read in November 2026.) Finished chunks are
+sealed as `.jsonl.zst`; pyarrow reads those.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from groupwise.errors import DataError
+from groupwise.runs.imports.foreign import Answer, Foreign, as_text, finite, renamed
+from groupwise.runs.imports.scalars import PRIME
+
+Trace = Mapping[str, Any]
+
+
+def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, list[str]]:
+    """Read an output directory of prime-rl.
+
+    Args:
+        source: the directory, or a folder of its streams.
+        scalars: the file of metrics; None: every `metrics*.jsonl` in the directory.
+
+    Raises:
+        DataError: there are no episodes and no metrics, or a file cannot be read.
+    """
+    damage: list[str] = []
+    streams: list[Path] = []
+    notes: list[Path] = []
+    for folder in sorted({path.parent for path in source.rglob("[0-9]*.jsonl*")}):
+        (notes if "annotations" in folder.parts else streams).append(folder)
+    later: dict[str, dict[str, Any]] = {}
+    for folder in notes:
+        for line in _lines(folder, damage):
+            later.setdefault(str(line.get("trace_id")), {}).update(_table(line.get("info")))
+    answers: dict[int, list[Answer]] = {}
+    dev: dict[int, list[Answer]] = {}
+    for folder in streams:
+        for episode in _lines(folder, damage):
+            _add(episode, later, answers, dev)
+    files = [scalars] if scalars else sorted(source.rglob("metrics*.jsonl"))
+    numbers = _scalars(files, damage)
+    if not answers and not numbers:
+        raise DataError(
+            f"{source} has no episodes of prime-rl with a reward (folders of 00000.jsonl) and no metrics*.jsonl: its "
+            "file monitor writes both into the output directory"
+        )
+    return Foreign(scalars=numbers, answers=answers, dev=dev), damage
+
+
+def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    """The objects of a stream, chunk by chunk. A line that is cut is its last, as prime-rl reads it, too."""
+    for path in sorted(folder.glob("[0-9]*.jsonl*")):
+        if path.suffix in (".jsonl", ".zst"):
+            yield from _objects(path, damage)
+
+
+def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    try:
+        with pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
+            content = stream.read()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            damage.append(f"{path.name}, line {number}: it is not JSON; the stream ends there")
+            return
+        if isinstance(value, Mapping):
+            yield value
+
+
+def _add(
+    episode: Mapping[str, Any], later: Mapping[str, Mapping[str, Any]],
+    answers: dict[int, list[Answer]], dev: dict[int, list[Answer]],
+) -> None:  # fmt: skip
+    for trace in _list(episode.get("traces")):
+        info = {**_table(trace.get("info")), **later.get(str(trace.get("id")), {})}
+        step = next((at for name in ("ship", "arrival", "dispatch") if (at := _step(info.get(name))) is not None), None)
+        answer = _answer(trace, info, episode)
+        if step is not None and answer is not None:
+            (dev if info.get("kind") == "eval" else answers).setdefault(step, []).append(answer)
+
+
+def _answer(trace: Trace, info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
+    """A trace that was judged; one without rewards, such as a judge's own, is no answer."""
+    rewards = {str(name): _table(reward) for name, reward in _table(trace.get("rewards")).items()}
+    parts = {name: value for name, reward in rewards.items() if (value := _paid(reward)) is not None}
+    if not parts:
+        return None
+    messages = [_table(node.get("message")) for node in _list(trace.get("nodes"))]
+    first = next((place for place, one in enumerate(messages) if one.get("role") == "assistant"), len(messages))
+    measures = {
+        str(name): value for name, raw in _table(trace.get("metrics")).items() if (value := finite(raw)) is not None
+    }
+    group = str(_table(episode.get("group")).get("id") or "")
+    return Answer(
+        prompt=_joined(messages[:first]) or group, text=_joined(messages[first:]), reward=sum(parts.values()),
+        parts=parts, measures=measures, advantage=finite(info.get("advantage")),
+    )  # fmt: skip
+
+
+def _paid(reward: Mapping[str, Any]) -> float | None:
+    score, weight = finite(reward.get("score")), reward.get("weight")
+    return None if score is None else score * (1.0 if weight is None else finite(weight) or 0.0)
+
+
+def _joined(messages: list[Mapping[str, Any]]) -> str:
+    """Messages as text; of a single one its words alone."""
+    if len(messages) == 1:
+        return as_text(messages[0].get("content"))
+    return "\n".join(f"{one.get('role', '')}: {as_text(one.get('content'))}" for one in messages)
+
+
+def _scalars(files: list[Path], damage: list[str]) -> dict[int, dict[str, float]]:
+    found: dict[int, dict[str, float]] = {}
+    for path in files:
+        for line in _objects(path, damage):
+            step = line.get("step")
+            if isinstance(step, int) and (values := renamed(line, PRIME)):
+                found.setdefault(step, {}).update(values)
+    return found
+
+
+def _step(stamp: Any) -> int | None:
+    step = _table(stamp).get("step")
+    return step if isinstance(step, int) and step >= 0 else None
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

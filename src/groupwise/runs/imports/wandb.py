@@ -1,0 +1,138 @@
+"""Scalars of a run of W&B: its own log `run-ID.wandb`, or its history exported as CSV or JSON lines.
+
+The log is LevelDB's log format with CRC-32 (wandb/sdk/internal/datastore.py): `:W&B`, 0xBEE1 and a version, then blocks
+of 32,768 bytes with records of checksum, length and type (whole, first, middle, last). A record (wandb_internal.proto)
+has `history` = 2: `item` = 1 with `key` = 1, `nested_key` = 2 and `value_json` = 16, and `step` = 2 with `num` = 1.
+"""
+
+import csv
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import DataError
+from groupwise.runs.imports.foreign import finite
+from groupwise.runs.imports.protobuf import inner, text, whole
+from groupwise.runs.tolerant import Lines
+
+BLOCK, HEAD = 32_768, 7
+START = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+STEP = "_step"
+
+Scalars = dict[int, dict[str, float]]
+
+
+def read_history(source: Path) -> tuple[Scalars, list[str]]:
+    """Scalars by step and name, and what could not be read.
+
+    Raises:
+        DataError: there is no history, or it cannot be read.
+    """
+    path = _file(source)
+    damage: list[str] = []
+    try:
+        rows = _rows(path, damage)
+        found: Scalars = {}
+        for row in rows:
+            step = finite(row.get(STEP))
+            if step is not None and step == int(step):
+                named = {name: raw for name, raw in flat(row).items() if not name.startswith("_")}  # _step, _runtime
+                numbers = {name: value for name, raw in named.items() if (value := finite(raw)) is not None}
+                found.setdefault(int(step), {}).update(numbers)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    if not found:
+        raise DataError(f"{path} has no line of a history with {STEP}")
+    return found, damage
+
+
+def _file(source: Path) -> Path:
+    """The log of an offline run's folder, or the file itself."""
+    if source.is_file():
+        return source
+    logs = sorted(source.glob("*.wandb"))
+    if len(logs) != 1:
+        raise DataError(f"{source} has {len(logs)} files *.wandb; name one, or an exported .csv or .jsonl")
+    return logs[0]
+
+
+def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    if path.suffix == ".wandb":
+        yield from (_history(record) for data in _records(path, damage) for record in inner(data, 2))
+    elif path.suffix == ".csv":
+        yield from _table(path)
+    else:
+        lines, broken = Lines(path).read()
+        damage += [f"{one.file}, line {one.line}: {one.what}" for one in broken[:20]]
+        yield from (line for _, line in lines)
+
+
+def _table(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Rows of an exported table; a chart's export has `Step` and columns `RUN - NAME`."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        for row in csv.DictReader(file):
+            named = {str(name).rpartition(" - ")[2]: number(value) for name, value in row.items() if name}
+            steps = named.pop("Step", None)
+            yield {**named, STEP: named.get(STEP, steps)}
+
+
+def number(value: Any) -> float | None:
+    """A cell's number."""
+    try:
+        return finite(float(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def _history(record: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for item in inner(record, 1):
+        nested = [key.decode("utf-8", "replace") for key in inner(item, 2)]
+        name = ".".join(nested) if nested else text(item, 1)
+        try:
+            row[name] = json.loads(text(item, 16))
+        except (ValueError, RecursionError):
+            continue  # what is no JSON is no scalar
+    for step in inner(record, 2):
+        row.setdefault(STEP, whole(step, 1))
+    return row
+
+
+def flat(row: Mapping[str, Any], prefix: str = "", depth: int = 4) -> dict[str, Any]:
+    """Nested tables under dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping) and depth:
+            found |= flat(value, f"{prefix}{name}.", depth - 1)
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
+    """The records of a log; one without its end is named, and is the last."""
+    content = path.read_bytes()
+    if content[: len(START)] != START:
+        raise DataError(f"{path} is no log of W&B: it does not begin with :W&B and a version that is known")
+    at, parts = len(START), b""
+    while at < len(content):
+        if (left := BLOCK - at % BLOCK) < HEAD:
+            at += left  # the rest of a block is filled up
+            continue
+        head = content[at : at + HEAD]
+        checksum, size, kind = struct.unpack("<IHB", head) if len(head) == HEAD else (0, len(content), 0)
+        data = content[at + HEAD : at + HEAD + size]
+        if len(data) < size:
+            damage.append(f"{path.name}: its last record has no end: it is being written, or was cut")
+            return
+        if kind not in (FULL, FIRST, MIDDLE, LAST) or zlib.crc32(data, zlib.crc32(bytes([kind]))) != checksum:
+            raise DataError(f"{path}: the record at byte {at} does not have its checksum")
+        at += HEAD + size
+        parts = data if kind in (FULL, FIRST) else parts + data
+        if kind in (FULL, LAST):
+            yield parts
+            parts = b""

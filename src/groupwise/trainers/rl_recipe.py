@@ -1,0 +1,123 @@
+"""The recipe that all trainers of reinforcement learning share, and what its sections allow together."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from groupwise.config import FOLDER, Section
+from groupwise.doctor.live import DoctorConfig, check_rules
+from groupwise.evaluation.evaluate import EvaluationConfig
+from groupwise.evaluation.held_out import second_section
+from groupwise.models.config import ModelConfig
+from groupwise.models.lora_config import LoraConfig
+from groupwise.rollout.engine import AnyEngine, EngineConfig
+from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
+from groupwise.tasks import TaskOptions, with_verifier
+from groupwise.trainers.base import Recipe
+from groupwise.trainers.record import RecordConfig
+from groupwise.trainers.reward_part import RewardModelPartConfig, check_reward_models
+from groupwise.training.loss_config import LossConfig
+from groupwise.training.optimizer import OptimizerConfig
+from groupwise.verifiers import VERIFIERS, VerifierConfig
+from groupwise.verifiers.parts import PartName, check_lengths
+from groupwise.verifiers.style.calls import check_price
+from groupwise.verifiers.style.phrases import BehaviourConfig
+
+
+class BatchConfig(Section):
+    """Numbers of problems and completions that a step samples."""
+
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems per step (DeepSeek-R1-Zero: 32)."""
+    group_size: int = Field(16, ge=1)
+    """Completions per problem, G (DeepSeekMath: 64; DeepSeek-R1-Zero: 16)."""
+    curriculum: bool = False
+    """Draw problems by how much they can still teach: with a weight of p(1 - p) for a pass rate p remembered from
+    earlier steps (of the problem, else of its difficulty), instead of shuffled epochs."""
+
+
+class RlRecipe(Recipe):
+    """Base of all reinforcement-learning recipes."""
+
+    model: ModelConfig = ModelConfig()
+    """The model to start from; also the KL reference."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
+    task: TaskOptions
+    """Source of the problems."""
+    verifier: Annotated[VerifierConfig, VERIFIERS]
+    """How completions are judged; where it names no kind, by the task's own verifier."""
+    reward_models: dict[PartName, RewardModelPartConfig] = Field(default_factory=dict)
+    """Reward models whose scores are further parts of the reward, by names that you choose."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How completions are drawn, in training and in evaluation."""
+    engine: AnyEngine = EngineConfig()
+    """The engine that samples completions."""
+    loss: LossConfig = LossConfig()
+    """The policy loss."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """AdamW."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Dev and test."""
+    record: RecordConfig = RecordConfig()
+    """How much is recorded of the completions that are trained on."""
+    behaviour: BehaviourConfig = BehaviourConfig()
+    """What the run's report looks for in completions."""
+    doctor: DoctorConfig = DoctorConfig()
+    """Rules that look for what goes wrong while the run goes on."""
+    token_budget: int = Field(0, ge=0)
+    """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
+    at equal cost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judged(cls, values: Any, info: ValidationInfo) -> Any:
+        """Every recipe says in full who judges, and who judges again."""
+        folder = (info.context or {}).get(FOLDER)
+        tables = with_verifier(values, folder)
+        judge, evaluation = (tables.get(name) for name in ("verifier", "evaluation"))
+        if isinstance(judge, Mapping) and isinstance(evaluation, Mapping) and "second_verifier" in evaluation:
+            second = second_section(evaluation["second_verifier"], judge, folder)
+            return {**tables, "evaluation": {**evaluation, "second_verifier": second}}
+        return tables
+
+    @field_validator("sampling")
+    @classmethod
+    def _whole_distribution(cls, sampling: SamplingConfig) -> SamplingConfig:
+        return refuse_for_training(sampling)
+
+    @property
+    def batch(self) -> BatchConfig:
+        """The section of the algorithm, which says how much a step samples."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other across sections.
+
+        Raises:
+            ValueError: says which, and what is allowed.
+        """
+        if self.loss.mini_batches > self.batch.prompts_per_step:
+            raise ValueError(
+                f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
+                f"{self.batch.prompts_per_step}: every update needs at least one group"
+            )
+        check_rules(self.doctor.ignore)
+        check_lengths(self.verifier.parts, self.sampling.max_tokens)
+        tools = self.sampling.tools
+        if tools and self.engine.kind == "vllm":
+            raise ValueError(
+                f"sampling.tools has {', '.join(tools)}, and engine.kind = 'vllm' samples whole completions; allowed "
+                "with tools is 'in_process'"
+            )
+        max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
+        check_price(self.verifier.parts, self.verifier.correct_reward, max_calls)
+        if self.loss.void_turns == "drop" and not tools:
+            raise ValueError("loss.void_turns = 'drop' has no effect here: sampling.tools names no tool")
+        check_reward_models(self.reward_models, self.verifier, self.run.num_steps)
+        if self.token_budget and self.optimizer.schedule != "constant":
+            raise ValueError(
+                f"optimizer.schedule = '{self.optimizer.schedule}' falls to its end at run.num_steps, but token_budget "
+                "may end the run before; allowed with a budget is 'constant'"
+            )

@@ -1,0 +1,177 @@
+"""Around the steps of a run of reinforcement learning: which problems, the record, evaluation, the doctor."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from groupwise.doctor.finding import Severity
+from groupwise.doctor.live import Watch
+from groupwise.errors import InvariantError
+from groupwise.evaluation.evaluate import Evaluation, evaluate
+from groupwise.evaluation.held_out import HeldOutCheck, look_again
+from groupwise.evaluation.metrics import by_family, estimate
+from groupwise.models.policy import load_policy
+from groupwise.randomness import Draws, Purpose
+from groupwise.ranks.group import RANKS
+from groupwise.rollout.sample_and_score import Actors
+from groupwise.tasks.base import Task, split_problems
+from groupwise.trainers.curriculum import PassRates, problem_order
+from groupwise.trainers.distributions import distributions
+from groupwise.trainers.record import Recorder
+from groupwise.trainers.report import DevReport, Observer, StepResult, hash_tokens, ledger_group, step_report
+from groupwise.trainers.rl_recipe import RlRecipe
+from groupwise.training.progress import Best
+from groupwise.training.session import Session
+from groupwise.types import Problem
+from groupwise.verifiers import Verifier
+
+
+class RlRun:
+    """Choosing problems, recording and evaluation around the step."""
+
+    def __init__(
+        self,
+        recipe: RlRecipe,
+        task: Task,
+        actors: Actors,
+        second: Verifier | None,
+        session: Session,
+        observer: Observer,
+    ) -> None:
+        self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
+        self.session, self.observer = session, observer
+        self.recorder = Recorder(
+            recipe.record, session.directory, actors.policy, recipe.sampling, session.progress.step
+        )
+        self.pass_rates = PassRates(session.progress.pass_rates)
+        self.test_is_open = False
+        self.watch = Watch(session.directory.path, recipe.doctor.ignore) if RANKS.is_first else None
+
+    def choose(self, problems: Sequence[Problem], step: int) -> tuple[Sequence[Problem], Sequence[Problem]]:
+        """The step's problems, and those that may replace them."""
+        size, seed = self.recipe.batch.prompts_per_step, self.recipe.run.seed
+        if self.recipe.batch.curriculum:
+            order = self.pass_rates.draw(problems, seed, step)
+        else:
+            order = problem_order(len(problems), size, seed, step)
+        chosen = [problems[index] for index in order]
+        return chosen[:size], chosen[size:]
+
+    def is_last(self, step: int) -> bool:
+        """Whether the run ends with this step."""
+        return self.session.progress.ending or step + 1 == self.recipe.run.num_steps
+
+    def record(self, step: int, result: StepResult) -> None:
+        """Rollouts first, then ledger and metrics, then the display."""
+        began = time.perf_counter()
+        after = self.recorder.step(step, result, self.recipe.loss.tokens_per_micro_batch)
+        spreads = distributions(result, after)
+        record_s = time.perf_counter() - began
+        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step))
+        facts = {
+            "step": step,
+            "problems": [list(ids) for ids in result.problems],
+            "groups": [ledger_group(group) for group in result.groups],
+            "surrogate": result.update.surrogate,
+            "grad_norm": result.update.grad_norm,
+            "updates": self.session.optimizer.updates_done,
+            "weights": self.actors.policy.fingerprint(),
+        }
+        more = {"record_s": record_s, "distributions": spreads}
+        # servers have states and proofs; other engines have none
+        if engine_facts := getattr(self.actors.engine, "facts", None):
+            more["engine"] = engine_facts
+        self.session.record(facts, {"kind": "step", **report._asdict(), **more})
+        self.pass_rates.learn([group.scored for group in result.groups])
+        progress = self.session.progress
+        progress.pass_rates = self.pass_rates.state()
+        progress.sampled_tokens += report.sampled_tokens
+        if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
+            progress.ending = True
+        self.observer.on_step(report)
+
+    def examine(self) -> None:
+        """Tell what the doctor finds; a critical finding ends the run where the recipe says so."""
+        findings = self.watch.look() if self.watch else []
+        for finding in findings:
+            self.observer.on_finding(finding)
+        is_critical = any(finding.severity is Severity.CRITICAL for finding in findings)
+        if self.recipe.doctor.stop_at_critical and RANKS.most(int(is_critical)):
+            self.session.stopping = True
+
+    def evaluate_start(self) -> None:
+        """Evaluate the starting point, or restore the best result of an interrupted run."""
+        best = self.session.progress.best
+        if best is None:
+            self.evaluate_dev(0)
+        else:  # the process may have been killed between a checkpoint and its mark
+            self._mark_best(best.step)
+
+    def evaluate_dev(self, done: int) -> None:
+        """Evaluate on dev; a new best is checkpointed and marked."""
+        config = self.recipe.evaluation
+        name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
+        evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
+        solved = estimate("pass_at_1", evaluation.rows)
+        best = self.session.progress.best
+        is_best = best is None or solved.value > best.pass_at_1
+        if is_best:
+            self.session.progress.best = Best(done, solved.value)
+        second = self._look_again(evaluation)
+        self._record_evaluation(
+            "dev", done, evaluation, {"best": is_best} | ({"second": second.record()} if second else {})
+        )
+        if is_best:
+            self.session.checkpoint(done)
+            self._mark_best(done)
+        self.observer.on_dev(DevReport(done, solved, is_best, second))
+
+    def _mark_best(self, step: int) -> None:
+        RANKS.by_first(lambda: self.session.directory.mark_best(step))
+
+    def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
+        """What the second verifier says of a sample of what training pays."""
+        config = self.recipe.evaluation
+        if self.second is None or config.second_verifier is None:
+            return None
+        return look_again(
+            evaluation.scored, config.second_verifier.kind, self.second, size=config.second_sample, alarm=config.alarm,
+            max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
+        )  # fmt: skip
+
+    def evaluate_test(self) -> None:
+        """Open the test split once: the start and the best checkpoint, on the same random numbers."""
+        config = self.recipe.evaluation
+        self.test_is_open = True
+        paths = {"test-before": self.recipe.model.path, "test-after": str(self.session.directory.best.resolve())}
+        for name, path in paths.items():
+            policy = load_policy(self.recipe.model.at(path))
+            actors = Actors.of(policy, self.actors.template, self.actors.verifier, self.recipe.engine)
+            evaluation = self._evaluate(Purpose.TEST, actors, (config.test_problems, config.test_samples), name)
+            self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})
+
+    def _evaluate(self, purpose: Purpose, actors: Actors, size: tuple[int, int], name: str) -> Evaluation:
+        """Measure on a split of the purpose's name; `size`: problems, and completions of each."""
+        if purpose is Purpose.TEST and not self.test_is_open:
+            raise InvariantError(f"{name} would open the test split, which nothing may see before training has ended")
+        num_problems, num_samples = size
+        problems = split_problems(self.task, "test" if purpose is Purpose.TEST else "dev", num_problems)
+        draws = Draws(self.recipe.run.seed, purpose)
+        evaluation = evaluate(actors, problems, num_samples, self.recipe.sampling, draws)
+        self.recorder.evaluation(name, evaluation.scored)
+        return evaluation
+
+    def _record_evaluation(self, kind: str, done: int, evaluation: Evaluation, more: dict[str, Any]) -> None:
+        rows = evaluation.rows
+        facts = {
+            "evaluation": kind,
+            "step": done,
+            "pass_at_1": list(estimate("pass_at_1", rows)),
+            "length": estimate("length", rows).value,
+            "truncated": estimate("truncated", rows).value,
+            "tokens": hash_tokens(evaluation.scored),
+            **more,
+        }
+        families = {name: list(solved) for name, solved in by_family(rows).items()}
+        shown = {key: value for key, value in facts.items() if key != "tokens"}
+        self.session.record(facts, {"kind": kind, **shown, **({"families": families} if len(families) > 1 else {})})

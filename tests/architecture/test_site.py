@@ -1,0 +1,196 @@
+"""The documentation: pages that come from code are current, links lead somewhere, and commands are those there are."""
+
+import ast
+import importlib.util
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import groupwise
+from groupwise.cli.init import write_project
+from groupwise.cli.main import app
+from groupwise.shipped import recipe_file
+from groupwise.trainers import load_recipe
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^(?P<fence>```+)(?P<language>[\w{}-]*)[^\n]*\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str, language: str) -> Iterator[str]:
+    """The fenced blocks of a language, in their order."""
+    return (match["text"] for match in BLOCK.finditer(text) if match["language"] == language)
+
+
+def prose(text: str) -> str:
+    """A page without its fenced blocks."""
+    return BLOCK.sub("", text)
+
+
+@pytest.fixture(scope="session")
+def documents() -> dict[Path, str]:
+    """Every Markdown page for readers, by its place."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return {path: path.read_text(encoding="utf-8") for path in sorted(files)}
+
+
+@pytest.fixture(scope="session")
+def of_docs() -> Callable[[str], ModuleType]:
+    """A module of the folder docs, which is no package."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+Documents = dict[Path, str]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"`((?:tests|benchmarks|examples|docs|fuzz|recipes)/[\w./-]+)(?:::[\w\[\].-]+)?`")
+OPTION = re.compile(r"--[a-z][a-z-]*")
+
+
+@pytest.mark.parametrize("name", ["commands", "errors", "metrics", "api", "files"])
+def test_a_page_from_code_is_what_would_be_written(of_docs: Callable[[str], ModuleType], name: str) -> None:
+    written, today = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"), of_docs("generate").PAGES[name]()
+    assert written == today, "run `python docs/generate.py`"
+
+
+def test_every_page_is_in_the_contents_with_a_title_and_a_beginning(
+    of_docs: Callable[[str], ModuleType], documents: Documents
+) -> None:
+    pages = of_docs("contents").pages()
+    docs = ROOT / "docs"
+    there = {str(path.relative_to(docs).with_suffix("")) for path in documents if path.is_relative_to(docs)}
+    assert {page.name for page in pages} == there - {"index"}
+    assert [page.name for page in pages if not page.title or not page.first] == []
+    assert {page.part for page in pages} == {"Learn", "Do", "Look up", "Understand"}
+    listed = of_docs("contents").llms()
+    assert [page.name for page in pages if f"({page.name}.md.txt)" not in listed.replace("_sources/", "")] == []
+
+
+def anchors(text: str) -> set[str]:
+    """Where a link may point within a page: its headings, as GitHub and MyST write them."""
+    found: dict[str, int] = {}
+    for title in re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+        slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return {slug if not number else f"{slug}-{number}" for slug, most in found.items() for number in range(most + 1)}
+
+
+def broken(path: Path, text: str, documents: Documents) -> Iterator[str]:
+    """Links of a page that lead nowhere."""
+    for target in LINK.findall(prose(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        place = (path.parent / file).resolve() if file else path
+        if not (place.exists() or place in documents) or (
+            anchor and place in documents and anchor not in anchors(documents[place])
+        ):
+            yield f"{path.relative_to(ROOT)}: {target}"
+
+
+def test_links_between_documents_lead_somewhere(documents: Documents) -> None:
+    assert sum(len(LINK.findall(text)) for text in documents.values()) > 100
+    assert [link for path, text in documents.items() for link in broken(path, text, documents)] == []
+
+
+def test_a_broken_link_is_seen(documents: Documents) -> None:
+    page = ROOT / "docs" / "page.md"
+    text = "# A title: `of` it\n[a](results.md) [b](no.md) [c](#a-title-of-it) [d](#no) [e](recipe.md#run)"
+    text += " [f](recipe.md#no)"
+    found = list(broken(page, text, documents | {page: text}))
+    assert found == ["docs/page.md: no.md", "docs/page.md: #no", "docs/page.md: recipe.md#no"]
+
+
+OF_OTHERS = ("compared.md",)
+"""Pages that name files of other systems."""
+
+
+def test_files_that_are_named_exist(documents: Documents) -> None:
+    pages = {path.name: text for path, text in documents.items() if path.name not in OF_OTHERS}
+    named = [(page, name) for page, text in pages.items() for name in PATH.findall(text)]
+    assert len(named) > 50
+    assert [one for one in named if not (ROOT / one[1]).exists()] == []
+
+
+# -------------------------------------------------------------------------------------------------- commands in pages
+
+
+def commands(documents: Documents) -> Iterator[tuple[str, list[str]]]:
+    """Every call of groupwise in a block for a shell: where it stands, and its words."""
+    for path, text in documents.items():
+        for language in ("sh", "bash", ""):
+            for block in blocks(text, language):
+                for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+                    for part in re.split(r"\s+&&\s+", line.split("  #")[0].split("   (")[0]):
+                        if part.startswith("groupwise "):
+                            yield path.name, shlex.split(part.replace("...", ""))[1:]
+
+
+def test_commands_in_the_documents_exist_with_their_options(documents: Documents) -> None:
+    group: Any = get_command(app)
+    known = {name: {one for p in command.params for one in p.opts} for name, command in group.commands.items()}
+    calls = list(commands(documents))
+    assert len(calls) > 60
+    wrong = [
+        (where, words) for where, words in calls
+        if not words[0].startswith("-") and (
+            words[0] not in known
+            or {option for word in words if (option := word.split("=")[0]).startswith("--")} - known[words[0]]
+        )
+    ]  # fmt: skip
+    assert wrong == []
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with nothing but a project."""
+    monkeypatch.chdir(tmp_path)
+    write_project(Path("mine"))
+    return tmp_path
+
+
+def test_recipes_in_the_course_and_the_guides_can_be_read_as_they_are_called(
+    elsewhere: Path, documents: Documents
+) -> None:
+    own = {path: text for path, text in documents.items() if path.parent.name in ("learn", "do")}
+    calls = [words for _, words in commands(own) if words[0] in ("train", "memory", "preflight")]
+    assert len(calls) > 12
+    for words in calls:
+        if not recipe_file(words[1], Path()).is_file():
+            assert words[1] == "recipe.toml", words  # the reader's own
+            continue
+        pairs = list(pairwise(words))
+        changes, extends = ([value for name, value in pairs if name == option] for option in ("--set", "--extend"))
+        load_recipe(words[1], changes, extends)
+
+
+def test_blocks_of_python_and_toml_can_be_read(documents: Documents) -> None:
+    for text in documents.values():
+        for block in blocks(text, "python"):
+            ast.parse(block)
+        for block in blocks(text, "toml"):
+            tomllib.loads(block)
+
+
+def test_names_of_the_package_in_the_documents_are_its_own(documents: Documents) -> None:
+    named = {name for text in documents.values() for name in re.findall(r"\bgw\.([A-Za-z_]\w*)", text)}
+    assert len(named) > 20
+    assert named - {"NAME"} <= set(groupwise.__all__)

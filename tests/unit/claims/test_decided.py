@@ -1,0 +1,80 @@
+"""From results to verdicts and to the page."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from groupwise.claims.config import Ledger, Statistic
+from groupwise.claims.decided import decided, value_of
+from groupwise.claims.document import claimed, document
+from groupwise.claims.results import Result, keep_result, read_results
+
+A, B = "plain.after.x", "other.after.x"
+
+
+@pytest.mark.parametrize(
+    ("statistic", "value"),
+    [  # plain: x = 0.8, y = 0.5; other: x = 0.4, y = 0.3
+        (Statistic(kind="level", of=A, than=0.5, claimed="above"), 0.3),
+        (Statistic(kind="difference", of=A, minus=B, claimed="above"), 0.4),
+        (
+            Statistic(
+                kind="difference_of_differences", of=(A, "plain.after.y"), minus=(B, "other.after.y"), claimed="above"
+            ),
+            0.2,  # (0.8 - 0.4) - (0.5 - 0.3)
+        ),
+        (Statistic(kind="ratio", of=A, minus=B, claimed="above", margin=1.5), math.log(2)),
+        (  # 0.8 at 2, 0.4 at 8: two doublings
+            Statistic(kind="slope", points=({"at": 2, "of": A}, {"at": 8, "of": B}), claimed="below"),
+            -0.2,
+        ),
+    ],
+)
+def test_the_number_of_a_seed(statistic: Statistic, value: float, result: Callable[..., Result]) -> None:
+    results = {
+        "plain": result("plain", 0, after__x=0.8, after__y=0.5),
+        "other": result("other", 0, after__x=0.4, after__y=0.3),
+    }
+    assert value_of(statistic, results) == pytest.approx(value)
+
+
+def test_a_ratio_is_ruled_on_by_its_logarithm(result: Callable[..., Result], ledger: Ledger) -> None:
+    statistic = Statistic(kind="ratio", of=A, minus=B, claimed="below", margin=1.25)
+    claim = ledger.claims["better"].model_copy(update={"statistic": statistic})
+    pairs = [(0.5, 1.0), (0.55, 1.0), (0.6, 1.0)]
+    results = {("plain", s): result("plain", s, after__x=x) for s, (x, _) in enumerate(pairs)}
+    results |= {("other", s): result("other", s, after__x=y) for s, (_, y) in enumerate(pairs)}
+    one = decided(claim, results)
+    assert one.verdict == "holds here"
+    assert one.decision is not None
+    assert math.exp(one.decision.estimate.value) == pytest.approx((0.5 * 0.55 * 0.6) ** (1 / 3))
+    assert "is below 1/1.25" in claimed(statistic)
+
+
+def test_only_seeds_that_every_arm_has_count(result: Callable[..., Result], ledger: Ledger) -> None:
+    results = {("plain", s): result("plain", s, after__pass_at_1=0.5) for s in (0, 1, 2)}
+    results |= {("other", s): result("other", s, after__pass_at_1=0.8) for s in (1, 2, 3)}
+    results["other", 0] = result("other", 0, before__pass_at_1=0.1)  # not what is named
+    one = decided(ledger.claims["better"], results)
+    assert (one.seeds, one.values, one.verdict) == ((1, 2), (0.3, 0.3), "not decided by this evidence")
+
+
+def test_without_results_nothing_is_said(folder: Path, ledger: Ledger) -> None:
+    page = document(ledger, {})
+    assert "**1 claims**: 1 not yet measured." in page
+    assert "`groupwise claims better`, about 1 minutes of one core" in page
+    assert "holds here: " not in page
+
+
+def test_the_page_says_value_interval_seeds_and_how_many_would_decide(
+    folder: Path, ledger: Ledger, result: Callable[..., Result]
+) -> None:
+    for seed, (plain, other) in enumerate([(0.5, 0.6), (0.5, 0.7), (0.5, 0.8)]):
+        keep_result(folder, result("plain", seed, after__pass_at_1=plain))
+        keep_result(folder, result("other", seed, after__pass_at_1=other))
+    page = document(ledger, read_results(folder, ["plain", "other"]))
+    # differences 0.1, 0.2, 0.3: 20 ± 4.303 · 10 / √3 = 20 ± 24.8; t s / √n < d = 10 first at n = 7
+    assert "Not decided by this evidence: +20.0 points [-4.8, +44.8], seeds +10.0, +20.0, +30.0; about 7 seeds" in page
+    assert "measured at code c" in page

@@ -1,0 +1,72 @@
+"""A recipe that comes with the package is found by its name; a file of the user's comes first."""
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import read_toml
+from groupwise.errors import ConfigError
+from groupwise.evaluation.comparison import Comparison
+from groupwise.shipped import SHIPPED, recipe_file, recipe_names
+from groupwise.trainers import load_recipe
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No checkout around."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("arithmetic", "arithmetic.toml"),
+        ("arithmetic.toml", "arithmetic.toml"),
+        ("recipes/arithmetic.toml", "arithmetic.toml"),
+        ("recipes/base/second-1", "base/second-1.toml"),
+        ("algorithms/dapo", "algorithms/dapo.toml"),
+        ("base-1", "base-1.toml"),
+    ],
+)
+def test_a_shipped_recipe_has_a_name(name: str, file: str) -> None:
+    assert recipe_file(name, Path()) == SHIPPED / file
+
+
+def test_a_file_of_ones_own_comes_first(elsewhere: Path) -> None:
+    (elsewhere / "recipes").mkdir()
+    (elsewhere / "arithmetic").mkdir()  # a folder of that name is no recipe
+    (elsewhere / "recipes" / "arithmetic.toml").write_text("[run]")
+    assert recipe_file("recipes/arithmetic.toml", Path()) == Path("recipes/arithmetic.toml")
+    assert recipe_file("arithmetic", Path()) == SHIPPED / "arithmetic.toml"
+
+
+@pytest.mark.parametrize("name", ["no", "../recipes/arithmetic", "/arithmetic", "", ".", "recipes", "mine/ppo.toml"])
+def test_what_is_not_there_stays_what_it_is(name: str) -> None:
+    assert recipe_file(name, Path()) == Path(name)
+
+
+def test_a_missing_recipe_is_answered_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no recipe arithmatic; did you mean arithmetic\? Groupwise brings .*, r1, "):
+        load_recipe("arithmatic")
+    with pytest.raises(ConfigError, match=r"no recipe zzz; Groupwise brings arithmetic, "):
+        load_recipe("zzz")
+
+
+def test_every_recipe_is_shipped_and_the_repository_has_a_link_to_them() -> None:
+    assert (ROOT / "recipes").resolve() == SHIPPED
+    assert {"arithmetic", "r1", "gsm8k", "compare"} <= set(recipe_names())
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.rglob("*.toml")), ids=lambda path: str(path.relative_to(SHIPPED)))
+def test_what_a_recipe_builds_on_is_shipped_with_it(path: Path) -> None:
+    tables = read_toml(path)
+    bases = variant_bases(tables) if "variants" in tables else tables.get("extends", [])
+    assert [base for base in bases if not recipe_file(base, path.parent).is_file()] == []
+
+
+def variant_bases(tables: dict[str, object]) -> list[str]:
+    comparison = Comparison.model_validate(tables)
+    return [base for variant in comparison.variants.values() for base in variant.extends] + [comparison.recipe]
