@@ -71,7 +71,7 @@ FAULTS = (
             Edit(
                 "training:Start",
                 "self._config, self._sinks = config, recipe.sinks",
-                "self._config, self._sinks = config, recipe.sinks; torch.manual_seed(config.seed)",
+                "self._config, self._sinks = config, recipe.sinks; __import__('torch').manual_seed(config.seed)",
             ),
             Edit(
                 "rollout",

@@ -94,7 +94,7 @@ def masked(content: bytes) -> int:
     """The checksum as it stands in the file.
 
     >>> hex(masked(b"123456789"))  # CRC-32C of these digits is 0xe3069283
-    '0xc78ddc95'
+    '0xc78ab0e5'
     """
     crc = 0xFFFFFFFF
     for byte in content:
