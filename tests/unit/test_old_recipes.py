@@ -1,7 +1,7 @@
 """Recipes of the version before sections were chosen by kind mean what today's of the same name mean.
 
-`old/` holds them in the form that they had (numbers that were tuned since are today's), and the `config.toml` that a run
-of `arithmetic.toml` wrote.
+`old/` holds them in the form that they had (numbers that were tuned since are today's), and the `config.toml` that a
+run of `arithmetic.toml` wrote.
 """
 
 import warnings
