@@ -41,6 +41,7 @@ class Launched:
 
     def start(self) -> None:
         """Start it, again where it ended."""
+        self.close()
         self.starts += 1
         with self.log.open("ab") as log:
             self._keeper = subprocess.Popen(
