@@ -51,9 +51,7 @@ class Firefox:
     def js(self, expression: str) -> Any:
         """The value of an expression in the page, by JSON."""
         source = f"Promise.resolve({expression}).then((value) => JSON.stringify(value ?? null))"
-        answer = self.call(
-            "script.evaluate", expression=source, target={"context": self.window}, awaitPromise=True
-        )
+        answer = self.call("script.evaluate", expression=source, target={"context": self.window}, awaitPromise=True)
         assert answer["type"] == "success", answer
         return json.loads(answer["result"]["value"])
 

@@ -49,9 +49,7 @@ def test_the_seeds_group_is_there_with_its_numbers(firefox: Firefox, tmp_path: P
     assert [url for url in firefox.requests if not url.startswith(("file://", "data:"))] == []
 
 
-def test_the_arithmetic_is_that_of_the_algorithms(
-    firefox: Firefox, served: Callable[..., Any], a_run: Path
-) -> None:
+def test_the_arithmetic_is_that_of_the_algorithms(firefox: Firefox, served: Callable[..., Any], a_run: Path) -> None:
     firefox.open(served(a_run).address, "h1")
     source = (HERE / "differences.mjs").read_text(encoding="utf-8").replace("export function", "function")
     work = f"const page = await import('/arithmetic.js'); {source}; return differences(page, cases);"
@@ -75,7 +73,10 @@ def test_clicks_and_keys_lead_to_the_token_of_the_file(
     firefox.press(ENTER)
     firefox.wait_for("#tokens .tok")
     recorded = pq.read_table(a_run / "rollouts" / "step-000001.parquet").to_pylist()[1]
-    assert "".join(firefox.js("[...document.querySelectorAll('#tokens .tok')].map((e) => e.textContent)")) == recorded["text"]
+    assert (
+        "".join(firefox.js("[...document.querySelectorAll('#tokens .tok')].map((e) => e.textContent)"))
+        == recorded["text"]
+    )
     assert firefox.text("[data-fact=reward]") == f"{recorded['reward']:g}"
     own = address.partition("/#")[0]
     assert [url for url in firefox.requests if not url.startswith((own, "data:"))] == []

@@ -5,26 +5,27 @@ import shutil
 from pathlib import Path
 
 import pytest
+from matrix import document, judge, read_data
+from pupil import pupil
 from typer.testing import CliRunner
-from ward import CASES, RECIPE, run_case
+from ward import BATCH, CASES, RECIPE, Case, run_case
 
 import groupwise.cli.main  # noqa: F401  registers the commands
 from groupwise import trainers
 from groupwise.cli.app import app
-from groupwise.config import parse
 from groupwise.doctor import Finding, Severity, doctor
 from groupwise.errors import ConfigError
 from groupwise.pages.run import write_report
-from groupwise.trainers.grpo import GrpoRecipe
 
 SMALL = ("run.num_steps=7", "sampling.max_tokens=24", "grpo.prompts_per_step=4", "evaluation.num_problems=2")
+GRPO = {**RECIPE, "algorithm": "grpo", "grpo": BATCH}
 HARD = next(case for case in CASES if case.name == "too hard")
 
 
 @pytest.fixture(scope="module")
 def hopeless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that never solves anything."""
-    return run_case(HARD, tmp_path_factory.mktemp("doctor") / "run", changes=SMALL)
+    return run_case(HARD, "base", tmp_path_factory.mktemp("doctor") / "run", changes=SMALL)
 
 
 def test_a_hopeless_run_is_named(hopeless: Path) -> None:
@@ -64,7 +65,7 @@ def test_a_damaged_record_is_named(hopeless: Path, tmp_path: Path) -> None:
 
 
 def test_steps_that_the_recipe_does_not_record_are_no_damage(tmp_path: Path) -> None:
-    run = run_case(HARD, tmp_path / "run", changes=(*SMALL, "record.every=3", "run.num_steps=5"))
+    run = run_case(HARD, "base", tmp_path / "run", changes=(*SMALL, "record.every=3", "run.num_steps=5"))
     diagnosis = doctor(run)
     assert [one.rule for one in diagnosis.findings if one.rule == "record_damaged"] == []
     assert "no_signal" in [one.rule for one in diagnosis.findings]
@@ -73,7 +74,7 @@ def test_steps_that_the_recipe_does_not_record_are_no_damage(tmp_path: Path) -> 
 def test_beside_training(tmp_path: Path) -> None:
     """A critical finding is told once, and ends the run where the recipe says so; the same command goes on."""
     changes = (*SMALL, f"run.directory={tmp_path / 'run'}", *HARD.settings, "doctor.stop_at_critical=true")
-    recipe = parse(GrpoRecipe, RECIPE, changes)
+    recipe = trainers.load_recipe(GRPO, changes)
     told: list[Finding] = []
 
     def on_report(report: object) -> None:
@@ -91,12 +92,22 @@ def test_beside_training(tmp_path: Path) -> None:
 
 def test_rules_that_are_ignored_must_exist() -> None:
     with pytest.raises(ConfigError, match=r"doctor\.ignore names 'entropy'"):
-        parse(GrpoRecipe, RECIPE, ('doctor.ignore=["entropy"]',))
+        trainers.load_recipe(GRPO, ('doctor.ignore=["entropy"]',))
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pupil(tmp_path_factory.mktemp("pupil"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_fault(case, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from matrix import judge
+def test_every_fault(case: Case, model: Path, tmp_path: Path) -> None:
+    """`matrix.py` has more seeds, and the page docs/doctor.md."""
+    row = judge(case, run_case(case, model, tmp_path / "run"))
+    assert row["found"], row["findings"]
 
-    assert judge(case, 0, run_case(case, tmp_path / "run"), None).found
+
+def test_the_page_is_that_of_the_data() -> None:
+    page = Path(__file__).parents[2] / "docs" / "doctor.md"
+    assert page.read_text(encoding="utf-8") == document(read_data()), "python tests/doctor/matrix.py write"

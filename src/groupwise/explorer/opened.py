@@ -10,7 +10,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.explorer.wire import short_hash
 from groupwise.runs.records import At, Records
 
-READ = ("config.toml", "metrics.jsonl", "ledger.jsonl", "rollouts", "rollouts/index.jsonl")
+READ = ("config.toml", "metrics.jsonl", "ledger.jsonl", "finished.json", "rollouts", "rollouts/index.jsonl")
 """Names in a run directory that the pages read."""
 
 
@@ -18,13 +18,15 @@ class NotThereError(GroupwiseError):
     """An address of something that was not recorded."""
 
 
-def leads_out(path: Path, names: Iterable[str]) -> str | None:
-    """The first of these names in a directory that is a link out of it; None where there is none."""
+def unsafe(path: Path, names: Iterable[str]) -> str | None:
+    """Why one of these names in a directory is not read: a link out of it, or a pipe, whose reader waits for ever."""
     inside = path.resolve()
     for name in names:
         target = (path / name).resolve()
         if target.exists() and not target.is_relative_to(inside):
-            return name
+            return f"{name} leads out of the directory: links are not followed, and it is not shown"
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            return f"{name} is neither a file nor a folder: pipes and devices are not read, and it is not shown"
     return None
 
 
@@ -76,8 +78,8 @@ class OpenedRun:
 
     def trouble(self) -> str | None:
         """Why the run cannot be shown at all; None where it can."""
-        if name := leads_out(self.path, READ):
-            return f"{name} leads out of the run directory: links are not followed, and the run is not shown"
+        if why := unsafe(self.path, READ):
+            return why
         try:
             if self._records is None:
                 self._records = Records.open(self.path)

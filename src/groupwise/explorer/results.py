@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from groupwise.errors import DataError, GroupwiseError
-from groupwise.explorer.opened import NotThereError, leads_out, tail
+from groupwise.explorer.opened import NotThereError, tail, unsafe
 from groupwise.explorer.pipeline import pipeline_facts
 from groupwise.runs.tolerant import Lines
 
@@ -58,8 +58,8 @@ class Result:
             return [str(error)]
         parts = [LINEAGE, BUDGET, "seconds.jsonl", "pipeline.toml", "stages", *(f"stages/{name}" for name in names)]
         parts += [f"stages/{name}/{part}" for name in names for part in OF_STAGE]
-        out = leads_out(self.path, parts)
-        return [f"{out} leads out of the directory: links are not followed, and it is not shown"] if out else []
+        why = unsafe(self.path, parts)
+        return [why] if why else []
 
     def facts(self, runs: Mapping[Path, int]) -> dict[str, Any]:
         """The facts of its page.

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from written_run import CONFIG, HOSTILE, write_run
 
+from groupwise.explorer.export import write_export
 from groupwise.explorer.figures import columns_of
 from groupwise.explorer.opened import NotThereError
 from groupwise.explorer.views import Views
@@ -116,9 +118,28 @@ def test_a_link_out_of_the_run_is_refused(a_run: Path, tmp_path: Path, name: str
     (a_run / name).rename(tmp_path / "moved") if (a_run / name).exists() else None
     (a_run / name).symlink_to(other / name)
     views = Views([a_run])
-    assert "leads out of the run directory" in views.runs()[0]["notices"][0]
+    assert "leads out of the directory" in views.runs()[0]["notices"][0]
     with pytest.raises(NotThereError, match="leads out"):
         views.run(0)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.toml", "metrics.jsonl", "ledger.jsonl", "finished.json", "rollouts/index.jsonl"]
+)
+def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(a_run: Path, tmp_path: Path, name: str) -> None:
+    """Reading one would wait for a writer that never comes, and with it every other page."""
+    other = write_run(tmp_path / "other")
+    (a_run / name).unlink(missing_ok=True)
+    os.mkfifo(a_run / name)
+    views = Views([a_run, other])
+    first, second = views.runs()
+    assert first["notices"] == [
+        f"{name} is neither a file nor a folder: pipes and devices are not read, and it is not shown"
+    ]
+    assert second["notices"] == []
+    with pytest.raises(NotThereError, match="pipes and devices are not read"):
+        views.findings(0)
+    assert write_export([a_run, other], tmp_path / "page.html").stat().st_size > 0
 
 
 def test_a_linked_file_of_completions_is_not_followed(a_run: Path, tmp_path: Path) -> None:
