@@ -8,6 +8,7 @@ no part of this recipe reads is an error too.
 
 import difflib
 import json
+import re
 import tomllib
 import types
 import typing
@@ -83,10 +84,18 @@ def named(source: Source) -> tuple[str, Path]:
     return str(path), path.parent
 
 
+MOST_PARTS = 100
+"""Most parts of a dotted key. The parser's time grows with their square: 20,000, in 40 kB, keep it busy for minutes."""
+_ENDLESS_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:[\w'\"-]+[ \t]*\.[ \t]*){{{MOST_PARTS},}}", re.MULTILINE)
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The file's tables as nested dictionaries; a missing or malformed file is a ConfigError."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if _ENDLESS_KEY.search(text):
+            raise ConfigError(f"{path} is not a readable TOML file: a key has more than {MOST_PARTS} parts")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(no_recipe(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:

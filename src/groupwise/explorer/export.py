@@ -131,13 +131,22 @@ def _add_lists(views: Views, runs: dict[int, Any], found: dict[str, bytes], budg
     for index, run in runs.items():
         kept = [f"s{step}" for step in spread([one["step"] for one in run["places"] if one["step"] is not None])]
         for place in [*(one["id"] for one in run["places"] if one["step"] is None), *kept]:
-            body = encoded(views.place(index, place))
+            body = _place_facts(views, index, place)
             if spent + len(body) > budget:
                 left[index]["lists"] += 1
                 continue
             found[f"runs/{index}/places/{place}"] = body
             spent += len(body)
     return spent
+
+
+def _place_facts(views: Views, index: int, place: str) -> bytes:
+    try:
+        return encoded(views.place(index, place))
+    except GroupwiseError as error:
+        return encoded({"error": str(error)})
+    except Exception as error:  # as below
+        return encoded({"error": f"this cannot be shown: {error!r}"[:500]})
 
 
 def _add_groups(views: Views, runs: dict[int, Any], found: dict[str, bytes], budget: float, left: Any) -> None:
@@ -164,6 +173,8 @@ def _group_facts(views: Views, index: int, place: str, problem: str) -> dict[str
         whole = {f"{path}/samples/{sample}": encoded(facts) for sample, facts in completions.items()}
     except GroupwiseError as error:
         return {path: encoded({"error": str(error)})}
+    except Exception as error:  # whatever a damaged or hostile file causes, the rest is exported, and the page says so
+        return {path: encoded({"error": f"this cannot be shown: {error!r}"[:500]})}
     return {path: encoded(group), **whole}
 
 

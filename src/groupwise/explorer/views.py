@@ -88,9 +88,8 @@ class Views:
         """
         run = self._run(index)
         places = run.places()
-        passes = {
-            f"{kind}": line.get("pass_at_1") for kind in run.records.kinds() for line in run.records.metrics(kind)
-        }
+        kinds = set(run.records.kinds()) & {str(at) for at in places.values()}  # each costs a look at all lines
+        passes = {kind: line.get("pass_at_1") for kind in kinds for line in run.records.metrics(kind)}
         passes |= {f"dev-step-{line['step']:06d}": line.get("pass_at_1") for line in run.records.metrics("dev")}
         return {
             **self._headline(run),
@@ -285,8 +284,9 @@ def _columns(listed: Mapping[str, list[Any]], numbers: Mapping[str, int]) -> dic
 
 def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:
     return {
-        "sample": one.sample, "text": one.text[:most], "cut": max(0, len(one.text) - most), "outcome": one.outcome,
-        "finish": one.finish_reason, "answer": _text(one.answer), "evidence": _short(one.evidence)[:most],
+        "sample": one.sample, "text": _short(one.text)[:most], "cut": max(0, len(one.text or "") - most),
+        "outcome": one.outcome, "finish": one.finish_reason, "answer": _text(one.answer),
+        "evidence": _short(one.evidence)[:most],
         "reward": one.reward, "parts": dict(one.reward_parts), "measures": dict(one.measures),
         "advantage": one.advantage, "length": one.num_tokens,
     }  # fmt: skip

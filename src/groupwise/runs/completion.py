@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.errors import DataError
 from groupwise.runs.index import GroupEntry
 
 Values = NDArray[np.float32]
@@ -128,7 +129,7 @@ class CompletionRecord:
     def of(cls, row: Mapping[str, Any]) -> Self:
         """From a row of a file of rollouts in today's columns (`records.today`); columns not read are None."""
         scalars = {field.name: row.get(field.name) for field in fields(cls) if field.name not in _ARRAYS}
-        parts: dict[str, Any] = {name: _numbers(row.get(name)) for name in ("reward_parts", "measures")}
+        parts: dict[str, Any] = {name: _numbers(name, row.get(name)) for name in ("reward_parts", "measures")}
         parts["steps"] = tuple((end, reward) for end, reward in json.loads(row["steps"])) if row.get("steps") else None
         arrays = {name: _array(row.get(name), kind) for name, kind in _ARRAYS.items()}
         return cls(**{**scalars, **parts, **arrays, **_of_tokens(row, arrays)})
@@ -175,8 +176,14 @@ def _array(value: Any, kind: type) -> NDArray[Any] | None:
     return np.array([entry or 0 for entry in value], kind)
 
 
-def _numbers(text: Any) -> dict[str, float]:
-    return dict(json.loads(text)) if text else {}
+def _numbers(name: str, text: Any) -> dict[str, float]:
+    try:
+        table = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{name} of a completion is no JSON: {error}") from None
+    if not isinstance(table, dict):
+        raise DataError(f"{name} of a completion is no table of numbers: {text[:60]}")
+    return table
 
 
 def _difference(minuend: Values | None, subtrahend: Values | None) -> Values | None:

@@ -139,6 +139,8 @@ def entries(rows: Iterable[Mapping[str, Any]], row_groups: Sequence[int]) -> lis
     first = 0
     for _, group in groupby(rows, lambda row: row["problem"]):
         own = list(group)
+        if not isinstance(own[0]["problem"], str):
+            raise ValueError("a completion has no problem")
         place = next(i for i, end in enumerate(ends) if first < end)
         found.append(GroupEntry.of(own, place, first))
         first += len(own)

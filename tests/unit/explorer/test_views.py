@@ -6,13 +6,15 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from written_run import CONFIG, HOSTILE, write_run
+from written_run import CONFIG, HOSTILE, group, write_groups, write_run
 
+from groupwise.errors import DataError
 from groupwise.explorer.export import write_export
 from groupwise.explorer.figures import columns_of
 from groupwise.explorer.opened import NotThereError
@@ -140,6 +142,47 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(a_run: Path, tmp_path: P
     with pytest.raises(NotThereError, match="pipes and devices are not read"):
         views.findings(0)
     assert write_export([a_run, other], tmp_path / "page.html").stat().st_size > 0
+
+
+SPOILT = {
+    "reward_parts": ("[" * 100_000, "[1, 2]", "null", '{"a":'),
+    "measures": ('"x"', '{"a" "b"}'),
+    "text": (None,),
+    "problem": (None,),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in SPOILT.items() for value in values])
+def test_a_spoilt_field_spoils_its_group_alone(a_run: Path, tmp_path: Path, name: str, value: str | None) -> None:
+    rows = group(0, "23×17", [1.0, 0.0])
+    write_groups(a_run / "rollouts" / "step-000000.parquet", [[{**row, name: value} for row in rows]])
+    views = Views([a_run])
+    assert encoded(views.run(0))
+    place = views.place(0, "s0")
+    if name == "problem":
+        assert place["groups"] == []
+        assert "a completion has no problem" in views.run(0)["notices"][0]
+    elif name == "text":
+        assert views.group(0, "s0", place["groups"][0]["id"])["completions"][0]["text"] == ""
+    else:
+        with pytest.raises(DataError, match=f"{name} of a completion is no"):
+            views.group(0, "s0", place["groups"][0]["id"])
+    page = write_export([a_run], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "places/s1/groups" in page
+
+
+def test_many_kinds_of_lines_cost_no_more_than_one(a_run: Path) -> None:
+    lines = "".join(f'{{"kind":"k{number}","step":1}}\n' for number in range(20_000))
+    with (a_run / "metrics.jsonl").open("a") as file:
+        file.write(lines)
+    began = time.process_time()
+    assert Views([a_run]).run(0)["done"] == 3
+    assert time.process_time() - began < 4  # a look at all lines for each kind took minutes
+
+
+def test_a_key_of_many_parts_does_not_keep_the_parser_busy(a_run: Path) -> None:
+    (a_run / "config.toml").write_text(".".join("a" * 20_000) + " = 1")
+    assert "a key has more than 100 parts" in Views([a_run]).runs()[0]["notices"][0]
 
 
 def test_a_linked_file_of_completions_is_not_followed(a_run: Path, tmp_path: Path) -> None:

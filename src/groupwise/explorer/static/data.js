@@ -23,7 +23,9 @@ function inline(path) {
   const index = JSON.parse(document.getElementById("facts-index").textContent);
   const id = index.parts[path];
   if (id === undefined) throw new Trouble("This page was exported without it; `groupwise explore` on the run shows it.");
-  return JSON.parse(document.getElementById(id).textContent);
+  const value = JSON.parse(document.getElementById(id).textContent);
+  if (value.error && !path.startsWith("results/")) throw new Trouble(value.error);
+  return value;
 }
 
 /** The facts at a path such as `runs/0`; asked again only for what has changed. `fresh` tells a poll from a click. */
