@@ -5,13 +5,14 @@ An unfinished run is read as far as it got: what is not there yet is empty or No
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import read_recorded
 from groupwise.errors import DataError
 from groupwise.evaluation.row import Row, read_rows
+from groupwise.evaluation.siblings import Curve
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.run import lines_by_kind
 from groupwise.upgrade import upgraded_step
@@ -43,6 +44,8 @@ class RunData:
     dev: tuple[EvaluationData, ...]
     test_before: EvaluationData | None
     test_after: EvaluationData | None
+    seeds: Mapping[int, Curve] = field(default_factory=dict)
+    """Of this run and those beside it that differ in their seed alone, by seed; empty where nobody asked."""
 
     @property
     def best_step(self) -> int | None:

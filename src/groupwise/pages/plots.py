@@ -18,6 +18,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from groupwise.evaluation.behaviour import Behaviour, behaviour_shares, run_patterns
 from groupwise.evaluation.run_data import RunData
+from groupwise.evaluation.siblings import band
 from groupwise.pages.lines import DARK, LIGHT, Line, Theme, draw_lines, heading, panel_axes
 from groupwise.runs.atomic import write_file
 
@@ -29,7 +30,7 @@ PANEL_SIZE = (4.7, 3.0)
 
 
 def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> None:
-    """Pass@1 on held-out problems with its interval, and the training reward."""
+    """Pass@1 on held-out problems with its interval, the training reward, and the range of other seeds."""
     steps = [evaluation.step for evaluation in run.dev]
     low, high = ([evaluation.line["pass_at_1"][end] for evaluation in run.dev] for end in (1, 2))
     held_out = [evaluation.line["pass_at_1"][0] for evaluation in run.dev]
@@ -37,6 +38,9 @@ def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> Non
         Line("training\nreward", *step_values(run, "reward"), theme.orange, noisy=True),
         Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
     ]
+    if (seeds := band(list(run.seeds.values()))).steps:
+        name = f"{len(run.seeds)} seeds"
+        lines.insert(0, Line(name, seeds.steps, seeds.mean, theme.muted, band=(seeds.low, seeds.high)))
     (axes,) = panel_axes(figure)
     draw_lines(axes, lines, theme, _last_step(run), "share")
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from groupwise.evaluation.behaviour import run_patterns
 from groupwise.evaluation.compare import Change, before_after, changes
 from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, Metric, show
 from groupwise.evaluation.run_data import RunData, load_run
+from groupwise.evaluation.siblings import band, seed_curves
 from groupwise.pages.behaviour import behaviour_of
 from groupwise.pages.examples import examples
 from groupwise.pages.gained import gained
@@ -39,6 +40,7 @@ def write_report(run_path: Path) -> Path:
         DataError: one of its files cannot be read.
     """
     run = load_run(run_path)
+    run = replace(run, seeds=seed_curves(run_path))
     save_png(run, run_path / "report.png")
     target = run_path / "report.html"
     write_file(target, page(run).encode())
@@ -129,7 +131,18 @@ def _facts(run: RunData) -> list[tuple[str, str, str]]:
         (tokens.name, costs(run)[tokens.name], tokens.meaning),
         (time.name, costs(run)[time.name], time.meaning),
         ("best checkpoint", best_line(run), best),
+        *_seeds(run),
     ]
+
+
+def _seeds(run: RunData) -> list[tuple[str, str, str]]:
+    """The band of the first panel in words; nothing where there is no other seed."""
+    if not (found := band(list(run.seeds.values()))).steps:
+        return []
+    low, mean, high = (f"{100 * values[-1]:.1f} %" for values in (found.low, found.mean, found.high))
+    said = f"{mean}, from {low} to {high}, dev pass@1 after {found.steps[-1]} steps"
+    numbers = ", ".join(map(str, sorted(run.seeds)))
+    return [(f"{len(run.seeds)} seeds", said, f"Runs beside this one that differ in their seed alone: {numbers}.")]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

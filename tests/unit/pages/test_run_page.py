@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from groupwise.evaluation.run_data import load_run
+from groupwise.evaluation.siblings import seed_curves
 from groupwise.pages.run import write_report
 from groupwise.pages.summary import text_summary
 from groupwise.pages.words import printable
@@ -44,6 +45,24 @@ def test_the_page_holds_the_numbers(finished_run: Any) -> None:
     assert "evidence of correct" in html
     assert "task.kind" in html
     assert "versions.numpy" in html
+
+
+def test_other_seeds_beside_the_run_are_its_band(finished_run: Any) -> None:
+    assert seed_curves(finished_run.path) == {}
+    config = finished_run.path / "config.toml"
+    text, lines = config.read_text(), (finished_run.path / "metrics.jsonl").read_text()
+    for seed, change in ((1, ""), (2, ""), (3, "[optimizer]\nlr = 1.0\n"), (4, "not toml")):
+        other = finished_run.path.parent / f"seed-{seed}"
+        other.mkdir()
+        (other / "config.toml").write_text(text.replace("[run]", f"[run]\nseed = {seed}") + change)
+        dev = '{"kind": "dev", "step": 0, "pass_at_1": [%s, 0.0, 1.0]}\n' % (0.125 * seed)
+        (other / "metrics.jsonl").write_text(dev if seed < 3 else lines)
+    own = seed_curves(finished_run.path)[0][0]
+    assert seed_curves(finished_run.path).keys() == {0, 1, 2}
+    html = write_report(finished_run.path).read_text()
+    low, high = min(own, 0.125), max(own, 0.25)
+    assert f"{100 * (own + 0.375) / 3:.1f} %, from {100 * low:.1f} % to {100 * high:.1f} %" in html
+    assert "differ in their seed alone: 0, 1, 2." in html
 
 
 def test_the_page_needs_nothing_from_outside(finished_run: Any) -> None:

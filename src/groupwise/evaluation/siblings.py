@@ -1,0 +1,75 @@
+"""Runs beside a run that differ from it in their seed alone: what of a curve is the recipe's, and what is chance."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from groupwise.config import read_recorded
+from groupwise.errors import ConfigError, DataError
+from groupwise.runs.directory import find_run
+from groupwise.runs.run import lines_by_kind
+
+MOST = 200
+"""Directories that are looked at."""
+
+Curve = Mapping[int, float]
+"""dev pass@1 by finished steps."""
+
+
+class Band(NamedTuple):
+    """Several seeds at the steps that all of them have."""
+
+    steps: list[int]
+    low: list[float]
+    mean: list[float]
+    high: list[float]
+
+
+def band(curves: Sequence[Curve]) -> Band:
+    """The smallest, the mean and the largest value of all curves.
+
+    >>> band([{0: 0.25, 5: 0.5}, {0: 0.75, 5: 1.0, 9: 1.0}])
+    Band(steps=[0, 5], low=[0.25, 0.5], mean=[0.5, 0.75], high=[0.75, 1.0])
+    """
+    steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    values = [[curve[step] for curve in curves] for step in steps]
+    return Band(steps, [min(each) for each in values], [fmean(each) for each in values], [max(each) for each in values])
+
+
+def seed_curves(path: Path) -> dict[int, Curve]:
+    """The curves of a run and of those beside it, by seed; empty where there is no other seed.
+
+    Beside it is `runs/b` of `runs/a`, and `seed-1/run` of `seed-0/run`. One that cannot be read is left out: it is
+    another run's damage.
+    """
+    own = _recipe(path)
+    found = {own[0]: _curve(path)}
+    for other in islice(_beside(path), MOST):
+        try:
+            seed, recipe = _recipe(other)
+            if recipe == own[1] and seed not in found and (curve := _curve(other)):
+                found[seed] = curve
+        except (ConfigError, DataError, OSError, KeyError, TypeError, ValueError):
+            continue
+    return found if len(found) > 1 else {}
+
+
+def _beside(path: Path) -> Iterator[Path]:
+    path = path.resolve()
+    for other in sorted([*path.parent.iterdir(), *path.parent.parent.glob(f"*/{path.name}")]):
+        if other != path and (other / "config.toml").is_file() and (other / "metrics.jsonl").is_file():
+            yield other
+
+
+def _recipe(path: Path) -> tuple[int, dict[str, Any]]:
+    """The seed, and all else that a recipe says but for the place of its run."""
+    config = read_recorded(path / "config.toml")
+    run = {name: value for name, value in config["run"].items() if name not in ("seed", "directory")}
+    return int(config["run"].get("seed", 0)), {**config, "run": run}
+
+
+def _curve(path: Path) -> Curve:
+    lines = lines_by_kind(find_run(path)).get("dev", {}).values()
+    return {int(line["step"]): float(line["pass_at_1"][0]) for line in lines}
