@@ -38,7 +38,7 @@ def draw_learning(figure: Figure | SubFigure, run: RunData, theme: Theme) -> Non
         Line("training\nreward", *step_values(run, "reward"), theme.orange, noisy=True),
         Line("held-out\npass@1", steps, held_out, theme.blue, band=(low, high), dots=True),
     ]
-    if (seeds := band(list(run.seeds.values()))).steps:
+    if len((seeds := band(list(run.seeds.values()))).steps) > 1:  # at one step alone there is nothing to draw
         name = f"{len(run.seeds)} seeds"
         lines.insert(0, Line(name, seeds.steps, seeds.mean, theme.muted, band=(seeds.low, seeds.high)))
     (axes,) = panel_axes(figure)

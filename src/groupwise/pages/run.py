@@ -137,7 +137,7 @@ def _facts(run: RunData) -> list[tuple[str, str, str]]:
 
 def _seeds(run: RunData) -> list[tuple[str, str, str]]:
     """The band of the first panel in words; nothing where there is no other seed."""
-    if not (found := band(list(run.seeds.values()))).steps:
+    if len((found := band(list(run.seeds.values()))).steps) < 2:
         return []
     low, mean, high = (f"{100 * values[-1]:.1f} %" for values in (found.low, found.mean, found.high))
     said = f"{mean}, from {low} to {high}, dev pass@1 after {found.steps[-1]} steps"

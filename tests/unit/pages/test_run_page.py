@@ -55,9 +55,11 @@ def test_other_seeds_beside_the_run_are_its_band(finished_run: Any) -> None:
         other = finished_run.path.parent / f"seed-{seed}"
         other.mkdir()
         (other / "config.toml").write_text(text.replace("[run]", f"[run]\nseed = {seed}") + change)
-        dev = '{"kind": "dev", "step": 0, "pass_at_1": [%s, 0.0, 1.0]}\n' % (0.125 * seed)
+        dev = "".join(
+            f'{{"kind": "dev", "step": {step}, "pass_at_1": [{0.125 * seed}, 0.0, 1.0]}}\n' for step in (0, 4)
+        )
         (other / "metrics.jsonl").write_text(dev if seed < 3 else lines)
-    own = seed_curves(finished_run.path)[0][0]
+    own = seed_curves(finished_run.path)[0][4]
     assert seed_curves(finished_run.path).keys() == {0, 1, 2}
     html = write_report(finished_run.path).read_text()
     low, high = min(own, 0.125), max(own, 0.25)
