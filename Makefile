@@ -68,11 +68,16 @@ bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/grpo_step.py
 
+# torch stays, because published figures rest on it; `make lock HELD=` renews it too. What its builds for cards bring
+# is left out: torch names those packages exactly.
+HELD ?= torch
 lock: ## renew the versions of constraints.txt, in a fresh environment: the newest that pyproject.toml allows
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install -q -e '.[dev,docs,browser]'
+	grep -xE '($(HELD))==.*' constraints.txt > .venv-lock/held || true
+	.venv-lock/bin/python -m pip install -q -c .venv-lock/held -e '.[dev,docs,browser]'
 	sed '/^# groupwise with/q' constraints.txt > .venv-lock/new
-	.venv-lock/bin/python -m pip list --format=freeze --exclude-editable | grep -v '^pip==' | sed 's/+.*//' >> .venv-lock/new
+	.venv-lock/bin/python -m pip list --format=freeze --exclude-editable \
+	  | grep -vE '^(pip==|nvidia-|cuda-|triton==)' | sed 's/+.*//' >> .venv-lock/new
 	sed -n '/^# other extras/,$$p' constraints.txt | sed '1i\\' >> .venv-lock/new
 	mv .venv-lock/new constraints.txt && rm -r .venv-lock
 
