@@ -14,7 +14,7 @@ def demo(
 ) -> None:
     """Teach the shipped base model products of two-digit numbers, measure it before and after, ask it a question.
 
-    It trains the recipe `arithmetic` into runs/arithmetic, in two to four minutes on two cores; it needs no checkout,
+    It trains the recipe `arithmetic` into runs/arithmetic, in a few minutes on two cores; it needs no checkout,
     no GPU and no network. The same command resumes an interrupted demo.
 
     Example:
