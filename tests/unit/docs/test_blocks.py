@@ -179,7 +179,7 @@ def test_a_wrong_command_line_is_seen() -> None:
     assert "No such option" in read(["train", "a.toml", "--set", "b=1", "--restrat"])
     assert "Missing parameter: recipe" in read(["train"])
     assert read(["trian", "a.toml"]) == "there is no command trian"
-    assert "'two' is not a valid" in read(["train", "a.toml", "--ranks", "two"])
+    assert "valid integer" in read(["train", "a.toml", "--ranks", "two"])
 
 
 @pytest.fixture(scope="module")
