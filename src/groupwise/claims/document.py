@@ -25,9 +25,10 @@ seeds and Student's 95 % interval, of three seeds or more:
 - *does not hold here*: the whole interval lies outside of it;
 - *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
 
-Each claim is ruled on alone, and many share the runs of one reference arm: their errors come together. Three seeds
-decide large effects and leave small ones open. Where an open claim got more seeds, all of them count; looking again
-makes a wrong verdict a little likelier than 5 %.
+Five seeds are run where a run takes up to four minutes of one core, three where it takes longer. They decide large
+effects and leave small ones open. Each claim is ruled on alone, and many share the runs of one reference arm: their
+errors come together. Where an open claim got more seeds, all of them count; looking again makes a wrong verdict a
+little likelier than 5 %.
 
 **Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
 `groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,

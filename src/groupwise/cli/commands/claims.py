@@ -15,7 +15,7 @@ def examine_claims(
     listing: Annotated[bool, typer.Option("--list", help="Say what is missing, and run nothing.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Write the page of what is there, and run nothing.")] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Delete the runs of these claims first.")] = False,
-    seeds: Annotated[int, typer.Option(min=0, help="Seeds of each; 0: as many as the claim says.")] = 0,
+    seeds: Annotated[int, typer.Option(min=0, help="Seeds of each; 0: five of short runs, else three.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at one time, each with its share of the processor.")] = 1,
     arm: Annotated[list[str] | None, typer.Option(help="Run nothing but this arm. Repeatable.")] = None,
     finished: Annotated[
