@@ -50,7 +50,7 @@ class Request:
     ledger: Ledger
     claims: Mapping[str, Claim]
     seeds: int = 0
-    """Of every claim; 0: as many as it says itself."""
+    """Of every claim; 0: as many as the ledger runs it with."""
     jobs: int = 1
     rerun: bool = False
     """Delete runs and results of these claims first."""
@@ -89,8 +89,8 @@ def missing(request: Request) -> list[Job]:
     results = read_results(request.folder, ledger.arms.arms)
     seeds: dict[str, int] = {}
     for claim in request.claims.values():
-        for measured in claim.statistic.measured:
-            seeds[measured.arm] = max(seeds.get(measured.arm, 0), request.seeds or claim.seeds)
+        for arm in claim.arms:
+            seeds[arm] = max(seeds.get(arm, 0), request.seeds or ledger.seeds_of(claim))
     jobs = []
     for arm, count in seeds.items():
         if request.arms and arm not in request.arms:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from groupwise.algorithms.statistics import pass_at_k
+from groupwise.algorithms.statistics import Estimate, pass_at_k
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.evaluation.test_time import store
@@ -128,6 +129,15 @@ def test_points_have_intervals_and_the_way_to_go(result: BudgetResult) -> None:
         assert best.way.value == pytest.approx(1)
     assert points["majority", 4].over_majority is None
     assert best.over_majority.value == pytest.approx(best.accuracy.value - points["majority", 4].accuracy.value)
+
+
+def test_accuracy_between_two_budgets_lies_on_a_line_over_the_logarithm_of_tokens(result: BudgetResult) -> None:
+    points = [replace(one, accuracy=Estimate(value, 0, 1), policy_tokens=tokens)
+              for one, value, tokens in zip(result.points, (0.2, 0.6), (100.0, 400.0), strict=False)]  # fmt: skip
+    few = replace(result, points=[replace(one, method="m") for one in points])
+    # 200 lies half-way between 100 and 400 on that scale
+    assert [few.at_tokens("m", tokens) for tokens in (100, 200, 400)] == pytest.approx([0.2, 0.4, 0.6])
+    assert few.at_tokens("m", 99) is few.at_tokens("m", 401) is few.at_tokens("other", 200) is None
 
 
 def test_the_best_for_each_difficulty_is_no_control(result: BudgetResult) -> None:

@@ -39,6 +39,10 @@ def test_the_stage_makes_documents_and_counts_them(tmp_path: Path) -> None:
     assert len(rows) == made.statistics["rows"] > 0
     assert all(row["text"] and row["url"] for row in rows)
     assert made.output_hash == content_hash(made.output)
+    rounds = json.loads((tmp_path / "recall" / "recall.json").read_text("utf-8"))["rounds"]
+    found, there = rounds[0]["recall"]
+    assert made.statistics["found"] == {"round 1": round(found / there, 6), "last": round(found / there, 6)}
+    assert made.statistics["known share"]["last"] == rounds[0]["known_share"]
     assert {"near copies", "n-grams", "rounds", "decontamination"} <= set(seen)
     assert stage.run(stage.config, work) == made
 

@@ -99,7 +99,7 @@ CHAT = "template = { chat = true }"
         ),
         (
             f'[stages.a]\nkind = "sample"\n{GRPO}',
-            "stages.a.kind: there is no stage 'sample'; known are cold_start, recall, .*train",
+            "stages.a.kind: there is no stage 'sample'; known are budget, cold_start, recall, .*train",
         ),
         (f"[stages.a]\nkind = 3\n{GRPO}", "stages.a.kind = 3; allowed are"),
         ('[stages.a]\nalgorithm = "dqn"', "stages.a.algorithm: there is no trainer 'dqn'; .*known are distill, dpo"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from groupwise.config import Changes
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.checkpoints import Context, context_of
+from groupwise.evaluation.checkpoints import context_of
 from groupwise.evaluation.test_time.chained import measure_chains
 from groupwise.evaluation.test_time.cuts import measure_cuts
 from groupwise.evaluation.test_time.methods import CONTROLS, Measured, Pools, Sizes, measure_greedy, measure_pools
@@ -20,8 +20,9 @@ from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, SEARCHE
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.tasks.base import Template
 from groupwise.types import SPLITS, Problem, Split
-from groupwise.verifiers import make_verifier
+from groupwise.verifiers import VerifierConfig, make_verifier
 
 
 def measure_budget(
@@ -66,21 +67,36 @@ def measure_budget(
     config = config or BudgetConfig()
     if split not in (None, *SPLITS):
         raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
-    methods, budgets = _checked(config, prm is not None, orm is not None, temperature)
+    _check(config, prm is not None, orm is not None, temperature)
     context = context_of(str(checkpoint), task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
     if context.task.template.chat and (prm or orm):
         raise ConfigError("task.template.chat = true: a reward model of steps reads plain prompts, so false is allowed")
     _, selection = context.problems(split, problems)
-    scorers = _scorers(prm, orm, config.step, reference)
+    scorers = reward_models(prm, orm, config.step, reference)
     with make_verifier(context.verifier) as verifier:
         verifier.check(selection, context.task.template)
         policy = load_policy(str(checkpoint))
         actors = Actors.of(policy, context.task.template, verifier)
         draws, folder = Draws(config.seed, Purpose(split or "test")), Path(directory)
-        sampler = Sampler(actors, context.sampling, draws, folder, _identity(policy, context, selection), progress)
-        measurement = _Measurement(config, methods, budgets, sampler, scorers, selection)
+        whole = identity(policy, context.task.template, context.verifier, selection)
+        sampler = Sampler(actors, context.sampling, draws, folder, whole, progress)
         asked = {"checkpoint": str(checkpoint), "prm": _name(prm), "orm": _name(orm), "task": context.task.name}
-        return measurement.result(asked)
+        return measure_pooled(sampler, scorers, config, selection, asked)
+
+
+def measure_pooled(
+    sampler: Sampler, scorers: Mapping[Role, Scorer], config: BudgetConfig, problems: Sequence[Problem],
+    asked: Mapping[str, Any],
+) -> BudgetResult:  # fmt: skip
+    """What `measure_budget` does once models, verifier and problems are there.
+
+    `asked`: what was asked for, kept with the figures.
+
+    Raises:
+        ConfigError: a pool is smaller than a budget, or a method needs what is not there.
+    """
+    methods, budgets = _check(config, "prm" in scorers, "orm" in scorers, sampler.sampling.temperature)
+    return _Measurement(config, methods, budgets, sampler, scorers, problems).result(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +181,7 @@ class _Measurement:
         return own
 
 
-def _checked(
+def _check(
     config: BudgetConfig, has_prm: bool, has_orm: bool, temperature: float
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if not temperature > 0:
@@ -176,7 +192,14 @@ def _checked(
         raise ConfigError(str(error)) from None
 
 
-def _scorers(prm: str | Path | None, orm: str | Path | None, step: str, reference: str | Path) -> dict[Role, Scorer]:
+def reward_models(
+    prm: str | Path | None, orm: str | Path | None, step: str, reference: str | Path = ""
+) -> dict[Role, Scorer]:
+    """Load those that are named.
+
+    Raises:
+        ModelError: one cannot be loaded, or is no reward model.
+    """
     found: dict[Role, Scorer] = {}
     if prm is not None:
         found["prm"] = Scorer.load(str(prm), "prm", step, str(reference))
@@ -185,12 +208,14 @@ def _scorers(prm: str | Path | None, orm: str | Path | None, step: str, referenc
     return found
 
 
-def _identity(policy: Policy, context: Context, problems: Sequence[Problem]) -> dict[str, Any]:
+def identity(
+    policy: Policy, template: Template, verifier: VerifierConfig, problems: Sequence[Problem]
+) -> dict[str, Any]:
     """What completions and verdicts follow from, beside sampling, draws and their number."""
     return {
         "weights": policy.fingerprint(),
-        "template": context.task.template.model_dump(mode="json"),
-        "verifier": context.verifier.model_dump(mode="json"),
+        "template": template.model_dump(mode="json"),
+        "verifier": verifier.model_dump(mode="json"),
         "problems": key(*(part for problem in problems for part in _said(problem))),
     }
 

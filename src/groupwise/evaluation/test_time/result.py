@@ -85,6 +85,17 @@ class BudgetResult:
     """Of chains, how often a right answer became wrong and a wrong one right, by link."""
     directory: Path
 
+    def at_tokens(self, method: str, tokens: float) -> float | None:
+        """Accuracy of a method where it samples so many tokens per problem; None outside of its budgets.
+
+        Between two budgets it is read off the straight line over the logarithm of tokens.
+        """
+        points = sorted((one.policy_tokens, one.accuracy.value) for one in self.points if one.method == method)
+        if not points or not points[0][0] <= tokens <= points[-1][0]:
+            return None
+        sizes, values = zip(*points, strict=True)
+        return float(np.interp(math.log(tokens), np.log(sizes), values))
+
     def records(self) -> list[dict[str, Any]]:
         """Every fact, one object each; the same on every repeat."""
         return [
