@@ -39,6 +39,10 @@ class VllmConfig(EngineConfig):
     """At the start, publish weights that are changed a little in every tensor, and demand that the servers notice. It
     proves that new weights arrive whole, which a first step with a small learning rate cannot; it takes the memory of
     another copy of the model for that moment."""
+    steps_ahead: int = Field(0, ge=0, le=1)
+    """1: while the trainer trains on a step, the next one's completions are sampled from the weights that it began
+    with. They are one step old when they are trained on, which needs `loss.correction`. 0: from the newest weights,
+    and servers and trainer wait for each other."""
     request_s: float = Field(600.0, gt=0)
     """How long one completion may take, in seconds; afterwards it is asked of another server."""
     patience_s: float = Field(300.0, gt=0)
@@ -55,6 +59,10 @@ class VllmConfig(EngineConfig):
         if len(set(found)) < len(found):
             raise ValueError("an address is there twice: every server stands once, with its own")
         return found
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.steps_ahead > 0
 
     @model_validator(mode="after")
     def _some_servers(self) -> Self:

@@ -1,18 +1,21 @@
 """The servers at work: errands run in threads of their own, and everything that is decided is decided in one.
 
 An errand is one request to a server, or the few that give it new weights. It only talks. Its outcome comes back through
-a queue to the thread that trains, which alone computes with the model, changes the fleet's books and stops the run.
+a queue to the thread that asked for completions, which alone changes the fleet's books and stops the run.
+
+Among ranks the first one's crew looks after the servers, as one process does; the others' crews only ask them. What the
+canary has proven to the first is left for the others to read, and they take no other word for it.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple
 
 from groupwise.errors import EngineError, GroupwiseError
-from groupwise.models.policy import Policy
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import Canary, Proof, Reading, judge
 from groupwise.rollout.vllm.fleet import Event, Fleet, State
@@ -34,7 +37,6 @@ class Weights(NamedTuple):
     label: str
     directory: Path
     canary: Canary
-    policy: Policy
 
 
 class Outcome(NamedTuple):
@@ -108,8 +110,15 @@ class Crew:
             self.fleet.learn(server, Event.OUTDATED)
             self._next_probe[server] = 0.0
 
-    def wait(self, patience_s: float) -> None:
-        """Until every server that lives has the weights and has proven it, and there is at least one.
+    def adopt(self, states: Mapping[str, State]) -> None:
+        """Take the first rank's word for what the servers are, which has just looked at all of them."""
+        for server, state in states.items():
+            events = (Event.ALIVE, Event.PROVEN) if state is State.HEALTHY else (Event.SILENT, Event.SILENT)
+            for event in events:
+                self.fleet.learn(server, event)
+
+    def wait(self, patience_s: float) -> dict[str, State]:
+        """Until every server that lives has the weights and has proven it, and there is at least one; what they are.
 
         Raises:
             EngineError: none has in time.
@@ -128,6 +137,14 @@ class Crew:
                 self.cared(outcome)
                 if outcome.what.label == self.weights.label:
                     awaited.discard(outcome.what.server)
+        return dict(self.fleet.states)
+
+    def look_after(self, seconds: float) -> None:
+        """Begin what the servers need, and hear for so long what became of it."""
+        self.tend()
+        outcome = self.errands.next(seconds)
+        if outcome is not None and isinstance(outcome.what, Care):
+            self.cared(outcome)
 
     def nobody(self, patience_s: float) -> EngineError:
         """What is said when no server is left."""
@@ -141,13 +158,14 @@ class Crew:
         """Begin what the servers need: a probe for those that nobody trusts, weights for those that have others."""
         for address in self.servers.keys() - self._cared:
             state = self.fleet.states[address]
-            if state is State.STALE:
+            if state is State.STALE and RANKS.is_first:
+                RANKS.post(address, "")
                 self._care(address, self._load)
             elif state is State.SUSPECT:
                 self._care(address, self._probe)
-            elif state is State.DEAD and monotonic() >= self._next_probe.get(address, 0.0):
+            elif state is not State.HEALTHY and monotonic() >= self._next_probe.get(address, 0.0):
                 self._next_probe[address] = monotonic() + PROBE_EVERY_S
-                self._care(address, self._look)
+                self._care(address, self._look if state is State.DEAD else self._read_proof)
 
     def _care(self, address: str, call: Callable[[Server, Weights], Any]) -> None:
         weights = self.weights
@@ -168,6 +186,16 @@ class Crew:
         except (Unreachable, Unfinished):
             return Event.SILENT
         return Event.ALIVE
+
+    def _read_proof(self, server: Server, weights: Weights) -> Event:
+        """Whether the server has the weights, and the first rank has seen its canary since it got them.
+
+        The first rank takes its word back before it gives a server weights and their label, so a server that has the
+        label again has the word of today.
+        """
+        event = self._probe(server, weights)
+        proven = event is Event.ALIVE and RANKS.posted(server.address) == weights.label
+        return Event.PROVEN if proven else event
 
     def _look(self, server: Server, weights: Weights) -> Event:
         self._revive(server.address)
@@ -190,5 +218,6 @@ class Crew:
         elif isinstance(result, Event):
             self.fleet.learn(care.server, result)
         elif self.weights is not None and care.label == self.weights.label:
-            self.proofs[care.server] = judge(result, self.weights.canary, self.weights.policy, care.server)
+            self.proofs[care.server] = judge(result, self.weights.canary, care.server)
+            RANKS.post(care.server, care.label)
             self.fleet.learn(care.server, Event.PROVEN)

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
+from torch import Tensor
+
 from groupwise.errors import EngineError
 from groupwise.models.policy import Policy
 from groupwise.rollout.vllm import keeper
@@ -75,8 +77,14 @@ _LAUNCHED: dict[tuple[object, ...], list[Launched]] = {}
 """By what they were started for."""
 
 
-def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder) -> tuple[str, ...]:
+def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder, weights: dict[str, Tensor]) -> tuple[str, ...]:
     """The addresses of as many servers as the settings say, started at the first call of this process.
+
+    Args:
+        config: how many, and how.
+        policy: what they serve.
+        folder: where its weights are written for them.
+        weights: what is written.
 
     Raises:
         EngineError: there is no such environment, or a server does not start.
@@ -87,7 +95,7 @@ def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder) -> tuple
         for server in servers:
             server.close()
         python = _python(Path(config.environment))
-        model = folder.write(policy, "start")
+        model = folder.write(policy, "start", weights)
         logs = Path(tempfile.mkdtemp(prefix="groupwise-vllm-"))
         ports = _free_ports(config.launch)
         servers = [

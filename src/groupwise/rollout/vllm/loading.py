@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
+import numpy as np
+
 from groupwise.errors import EngineError
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.vllm.canary import SAMPLED_TOKENS, Canary, Reading
+from groupwise.rollout.vllm.canary import DRAWS, Canary, Reading
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled, read_scores, wanted, wanted_scores
 
@@ -20,6 +22,7 @@ SALT = "canary"
 """Of the canary's requests, the same for all weights: keys and values that were left would be read again and seen."""
 LOOKS = 8
 """Short completions by which more than one engine behind an address is looked for."""
+LOOK_TOKENS = 8
 HOT = 2.0
 """The highest temperature that servers allow; few models draw the same tokens twice by chance then."""
 
@@ -48,8 +51,12 @@ class Asker:
             server.generate(wanted_scores(canary.text, self.served, SALT), CANARY_S), canary.text, server.address,
             self.served,
         )  # fmt: skip
-        sampled = self.sample(server, canary.prompt, 0, _short(canary.temperature), label, SALT, CANARY_S)
-        return Reading(text, sampled.token_ids, sampled.logprobs)
+        one = _short(canary.temperature)
+        drawn = [self.sample(server, canary.prompt, i << 1, one, label, SALT, CANARY_S) for i in range(DRAWS)]
+        tokens, logprobs = (
+            np.concatenate(part) for part in ([d.token_ids for d in drawn], [d.logprobs for d in drawn])
+        )
+        return Reading(text, tokens, logprobs)
 
     def warm(self, server: Server, canary: Canary) -> None:
         """Let the server keep keys and values of the canary's prompt, which new weights must make it forget."""
@@ -59,7 +66,7 @@ class Asker:
             )
 
 
-def _short(temperature: float, tokens: int = SAMPLED_TOKENS) -> SamplingConfig:
+def _short(temperature: float, tokens: int = 1) -> SamplingConfig:
     return SamplingConfig(temperature=temperature, max_tokens=tokens)
 
 
@@ -141,7 +148,7 @@ def _check_vocabulary(server: Server, asker: Asker) -> None:
     if server.is_paused():
         server.resume()
     for token, exists in ((asker.vocabulary - 1, True), (asker.vocabulary, False)):
-        body = wanted((token,), 0, _short(1.0, 1), asker.stop_ids, asker.served, SALT)
+        body = wanted((token,), 0, _short(1.0), asker.stop_ids, asker.served, SALT)
         try:
             server.generate(body, CANARY_S)
             found = True
@@ -165,7 +172,7 @@ def _check_one_engine(server: Server, asker: Asker) -> None:
     drawn = []
     for look in range(LOOKS):
         try:
-            sampled = asker.sample(server, (0,), look // 2 << 32, _short(HOT), label, SALT, CANARY_S)
+            sampled = asker.sample(server, (0,), look // 2 << 32, _short(HOT, LOOK_TOKENS), label, SALT, CANARY_S)
         except ForeignWeights:
             raise EngineError(
                 f"behind the address {server.address} there is more than one engine (a balancer): new weights would "

@@ -6,6 +6,7 @@ import weakref
 from pathlib import Path
 
 from safetensors import safe_open
+from torch import Tensor
 
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
@@ -29,8 +30,8 @@ class WeightsFolder:
         self._layout: dict[str, tuple[int, ...]] = {}
         self.close = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
-    def write(self, policy: Policy, label: str) -> Path:
-        """A new directory with these weights.
+    def write(self, policy: Policy, label: str, weights: dict[str, Tensor]) -> Path:
+        """A new directory with these weights of a policy.
 
         Raises:
             CheckpointError: the disk is full or not writable.
@@ -38,7 +39,7 @@ class WeightsFolder:
         """
         directory = self.path / label
         with new_directory(directory) as temporary:
-            save_for_serving(policy, temporary)
+            save_for_serving(policy, temporary, weights)
             self._check(temporary / WEIGHTS)
         self._written = [*[path for path in self._written if path != directory], directory]
         for old in self._written[:-KEPT]:

@@ -20,7 +20,7 @@ def test_it_loads_in_transformers_and_always_has_the_head(
     architecture: str, tied: bool, tiny_policy: Callable[..., Policy], tmp_path: Path
 ) -> None:
     policy = tiny_policy(architecture, tie_word_embeddings=tied, num_hidden_layers=1)
-    save_for_serving(policy, tmp_path)
+    save_for_serving(policy, tmp_path, serving_weights(policy))
     assert "lm_head.weight" in load_file(tmp_path / "model.safetensors")
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert (list(report["missing_keys"]), list(report["mismatched_keys"])) == ([], [])
@@ -40,7 +40,7 @@ def test_every_tensor_of_a_rehearsal_differs_and_the_policy_stays(trained: Polic
 
 
 def test_adapters_are_added_to_what_they_stand_on(adapted: Policy, tmp_path: Path) -> None:
-    save_for_serving(adapted, tmp_path)
+    save_for_serving(adapted, tmp_path, serving_weights(adapted))
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert (list(report["missing_keys"]), list(report["unexpected_keys"])) == ([], [])
     served, text = make_policy(model, adapted.tokenizer), tuple(range(5, 25))
