@@ -104,6 +104,8 @@ class RlRecipe(Recipe):
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
         self._check_ahead()
+        if getattr(self.engine, "adapters", "merged") == "native" and self.lora is None:
+            raise ValueError("engine.adapters = 'native' has no effect without [lora]; allowed is 'merged'")
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import ReadIf
+from groupwise.models.policy import Policy
 from groupwise.rollout.engine import EngineConfig
 
 WITH_LAUNCH = ReadIf(lambda engine: engine.launch > 0, "launch above 0")
@@ -35,6 +36,10 @@ class VllmConfig(EngineConfig):
     temporary one, for servers on this machine."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """In which precision the servers compute; it decides how far their log-probabilities may be from the trainer's."""
+    adapters: Literal["merged", "native"] = "merged"
+    """How a run with `[lora]` gives its adapters to servers. `merged`: added to the weights, the whole model at every
+    publish. `native`: alone, which is a hundredth of the bytes; servers hold the model that they stand on and add them
+    while they sample, so they need `--enable-lora` and take 1.3 times as long (vLLM's documentation)."""
     rehearse: bool = True
     """At the start, publish weights that are changed a little in every tensor, and demand that the servers notice. It
     proves that new weights arrive whole, which a first step with a small learning rate cannot; it takes the memory of
@@ -59,6 +64,10 @@ class VllmConfig(EngineConfig):
         if len(set(found)) < len(found):
             raise ValueError("an address is there twice: every server stands once, with its own")
         return found
+
+    def serves_adapters(self, policy: Policy) -> bool:
+        """Whether the servers add the policy's adapters themselves."""
+        return self.adapters == "native" and policy.root.adapters is not None
 
     @property
     def looks_ahead(self) -> bool:

@@ -9,7 +9,6 @@ canary has proven to the first is left for the others to read, and they take no 
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple
@@ -17,9 +16,9 @@ from typing import Any, NamedTuple
 from groupwise.errors import EngineError, GroupwiseError
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.vllm.canary import Canary, Proof, Reading, judge
+from groupwise.rollout.vllm.canary import Proof, Reading, judge
 from groupwise.rollout.vllm.fleet import Event, Fleet, State
-from groupwise.rollout.vllm.loading import Asker, load
+from groupwise.rollout.vllm.loading import Asker, Weights, load
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
 
@@ -29,14 +28,6 @@ SUSPECT_S = 60.0
 """How long a server of which a request failed may take for a single token."""
 LOOK_S = 0.5
 """How long nothing may happen before the states are looked at again."""
-
-
-class Weights(NamedTuple):
-    """What the servers must have."""
-
-    label: str
-    directory: Path
-    canary: Canary
 
 
 class Outcome(NamedTuple):
@@ -78,7 +69,7 @@ class Care(NamedTuple):
     """An errand that looks after a server: a probe, or new weights."""
 
     server: str
-    label: str
+    name: str
     """Of the weights that were of the day when it began."""
 
 
@@ -135,7 +126,7 @@ class Crew:
             outcome = self.errands.next(LOOK_S)
             if outcome is not None and isinstance(outcome.what, Care):
                 self.cared(outcome)
-                if outcome.what.label == self.weights.label:
+                if outcome.what.name == self.weights.name:
                     awaited.discard(outcome.what.server)
         return dict(self.fleet.states)
 
@@ -172,15 +163,15 @@ class Crew:
         assert weights is not None
         self._cared.add(address)
         server = self.servers[address]
-        self.errands.begin(Care(address, weights.label), lambda: call(server, weights))
+        self.errands.begin(Care(address, weights.name), lambda: call(server, weights))
 
     def _load(self, server: Server, weights: Weights) -> Reading:
-        return load(server, weights.directory, weights.label, self.asker, weights.canary)
+        return load(server, weights, self.asker)
 
     def _probe(self, server: Server, weights: Weights) -> Event:
         one = SamplingConfig(max_tokens=1)
         try:
-            self.asker.sample(server, (0,), 0, one, weights.label, weights.label, SUSPECT_S)
+            weights.asker(self.asker).sample(server, (0,), 0, one, weights.label, weights.name, SUSPECT_S)
         except ForeignWeights:
             return Event.FOREIGN
         except (Unreachable, Unfinished):
@@ -194,7 +185,7 @@ class Crew:
         label again has the word of today.
         """
         event = self._probe(server, weights)
-        proven = event is Event.ALIVE and RANKS.posted(server.address) == weights.label
+        proven = event is Event.ALIVE and RANKS.posted(server.address) == weights.name
         return Event.PROVEN if proven else event
 
     def _look(self, server: Server, weights: Weights) -> Event:
@@ -217,7 +208,7 @@ class Crew:
             raise result if isinstance(result, GroupwiseError) else EngineError(f"{care.server}: {result!r}")
         elif isinstance(result, Event):
             self.fleet.learn(care.server, result)
-        elif self.weights is not None and care.label == self.weights.label:
+        elif self.weights is not None and care.name == self.weights.name:
             self.proofs[care.server] = judge(result, self.weights.canary, care.server)
-            RANKS.post(care.server, care.label)
+            RANKS.post(care.server, care.name)
             self.fleet.learn(care.server, Event.PROVEN)

@@ -6,6 +6,7 @@ generate  waiting -> the healthy server that owes least -> checked -> a group is
 
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, ClassVar
 
@@ -17,13 +18,15 @@ from groupwise.rollout.engine import OnFinished, Request
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import Canary
 from groupwise.rollout.vllm.config import VllmConfig
-from groupwise.rollout.vllm.crew import Crew, Weights
+from groupwise.rollout.vllm.crew import Crew
+from groupwise.rollout.vllm.loading import Weights
 from groupwise.rollout.vllm.round import Deadlines, Round
 from groupwise.rollout.vllm.start import Started, start
 from groupwise.rollout.vllm.weights import WeightsFolder
 
 OTHERS_S = 0.05
 """How long the first rank hears of nothing but its servers before it looks whether the others are done."""
+REHEARSAL, REHEARSAL_BASE = "rehearsal", "rehearsal-base"
 _NUMBERS = count()
 """Of engines; ranks run one program, so all of them give an engine the same."""
 
@@ -39,6 +42,8 @@ class VllmEngine:
         self.facts: dict[str, Any] = {}
         """What is recorded of the newest publish and the newest round."""
         self._started: Started | None = None
+        self._bases: dict[str, Path] = {}
+        """The directory of what adapters stand on, by its label."""
         self._name, self._rounds = f"engine-{next(_NUMBERS)}", 0
 
     @property
@@ -107,10 +112,9 @@ class VllmEngine:
             self._started = start(self.config, policy, self.folder)
             if self.config.rehearse:
                 with changing_a_little(policy):
-                    self._send(policy, f"rehearsal-{policy.fingerprint()}", None)
+                    self._send(policy, REHEARSAL, None)
         crew = self._started.crew
-        before = crew.weights.canary if crew.weights else None
-        self._send(policy, f"v{version}-{policy.fingerprint()}", before)
+        self._send(policy, f"v{version}", crew.weights.canary if crew.weights else None)
         self.policy, self.version = policy, version
         self.facts |= {  # what the round before cost stays
             "version": version,
@@ -118,15 +122,35 @@ class VllmEngine:
             "servers": self._states(crew),
         }
 
-    def _send(self, policy: Policy, label: str, before: Canary | None) -> None:
+    def _send(self, policy: Policy, name: str, before: Canary | None) -> None:
         assert self._started is not None
-        crew, weights = self._started.crew, serving_weights(policy)
+        crew, name = self._started.crew, f"{name}-{policy.fingerprint()}"
         canary = Canary.of(policy, before, self.config.dtype)
-        directory = RANKS.by_first(lambda: self.folder.write(policy, label, weights))
-        crew.outdate(Weights(label, directory, canary))
+        if self.config.serves_adapters(policy):
+            weights = self._with_adapters(policy, name, canary)
+        else:
+            weights = Weights(name, self._write(policy, name), canary)
+        crew.outdate(weights)
         states = RANKS.by_first(lambda: crew.wait(self.config.patience_s))
         if not RANKS.is_first:
             crew.adopt(states)
+
+    def _write(self, policy: Policy, label: str) -> Path:
+        weights = serving_weights(policy)
+        return RANKS.by_first(lambda: self.folder.write(policy, label, weights))
+
+    def _with_adapters(self, policy: Policy, name: str, canary: Canary) -> Weights:
+        """The adapters in a directory of their own, and what they stand on in the one where it was put first.
+
+        A rehearsal changes that too, so it is another model under another label then.
+        """
+        label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{policy.root.adapters.base_fingerprint}"
+        if label not in self._bases:
+            self._bases = {label: self._write(policy.base(), label)}
+        saved = policy.gathered()
+        return Weights(
+            label, self._bases[label], canary, RANKS.by_first(lambda: self.folder.write_adapters(saved, name))
+        )
 
     def _states(self, crew: Crew) -> dict[str, Any]:
         """By server, its state and what its canary proved."""

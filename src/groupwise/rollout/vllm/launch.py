@@ -17,7 +17,7 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.vllm import keeper
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.server import Server
-from groupwise.rollout.vllm.weights import WeightsFolder
+from groupwise.rollout.vllm.weights import START, WeightsFolder
 
 HOST = "127.0.0.1"
 """Servers listen here alone: their control routes ask nobody for a key."""
@@ -89,13 +89,16 @@ def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder, weights:
     Raises:
         EngineError: there is no such environment, or a server does not start.
     """
-    needs = (config.launch, config.environment, config.options, config.kv_cache_gib, config.dtype, policy.vocabulary)
+    alike = (config.launch, config.environment, config.options, config.kv_cache_gib, config.dtype, policy.vocabulary)
+    needs = (*alike, bool(_for_adapters(config, policy)))
+    if needs not in _LAUNCHED and (*alike, True) in _LAUNCHED:
+        needs = (*alike, True)  # servers that can add adapters serve a plain model as well
     servers = [server for server in _LAUNCHED.get(needs, ()) if server.is_running]
     if len(servers) < config.launch:
         for server in servers:
             server.close()
         python = _python(Path(config.environment))
-        model = folder.write(policy, "start", weights)
+        model = folder.write(policy, START, weights)
         logs = Path(tempfile.mkdtemp(prefix="groupwise-vllm-"))
         ports = _free_ports(config.launch)
         servers = [
@@ -143,15 +146,31 @@ def _command(config: VllmConfig, python: Path, model: Path, policy: Policy, port
         config.model, "--host", HOST, "--port", str(port), "--dtype", config.dtype, "--max-model-len",
         str(policy.context_length), "--enforce-eager", "--enable-scale-out", "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm", "--kv-cache-memory-bytes", str(int(config.kv_cache_gib * 2**30)),
-        "--block-size", str(BLOCK), "--api-server-count", "1", *config.options,
+        "--block-size", str(BLOCK), "--api-server-count", "1", *_for_adapters(config, policy), *config.options,
     ]  # fmt: skip
+
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The limits that vLLM knows."""
+
+
+def _for_adapters(config: VllmConfig, policy: Policy) -> list[str]:
+    if not config.serves_adapters(policy):
+        return []
+    rank = max(policy.root.adapters.config.r, *policy.root.adapters.config.rank_pattern.values(), 0)
+    limit = next((limit for limit in LORA_RANKS if limit >= rank), None)
+    if limit is None:
+        raise EngineError(
+            f"the adapters have rank {rank}, and vLLM serves at most {LORA_RANKS[-1]}: use engine.adapters = 'merged'"
+        )
+    return ["--enable-lora", "--max-lora-rank", str(limit), "--max-loras", "1", "--max-cpu-loras", "4"]
 
 
 def _environment() -> dict[str, str]:
     """This process's, with the control routes opened, and without what asks a hub or takes a core for itself alone."""
     changed = {
         "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     }  # fmt: skip
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | changed
 

@@ -9,10 +9,13 @@ from safetensors import safe_open
 from torch import Tensor
 
 from groupwise.errors import InvariantError
+from groupwise.models.backbone import Saved
 from groupwise.models.policy import Policy
 from groupwise.models.serving import WEIGHTS, save_for_serving
 from groupwise.runs.atomic import new_directory
 
+START = "start"
+"""Label of the weights that a server is started with, and started with again when it has died."""
 KEPT = 2
 """Directories that stay: that of the day, and the one before it, which a slow server may still be reading."""
 
@@ -26,12 +29,12 @@ class WeightsFolder:
             Path(path).mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(prefix="groupwise-weights-", dir=path or None)).resolve()
         self.path.chmod(0o755)  # a server may run as somebody else
-        self._written: list[Path] = []
+        self._written: dict[str, list[Path]] = {}
         self._layout: dict[str, tuple[int, ...]] = {}
         self.close = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def write(self, policy: Policy, label: str, weights: dict[str, Tensor]) -> Path:
-        """A new directory with these weights of a policy.
+        """A new directory with these weights of a policy. What a server was started with stays.
 
         Raises:
             CheckpointError: the disk is full or not writable.
@@ -41,10 +44,25 @@ class WeightsFolder:
         with new_directory(directory) as temporary:
             save_for_serving(policy, temporary, weights)
             self._check(temporary / WEIGHTS)
-        self._written = [*[path for path in self._written if path != directory], directory]
-        for old in self._written[:-KEPT]:
+        return directory if label == START else self._keep("weights", directory)
+
+    def write_adapters(self, saved: Saved, name: str) -> Path:
+        """A new directory with adapters alone.
+
+        Raises:
+            CheckpointError: the disk is full or not writable.
+        """
+        directory = self.path / name
+        with new_directory(directory) as temporary:
+            saved.save(temporary)
+        return self._keep("adapters", directory)
+
+    def _keep(self, kind: str, directory: Path) -> Path:
+        """The newest of a kind stay."""
+        written = [*[path for path in self._written.get(kind, ()) if path != directory], directory]
+        for old in written[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
-        self._written = self._written[-KEPT:]
+        self._written[kind] = written[-KEPT:]
         return directory
 
     def _check(self, file: Path) -> None:

@@ -44,9 +44,10 @@ class Engine:
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.label, self.paused = policy.copy(), "default", False
-        self.cache: dict[tuple[str, tuple[int, ...]], Policy] = {}
+        self.cache: dict[tuple[str, str, tuple[int, ...]], Policy] = {}
         self.directory: Path | None = None
         self.previous: Path | None = None
+        self.adapters: dict[str, Policy] = {}
 
 
 class LyingServer:
@@ -58,7 +59,7 @@ class LyingServer:
         self.lies: set[str] = set()
         self.refuses = ""
         """A tensor that a reload leaves out."""
-        self.loads = self.generated = 0
+        self.loads = self.generated = self.adapters_loaded = 0
         self.dies_after: int | None = None
         """Completions after which it is killed."""
         self.aborts = 0
@@ -133,7 +134,11 @@ class LyingServer:
             routes: dict[str, Callable[[], Any]] = {
                 "/health": lambda: {},
                 "/version": lambda: {"version": self.version},
-                "/v1/models": lambda: {"data": [{"id": self.model, "max_model_len": 256}]},
+                "/v1/models": lambda: {
+                    "data": [{"id": name, "max_model_len": 256} for name in (self.model, *engine.adapters)]
+                },
+                "/v1/load_lora_adapter": lambda: self.load_adapters(engine, body["lora_name"], Path(body["lora_path"])),
+                "/v1/unload_lora_adapter": lambda: engine.adapters.pop(body["lora_name"]) and {},
                 "/is_paused": lambda: {"is_paused": engine.paused},
                 "/pause": lambda: self.pause(engine),
                 "/resume": lambda: self.resume(engine),
@@ -192,9 +197,31 @@ class LyingServer:
         engine.policy = policy
         return {"results": [None]}
 
+    def load_adapters(self, engine: Engine, name: str, directory: Path) -> Any:
+        """Adapters beside the model that is there; what they come to is computed here, from the files alone."""
+        if name in engine.adapters:
+            raise RefusalError(400, f"The lora adapter '{name}' has already been loaded.")
+        if "previous adapters" in self.lies and engine.adapters:
+            engine.adapters[name] = next(reversed(engine.adapters.values()))
+            return {}
+        config = json.loads((directory / "adapter_config.json").read_text())
+        tensors = load_file(directory / "adapter_model.safetensors")
+        policy = engine.policy.copy()
+        with torch.no_grad():
+            for key, weight in policy.state():
+                stem = f"base_model.model.{key.removesuffix('.weight')}"
+                if f"{stem}.lora_A.weight" in tensors:
+                    product = tensors[f"{stem}.lora_B.weight"] @ tensors[f"{stem}.lora_A.weight"]
+                    weight.add_(config["lora_alpha"] / config["r"] * product)
+        engine.adapters[name] = policy
+        self.adapters_loaded += 1
+        return {}
+
     def answer(self, engine: Engine, body: dict[str, Any]) -> Any:
         draw, ids, salt = body["sampling_params"], tuple(body["token_ids"]), body["cache_salt"]
-        policy = engine.policy
+        if body["model"] not in (self.model, *engine.adapters):
+            raise RefusalError(404, f"The model `{body['model']}` does not exist.")
+        policy = engine.adapters.get(body["model"], engine.policy)
         if max(ids) >= policy.vocabulary:
             raise RefusalError(400, f"Token id {max(ids)} is out of vocabulary")
         if "fails" in self.lies:
@@ -202,11 +229,11 @@ class LyingServer:
         if draw.get("prompt_logprobs") is not None:
             found = logprobs(policy, ids[:1], ids[1:], 1.0)
             entries = [{str(token): {"logprob": value, "rank": 1}} for token, value in zip(ids[1:], found, strict=True)]
-            return {"model": self.model, "choices": [], "prompt_logprobs": [None, *entries]}
-        computed_by = engine.cache.setdefault((salt, ids), policy)
-        return self.complete(engine, computed_by, ids, draw)
+            return {"model": body["model"], "choices": [], "prompt_logprobs": [None, *entries]}
+        computed_by = engine.cache.setdefault((body["model"], salt, ids), policy)
+        return self.complete(engine, computed_by, ids, draw, body["model"])
 
-    def complete(self, engine: Engine, policy: Policy, ids: tuple[int, ...], draw: dict[str, Any]) -> Any:
+    def complete(self, engine: Engine, policy: Policy, ids: tuple[int, ...], draw: dict[str, Any], model: str) -> Any:
         self.generated += 1
         if self.dies_after is not None and self.generated > self.dies_after:
             self.dies_after = None
@@ -230,7 +257,7 @@ class LyingServer:
             "logprobs": {"content": [{"token_id": t, "logprob": p} for t, p in zip(tokens, found, strict=True)]},
             "weight_versions": [{"version": engine.label, "start": 0, "end": len(tokens)}],
         }  # fmt: skip
-        return self.falsified({"model": self.model, "choices": [choice]})
+        return self.falsified({"model": model, "choices": [choice]})
 
     def falsified(self, answer: dict[str, Any]) -> Any:
         """One thing of an answer that is as it must not be."""

@@ -92,6 +92,82 @@ def test_adapters_reach_the_servers_as_part_of_the_weights(
     assert proof["is_clear"]  # nearer to the adapted model than to the one before
 
 
+# ------------------------------------------------------------------------------- adapters that servers add themselves
+
+
+@pytest.fixture
+def native(make_engine: Make, make_server: Make, adapted: Policy, more_adapted: Policy) -> Callable[..., Any]:
+    """native(*lies) -> a server, and an engine that gives it the adapters alone, with two versions published."""
+
+    def make(*lies: str) -> tuple[Any, Any]:
+        server = make_server()
+        engine = make_engine(server, policy=adapted, adapters="native", patience_s=10.0)
+        engine.publish(adapted, 0)
+        server.lies |= set(lies)
+        engine.publish(more_adapted, 1)
+        return server, engine
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def more_adapted(adapted: Policy) -> Policy:
+    """After an update of the adapters alone."""
+    policy = adapted.twin()
+    with torch.no_grad():
+        for _, weight in policy.trainable():
+            weight.mul_(1.5)
+    return policy
+
+
+def test_adapters_alone_reach_the_servers_under_new_names(
+    native: Callable[..., Any], adapted: Policy, more_adapted: Policy, sample: Callable[..., Groups]
+) -> None:
+    server, engine = native()
+    assert (server.loads, server.adapters_loaded) == (1, 2)  # the model beneath them once
+    [name] = server.engines[0].adapters  # what nobody asks for is not kept
+    assert name.startswith("v1-")
+    for sampled in sample(engine)[0]:
+        tokens = tuple(sampled.token_ids.tolist())
+        ours, before = (trainer_logprobs(policy, (5, 6, 7), tokens) for policy in (more_adapted, adapted))
+        assert np.abs(ours - sampled.logprobs).max() < 2e-5 < np.abs(before - sampled.logprobs).max()
+    [proof] = engine.facts["servers"].values()
+    assert proof["is_clear"]
+    written = sorted(path.name.partition("-")[0] for path in engine.folder.path.iterdir())
+    assert written == ["base", "v0", "v1"]
+
+
+def test_adapters_that_are_not_the_new_ones_are_found_out(native: Callable[..., Any]) -> None:
+    with pytest.raises(InvariantError, match="does not have the weights that were published"):
+        native("previous adapters")
+
+
+def test_a_server_that_was_started_anew_gets_model_and_adapters(
+    native: Callable[..., Any], sample: Callable[..., Groups]
+) -> None:
+    server, engine = native()
+    whole = tokens(sample(engine, MANY))
+    server.kill()
+    server.start()
+    assert tokens(sample(engine, MANY)) == whole
+    assert (server.loads, server.adapters_loaded) == (2, 3)
+
+
+def test_the_rehearsal_knows_adapters_too(make_engine: Make, make_server: Make, adapted: Policy) -> None:
+    server = make_server()
+    engine = make_engine(server, policy=adapted, adapters="native", rehearse=True)
+    before = adapted.fingerprint()
+    engine.publish(adapted, 0)
+    assert (server.loads, server.adapters_loaded) == (2, 2)
+    assert adapted.fingerprint() == before
+
+
+def test_servers_that_cannot_add_adapters_are_named(make_engine: Make, make_server: Make, adapted: Policy) -> None:
+    engine = make_engine(make_server("/v1/load_lora_adapter"), policy=adapted, adapters="native")
+    with pytest.raises(EngineError, match="start it with --enable-lora, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):
+        engine.publish(adapted, 0)
+
+
 def test_an_update_too_small_to_see_is_noted_and_no_error(
     make_engine: Make, make_server: Make, trained: Policy
 ) -> None:
