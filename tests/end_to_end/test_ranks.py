@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from ranked_run import FAILED, PATIENCE_S, run_on_ranks, start_ranks
+from safetensors.torch import load_file
 
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
@@ -39,8 +41,9 @@ RL = {
 BATCH = {"prompts_per_step": 5, "group_size": 12}
 KL = {"kl_coef": 0.05, "tokens_per_micro_batch": 60}
 PAIRS = {"pairs_per_step": 5, "evaluate_every": 2, "evaluate_pairs": 5, "tokens_per_micro_batch": 60}
+RL_LOSS = {**KL, "mini_batches": 2}
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "grpo": {**RL, "grpo": BATCH, "loss": {**KL, "mini_batches": 2}, "record": {"after_every": 1}},
+    "grpo": {**RL, "grpo": BATCH, "loss": RL_LOSS, "record": {"after_every": 1}},
     "ppo": {**RL, "ppo": BATCH, "loss": KL, "critic": {"lr": 1e-2}},
     "sft": {"sft": {"sequences_per_step": 5, "tokens_per_micro_batch": 12}, "optimizer": {"lr": 1e-2}},
     "dpo": {"data": {"source": "task", "task": SUMS}, "dpo": PAIRS, "optimizer": {"lr": 1e-2}},
@@ -176,6 +179,19 @@ def test_four_ranks_two_and_one_give_the_same_run(world: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_products_in_bf16_from_shares_in_fp32(world: Path, tmp_path: Path) -> None:
+    model = {"path": str(world / "model"), "device": "cpu", "num_threads": 1, "compute_dtype": "bfloat16"}
+    runs = []
+    for size in (1, 2):
+        run_on_ranks([recipe(world, "grpo", tmp_path / str(size), 2, model=model)], size)
+        runs.append(RunDirectory(tmp_path / str(size)))
+    assert_same(runs[1], runs[0])
+    weights = load_file(runs[1].checkpoint(NUM_STEPS) / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert any((tensor != tensor.bfloat16()).any() for tensor in weights.values())  # small updates are kept
+
+
+@pytest.mark.slow
 def test_ten_lost_ranks_cost_nothing_but_time(world: Path, tmp_path: Path) -> None:
     """Each is killed at a moment of chance, and any number of ranks goes on."""
     chance, num_steps, kills = random.Random(0), 40, 0
@@ -256,11 +272,23 @@ def test_ranks_sample_from_servers_what_one_process_does(world: Path, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["grpo", "grpo, lora"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("grpo", {}),
+        ("grpo, lora", {}),
+        ("grpo, lora", {"adapters": "native"}),
+        ("grpo", {"steps_ahead": 1}),
+    ],
+)
 def test_servers_that_die_under_ranks_cost_nothing_but_time(
-    world: Path, tmp_path: Path, servers: list[Any], name: str
+    world: Path, tmp_path: Path, servers: list[Any], name: str, settings: dict[str, Any]
 ) -> None:
-    quiet = recipe(world, name, tmp_path / "quiet", 2, engine=engine_on(servers))
+    old = {**RL_LOSS, "correction": {"bound": "truncate"}}
+    more = {"engine": engine_on(servers, **settings), "evaluation": {**RL["evaluation"], "test_problems": 0}}
+    more |= {"loss": old} if "steps_ahead" in settings else {}
+    run = {"num_steps": NUM_STEPS, "checkpoint_every": 4, "seed": 1}
+    quiet = recipe(world, name, tmp_path, 2, **more, run={"directory": str(tmp_path / "quiet"), **run})
     run_on_ranks([quiet], 1)
     over, deaths, mortal = threading.Event(), [], servers[0]
 
@@ -275,10 +303,12 @@ def test_servers_that_die_under_ranks_cost_nothing_but_time(
 
     thread = threading.Thread(target=kill_and_revive)
     thread.start()
-    run_on_ranks([recipe(world, name, tmp_path / "disturbed", 2, engine=engine_on(servers))], 2)
+    run_on_ranks([recipe(world, name, tmp_path, 2, **more, run={"directory": str(tmp_path / "disturbed"), **run})], 2)
     over.set()
     thread.join()
     assert deaths
+    ages = [line.get("ages") for line in RunDirectory(tmp_path / "quiet").ledger.lines() if "groups" in line]
+    assert any(ages) == ("steps_ahead" in settings)
     assert_same(RunDirectory(tmp_path / "disturbed"), RunDirectory(tmp_path / "quiet"))
 
 

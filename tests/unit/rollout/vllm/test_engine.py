@@ -303,6 +303,15 @@ def test_two_versions_and_another_name_are_refused(make_engine: Make, make_serve
         make_engine(make_server(model="gpt")).publish(trained, 0)
 
 
+def test_servers_are_not_started_where_other_machines_must_see_them(
+    make_engine: Make, trained: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"engine\.launch = 1 .* the ranks are on 2; allowed there is"):
+        make_engine(launch=1).publish(trained, 0)
+
+
 def test_nobody_at_the_address(make_engine: Make, make_server: Make, trained: Policy) -> None:
     server = make_server()
     server.kill()

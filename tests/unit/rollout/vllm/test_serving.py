@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.serving import changed_a_little, save_for_serving, serving_weights
+from groupwise.models.serving import changed_a_little, changing_a_little, save_for_serving, serving_weights
 from groupwise.rollout.vllm.canary import trainer_logprobs
 
 
@@ -37,6 +37,13 @@ def test_every_tensor_of_a_rehearsal_differs_and_the_policy_stays(trained: Polic
     assert trained.fingerprint() == before
     again = serving_weights(changed_a_little(trained))
     assert all(torch.equal(again[name], weight) for name, weight in changed.items())
+
+
+def test_a_policy_that_is_changed_for_a_while_has_its_bits_again(trained: Policy) -> None:
+    before, copy = trained.fingerprint(), changed_a_little(trained)
+    with changing_a_little(trained):
+        assert trained.fingerprint() == copy.fingerprint() != before
+    assert trained.fingerprint() == before
 
 
 def test_adapters_are_added_to_what_they_stand_on(adapted: Policy, tmp_path: Path) -> None:
