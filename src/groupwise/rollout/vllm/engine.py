@@ -109,7 +109,7 @@ class VllmEngine:
         """
         began = perf_counter()
         if self._started is None:
-            self._started = start(self.config, policy, self.folder)
+            self._started = start(self.config, policy)
             if self.config.rehearse:
                 with changing_a_little(policy):
                     self._send(policy, REHEARSAL, None)

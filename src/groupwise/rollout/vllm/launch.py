@@ -17,7 +17,7 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.vllm import keeper
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.server import Server
-from groupwise.rollout.vllm.weights import START, WeightsFolder
+from groupwise.rollout.vllm.weights import WeightsFolder
 
 HOST = "127.0.0.1"
 """Servers listen here alone: their control routes ask nobody for a key."""
@@ -75,16 +75,17 @@ class Launched:
 
 _LAUNCHED: dict[tuple[object, ...], list[Launched]] = {}
 """By what they were started for."""
+_FOLDERS: list[WeightsFolder] = []
+"""What they were started with."""
 
 
-def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder, weights: dict[str, Tensor]) -> tuple[str, ...]:
+def launched(config: VllmConfig, policy: Policy, weights: dict[str, Tensor]) -> tuple[str, ...]:
     """The addresses of as many servers as the settings say, started at the first call of this process.
 
     Args:
         config: how many, and how.
         policy: what they serve.
-        folder: where its weights are written for them.
-        weights: what is written.
+        weights: what they start with, which stays as long as they may have to start again.
 
     Raises:
         EngineError: there is no such environment, or a server does not start.
@@ -98,7 +99,9 @@ def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder, weights:
         for server in servers:
             server.close()
         python = _python(Path(config.environment))
-        model = folder.write(policy, START, weights)
+        folder = WeightsFolder(config.directory)
+        _FOLDERS.append(folder)
+        model = folder.write(policy, "start", weights)
         logs = Path(tempfile.mkdtemp(prefix="groupwise-vllm-"))
         ports = _free_ports(config.launch)
         servers = [
@@ -128,6 +131,9 @@ def end_all() -> None:
     for server in (server for servers in _LAUNCHED.values() for server in servers):
         server.close()
     _LAUNCHED.clear()
+    for folder in _FOLDERS:
+        folder.close()
+    _FOLDERS.clear()
 
 
 def _python(environment: Path) -> Path:

@@ -13,7 +13,6 @@ from groupwise.rollout.vllm.crew import Crew
 from groupwise.rollout.vllm.launch import launched, restart
 from groupwise.rollout.vllm.loading import Asker, Facts, check_server, wait_until_healthy
 from groupwise.rollout.vllm.server import Server, Unreachable
-from groupwise.rollout.vllm.weights import WeightsFolder
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ class Started(NamedTuple):
     """Of each server, the most tokens of a prompt and its completion."""
 
 
-def start(config: VllmConfig, policy: Policy, folder: WeightsFolder) -> Started:
+def start(config: VllmConfig, policy: Policy) -> Started:
     """Find or start the servers of a run, and check each of them. All ranks call it; the first one does it.
 
     Raises:
@@ -41,7 +40,7 @@ def start(config: VllmConfig, policy: Policy, folder: WeightsFolder) -> Started:
     asker = Asker(config.model, policy.vocabulary, policy.stop_ids)
     weights = serving_weights(policy) if config.launch else {}
     addresses, contexts = RANKS.by_first(
-        lambda: _checked(config, config.addresses or launched(config, policy, folder, weights), asker)
+        lambda: _checked(config, config.addresses or launched(config, policy, weights), asker)
     )
     return Started(Crew([Server(address) for address in addresses], asker, restart), contexts)
 

@@ -14,8 +14,6 @@ from groupwise.models.policy import Policy
 from groupwise.models.serving import WEIGHTS, save_for_serving
 from groupwise.runs.atomic import new_directory
 
-START = "start"
-"""Label of the weights that a server is started with, and started with again when it has died."""
 KEPT = 2
 """Directories that stay: that of the day, and the one before it, which a slow server may still be reading."""
 
@@ -34,7 +32,7 @@ class WeightsFolder:
         self.close = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def write(self, policy: Policy, label: str, weights: dict[str, Tensor]) -> Path:
-        """A new directory with these weights of a policy. What a server was started with stays.
+        """A new directory with these weights of a policy.
 
         Raises:
             CheckpointError: the disk is full or not writable.
@@ -44,7 +42,7 @@ class WeightsFolder:
         with new_directory(directory) as temporary:
             save_for_serving(policy, temporary, weights)
             self._check(temporary / WEIGHTS)
-        return directory if label == START else self._keep("weights", directory)
+        return self._keep("weights", directory)
 
     def write_adapters(self, saved: Saved, name: str) -> Path:
         """A new directory with adapters alone.

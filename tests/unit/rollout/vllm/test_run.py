@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
+from groupwise.evaluation.measure import evaluate
 from groupwise.models.policy import Policy
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import load_recipe, train
@@ -133,3 +134,15 @@ def test_what_one_step_off_cannot_have(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         run("refused", make_server(), changes=changes)
+
+
+def test_a_checkpoint_is_evaluated_through_servers(
+    tmp_path: Path, trained: Policy, make_server: Callable[..., Any]
+) -> None:
+    trained.save(tmp_path)
+    server = make_server()
+    engine = f'engine={{kind="vllm", addresses=["{server.address}"], rehearse=false}}'
+    asked = {"task": "arithmetic", "problems": 2, "samples": 2, "max_tokens": 4, "changes": [engine]}
+    found = evaluate(tmp_path, **asked)
+    assert server.loads == 1
+    assert [len(evaluation.rows) for evaluation in found.evaluations.values()] == [4]
