@@ -162,7 +162,7 @@ def _extras(report: StepReport) -> str:
     if report.weights_bounded or report.age:
         notes.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
     if report.age:
-        notes.append(f"{report.age:.3g} updates old")
+        notes.append(f"{report.age:.3g} update{'' if report.age == 1 else 's'} old")
     if report.busy_cores >= BUSY:
         notes.append(f"other programs took {report.busy_cores:.1f} cores")
     return "".join(f"  {note}" for note in notes)

@@ -4,8 +4,9 @@ They come from the weights that this step begins with, so they are one step old 
 sampled across new weights: whoever publishes waits until the completions are there.
 """
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Generic, NamedTuple, TypeVar
 
 from groupwise.randomness import Draws
@@ -30,7 +31,6 @@ class Ahead(Generic[T]):
     """What the next step will find."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "ahead")
         self._plan: tuple[Sequence[Problem], Draws] | None = None
         self._begun: tuple[Wanted, Future[T]] | None = None
 
@@ -42,7 +42,7 @@ class Ahead(Generic[T]):
         """Begin what is planned, if anything is; it computes nothing with the model's weights."""
         if self._plan is not None:
             problems, draws = self._plan
-            self._plan, self._begun = None, (Wanted.of(problems, draws), self._pool.submit(sample, problems, draws))
+            self._plan, self._begun = None, (Wanted.of(problems, draws), _begun(lambda: sample(problems, draws)))
 
     def take(self, problems: Sequence[Problem], draws: Draws) -> T | None:
         """What was sampled for this step; None where it was not.
@@ -68,3 +68,17 @@ class Ahead(Generic[T]):
         """Forget what was sampled: it will be sampled again, from newer weights."""
         self.wait()
         self._begun = None
+
+
+def _begun(call: Callable[[], T]) -> "Future[T]":
+    """A call in a thread of its own, which does not keep a program that has failed from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="ahead", daemon=True).start()
+    return future

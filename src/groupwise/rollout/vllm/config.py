@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import ReadIf
+from groupwise.models.adapters import Adapters
 from groupwise.models.policy import Policy
 from groupwise.rollout.engine import EngineConfig
 
@@ -65,9 +66,9 @@ class VllmConfig(EngineConfig):
             raise ValueError("an address is there twice: every server stands once, with its own")
         return found
 
-    def serves_adapters(self, policy: Policy) -> bool:
-        """Whether the servers add the policy's adapters themselves."""
-        return self.adapters == "native" and policy.root.adapters is not None
+    def adapters_of(self, policy: Policy) -> Adapters | None:
+        """The policy's adapters, where the servers add them themselves."""
+        return policy.root.adapters if self.adapters == "native" else None
 
     @property
     def looks_ahead(self) -> bool:

@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 from typing import Any, ClassVar
 
 from groupwise.errors import ConfigError, RankError
+from groupwise.models.adapters import Adapters
 from groupwise.models.policy import Policy
 from groupwise.models.serving import changing_a_little, serving_weights
 from groupwise.ranks.group import RANKS
@@ -126,8 +127,8 @@ class VllmEngine:
         assert self._started is not None
         crew, name = self._started.crew, f"{name}-{policy.fingerprint()}"
         canary = Canary.of(policy, before, self.config.dtype)
-        if self.config.serves_adapters(policy):
-            weights = self._with_adapters(policy, name, canary)
+        if adapters := self.config.adapters_of(policy):
+            weights = self._with_adapters(policy, adapters, name, canary)
         else:
             weights = Weights(name, self._write(policy, name), canary)
         crew.outdate(weights)
@@ -139,12 +140,12 @@ class VllmEngine:
         weights = serving_weights(policy)
         return RANKS.by_first(lambda: self.folder.write(policy, label, weights))
 
-    def _with_adapters(self, policy: Policy, name: str, canary: Canary) -> Weights:
+    def _with_adapters(self, policy: Policy, adapters: Adapters, name: str, canary: Canary) -> Weights:
         """The adapters in a directory of their own, and what they stand on in the one where it was put first.
 
         A rehearsal changes that too, so it is another model under another label then.
         """
-        label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{policy.root.adapters.base_fingerprint}"
+        label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{adapters.base_fingerprint}"
         if label not in self._bases:
             self._bases = {label: self._write(policy.base(), label)}
         saved = policy.gathered()

@@ -161,9 +161,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def _for_adapters(config: VllmConfig, policy: Policy) -> list[str]:
-    if not config.serves_adapters(policy):
+    if (adapters := config.adapters_of(policy)) is None:
         return []
-    rank = max(policy.root.adapters.config.r, *policy.root.adapters.config.rank_pattern.values(), 0)
+    rank = max(adapters.config.r, *adapters.config.rank_pattern.values(), 0)
     limit = next((limit for limit in LORA_RANKS if limit >= rank), None)
     if limit is None:
         raise EngineError(

@@ -61,10 +61,8 @@ class Asker:
         )  # fmt: skip
         one = _short(canary.temperature)
         drawn = [self.sample(server, canary.prompt, i << 1, one, label, SALT, CANARY_S) for i in range(DRAWS)]
-        tokens, logprobs = (
-            np.concatenate(part) for part in ([d.token_ids for d in drawn], [d.logprobs for d in drawn])
-        )
-        return Reading(text, tokens, logprobs)
+        tokens = np.concatenate([sampled.token_ids for sampled in drawn])
+        return Reading(text, tokens, np.concatenate([sampled.logprobs for sampled in drawn]))
 
     def warm(self, server: Server, canary: Canary) -> None:
         """Let the server keep keys and values of the canary's prompt, which new weights must make it forget."""
@@ -128,6 +126,8 @@ def load(server: Server, weights: Weights, asker: Asker) -> Reading:
 
 def _has(server: Server, label: str, asker: Asker) -> bool:
     """Whether a server says that it has the weights on which adapters are to stand; the canary will tell."""
+    if server.is_paused():  # in the middle of what failed: nobody knows what it holds
+        return False
     try:
         asker.sample(server, (0,), 0, _short(1.0), label, SALT, CANARY_S)
     except ForeignWeights:

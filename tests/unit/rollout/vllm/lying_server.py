@@ -6,6 +6,7 @@ keeps the model that computed a prompt. So each lie has the consequence that it 
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -128,6 +129,8 @@ class LyingServer:
         """The JSON of an answer."""
         if "hangs" in self.lies and path not in ("/health", "/is_paused"):
             self.hang.wait(60)
+        if path.startswith("/inference") and self.num_engines == 1:
+            self.wait_while_paused()
         with self.lock:
             self.turn += 1
             engine = self.engines[self.turn % len(self.engines)]
@@ -156,6 +159,13 @@ class LyingServer:
             drops = self.drops > 0 and body.get("sampling_params", {}).get("max_tokens", 0) > 1
             self.drops -= drops
         return drops
+
+    def wait_while_paused(self) -> None:
+        for _ in range(200):
+            if not self.engines[0].paused:
+                return
+            time.sleep(0.01)
+        raise RefusalError(500, "nobody resumed it")
 
     def pause(self, engine: Engine) -> Any:
         engine.paused = True

@@ -153,6 +153,13 @@ def test_a_server_that_was_started_anew_gets_model_and_adapters(
     assert (server.loads, server.adapters_loaded) == (2, 3)
 
 
+def test_a_server_that_was_left_paused_gets_its_model_anew(native: Callable[..., Any], adapted: Policy) -> None:
+    server, engine = native()
+    server.engines[0].paused = True  # a reload failed on the way
+    engine.publish(adapted, 2)
+    assert (server.loads, server.adapters_loaded, server.engines[0].paused) == (2, 3, False)
+
+
 def test_the_rehearsal_knows_adapters_too(make_engine: Make, make_server: Make, adapted: Policy) -> None:
     server = make_server()
     engine = make_engine(server, policy=adapted, adapters="native", rehearse=True)
