@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from groupwise.config import Section, chosen_section, merged
 from groupwise.errors import ConfigError
+from groupwise.kinds import KindSection
 from groupwise.models.config import ModelConfig
+from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.sinks import SinkSections
 from groupwise.tasks import TaskOptions
@@ -59,6 +61,8 @@ class PipelineRecipe(Section):
     """Tasks by a name of your own, to which stages refer. All are measured after every stage."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, where a stage or the measurement says nothing else."""
+    engine: AnyEngine = EngineConfig()
+    """The engine that samples, in every stage whose table has none of its own and in the measurement."""
     measure: MeasureConfig = MeasureConfig()
     """Evaluation after every stage."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
@@ -105,6 +109,8 @@ def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Sha
     if section is None or not isinstance(value, Mapping | None):
         return value
     for kind, below in shared.items():
+        if issubclass(section, kind) and issubclass(kind, KindSection):
+            return value or dict(below)  # keys of another kind would mean nothing
         if issubclass(section, kind):
             read = {key: default for key, default in below.items() if not section.model_fields[key].exclude}
             return merged(read, value or {})

@@ -129,6 +129,11 @@ class EngineConfig(KindSection):
     """`in_process`: the very weights that are trained, in this process. `scripted`: completions that a file holds, for
     dry runs. `vllm`: servers of their own (docs/vllm.md). `file.py:name`: your own engine."""
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it samples the next step's completions while this one is trained."""
+        return False
+
 
 ENGINES = Kinds(
     "engine",

@@ -73,7 +73,7 @@ class Learner(ABC):
 
     def publish(self) -> None:
         """Let the engine sample from the weights as they are now."""
-        self.actors.engine.publish(self.policy, self.optimizer.updates_done)
+        self.actors.publish(self.optimizer.updates_done)
 
 
 def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
@@ -114,6 +114,7 @@ def train_rl(
         run.evaluate_start()
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
+            run.plan_ahead(problems, step)
             run.record(step, with_results(learner, session.directory, step).step(step, chosen, spare))
             if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
                 run.evaluate_dev(step + 1)
@@ -131,8 +132,6 @@ def _check_ranks(recipe: RlRecipe) -> None:
             f"{RANKS.size} ranks are more than {recipe.algorithm}.prompts_per_step = "
             f"{recipe.batch.prompts_per_step}: every rank samples at least one problem of a step"
         )
-    if RANKS.size > 1 and recipe.engine.kind == "vllm":
-        raise ConfigError("engine.kind = 'vllm' takes the weights of one process; several ranks need 'in_process'")
     refuse_tools_on_ranks(recipe.sampling)
 
 

@@ -170,6 +170,17 @@ def test_what_a_stage_leaves_out_is_the_pipelines(tmp_path: Path) -> None:
     assert (train_stage.makes, cold.makes) == ("model", "data")
 
 
+def test_the_engine_of_a_pipeline_is_every_stages_but_for_one_that_has_its_own(tmp_path: Path) -> None:
+    own = f'[stages.b]\n{GRPO}engine = {{ kind = "in_process" }}\n'
+    stages = f'{REJECTION}task = "sums"\n[stages.a]\n{GRPO}{own}'
+    engine = 'engine = { kind = "vllm", addresses = ["http://127.0.0.1:9"] }'
+    for line, kind in (("", "in_process"), (engine, "vllm")):
+        (tmp_path / "recipe.toml").write_text(f"{line}\n{RECIPE}{stages}")
+        recipe, found = load_pipeline(tmp_path / "recipe.toml")
+        kinds = {stage.name: stage.settings["engine"]["kind"] for stage in found}
+        assert (recipe.engine.kind, kinds) == (kind, {"r": kind, "a": kind, "b": "in_process"})
+
+
 def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path: Path) -> None:
     more = (
         '[model]\npath = "base"\ncompute_dtype = "bfloat16"\nnum_threads = 1\n[sampling]\nmax_tokens = 33\n'

@@ -72,11 +72,11 @@ class Round:
         crew, (index, sample) = self.crew, self.tasks[attempt.task]
         request, server, weights = self.requests[index], crew.servers[attempt.server], crew.weights
         assert weights is not None
-        label = weights.label
+        asker, label, name = weights.asker(crew.asker), weights.label, weights.name
         crew.errands.begin(
             (self, attempt),
-            lambda: crew.asker.sample(
-                server, request.token_ids, request.keys[sample], self.sampling, label, label, self.deadlines.request_s
+            lambda: asker.sample(
+                server, request.token_ids, request.keys[sample], self.sampling, label, name, self.deadlines.request_s
             ),
         )
 
