@@ -53,7 +53,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 LORA = {"lora": {"rank": 4}, "optimizer": {"lr": 1e-1, "max_grad_norm": 0.05}}
+TOOLS = {"counter": {"kind": f"{Path(__file__).with_name('ranked_tool.py')}:Counter", "max_calls": 3}}
 ALGORITHMS |= {
+    "grpo, tools": ALGORITHMS["grpo"] | {"sampling": {"max_tokens": 6, "tools": TOOLS}},
     "grpo, lora": ALGORITHMS["grpo"] | LORA,
     "ppo, lora": ALGORITHMS["ppo"] | LORA | {"critic": {"lr": 1e-2, "backbone": "shared"}},
     "reward_model, lora": ALGORITHMS["reward_model"] | LORA,

@@ -99,6 +99,16 @@ class Tool(ABC):
             text: what the policy wrote since the last result, or since the completion's beginning.
         """
 
+    def stops(self, text: str) -> tuple[str, ...]:
+        """Texts of which one comes before `look` can find anything, for engines elsewhere that can pause behind a text.
+
+        A hint: where it is missing, such an engine samples on, and what it wrote behind a call is dropped.
+
+        Args:
+            text: as in `look`.
+        """
+        return ()
+
     @abstractmethod
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
         """The result of a call.

@@ -13,7 +13,6 @@ from groupwise.models.reward_model import RewardModel
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.rollout.tool_rounds import refuse_tools_on_ranks
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.trainers.base import OnReport, Trainer
@@ -133,7 +132,6 @@ def _check_ranks(recipe: RlRecipe) -> None:
         )
     if RANKS.size > 1 and recipe.engine.kind == "vllm":
         raise ConfigError("engine.kind = 'vllm' takes the weights of one process; several ranks need 'in_process'")
-    refuse_tools_on_ranks(recipe.sampling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,11 +106,6 @@ class RlRecipe(Recipe):
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools
-        if tools and self.engine.kind == "vllm":
-            raise ValueError(
-                f"sampling.tools has {', '.join(tools)}, and engine.kind = 'vllm' samples whole completions; allowed "
-                "with tools is 'in_process'"
-            )
         max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
         check_price(self.verifier.parts, self.verifier.correct_reward, max_calls)
         if self.loss.void_turns == "drop" and not tools:

@@ -3,7 +3,7 @@
 All of this only talks to the server; nothing here computes with a model, so several threads may do it at one time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -13,6 +13,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import SAMPLED_TOKENS, Canary, Reading
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled, read_scores, wanted, wanted_scores
+from groupwise.types import FinishReason
 
 CANARY_S = 120.0
 """How long a server may take for a request of the canary, in seconds."""
@@ -35,12 +36,15 @@ class Asker:
 
     def sample(
         self, server: Server, prompt: tuple[int, ...], key: int, sampling: SamplingConfig, label: str, salt: str,
-        deadline_s: float,
+        deadline_s: float, stops: tuple[str, ...] = (),
     ) -> Sampled:  # fmt: skip
-        """One completion from weights of this label."""
-        body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt)
+        """One completion from weights of this label, up to one of the texts `stops` at most."""
+        body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt, stops)
         answer = server.generate(body, deadline_s)
-        return read_sampled(answer, server.address, self.served, label, self.vocabulary, sampling)
+        found = read_sampled(answer, server.address, self.served, label, self.vocabulary, sampling)
+        if stops and found.finish_reason is FinishReason.STOP and int(found.token_ids[-1]) not in self.stop_ids:
+            return replace(found, finish_reason=FinishReason.TOOL_CALL)
+        return found
 
     def read(self, server: Server, canary: Canary, label: str) -> Reading:
         """What a server says of the canary's text and after its prompt."""
