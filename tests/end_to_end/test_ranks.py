@@ -61,7 +61,8 @@ ALGORITHMS |= {
     "reward_model, lora": ALGORITHMS["reward_model"] | LORA,
 }
 """By algorithm, and what else is special of the run after a comma."""
-EVERYDAY = ("grpo", "sft")
+EVERYDAY, WITH_TOOLS = ("grpo", "sft"), ("grpo, tools",)
+OTHERS = tuple(name for name in ALGORITHMS if name not in (*EVERYDAY, *WITH_TOOLS))
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +159,14 @@ def test_a_run_is_replayed_in_the_shares_and_sums_that_its_recipe_says(alone: di
 
 
 @pytest.mark.slow
-def test_the_other_trainers_too(world: Path, tmp_path: Path) -> None:
-    others = tuple(name for name in ALGORITHMS if name not in EVERYDAY)
+@pytest.mark.parametrize("others", [WITH_TOOLS, OTHERS], ids=["tools", "others"])
+def test_the_other_trainers_too(world: Path, tmp_path: Path, others: tuple[str, ...]) -> None:
     one, two = (run_all(world, tmp_path / str(size), others, size, 2) for size in (1, 2))
     for name in others:
         assert_same(two[name], one[name])
+        if name in WITH_TOOLS:
+            rows = list(read_rollouts(one[name].rollouts(0)))
+            assert len({sum(not drawn for drawn in row["sampled"] or ()) for row in rows}) > 2
 
 
 @pytest.mark.slow
