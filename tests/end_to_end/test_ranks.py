@@ -61,13 +61,16 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 LORA = {"lora": {"rank": 4}, "optimizer": {"lr": 1e-1, "max_grad_norm": 0.05}}
+TOOLS = {"counter": {"kind": f"{Path(__file__).with_name('ranked_tool.py')}:Counter", "max_calls": 3}}
 ALGORITHMS |= {
+    "grpo, tools": ALGORITHMS["grpo"] | {"sampling": {"max_tokens": 6, "tools": TOOLS}},
     "grpo, lora": ALGORITHMS["grpo"] | LORA,
     "ppo, lora": ALGORITHMS["ppo"] | LORA | {"critic": {"lr": 1e-2, "backbone": "shared"}},
     "reward_model, lora": ALGORITHMS["reward_model"] | LORA,
 }
 """By algorithm, and what else is special of the run after a comma."""
-EVERYDAY = ("grpo", "sft")
+EVERYDAY, WITH_TOOLS = ("grpo", "sft"), ("grpo, tools",)
+OTHERS = tuple(name for name in ALGORITHMS if name not in (*EVERYDAY, *WITH_TOOLS))
 
 
 @pytest.fixture(scope="module")
@@ -164,11 +167,14 @@ def test_a_run_is_replayed_in_the_shares_and_sums_that_its_recipe_says(alone: di
 
 
 @pytest.mark.slow
-def test_the_other_trainers_too(world: Path, tmp_path: Path) -> None:
-    others = tuple(name for name in ALGORITHMS if name not in EVERYDAY)
+@pytest.mark.parametrize("others", [WITH_TOOLS, OTHERS], ids=["tools", "others"])
+def test_the_other_trainers_too(world: Path, tmp_path: Path, others: tuple[str, ...]) -> None:
     one, two = (run_all(world, tmp_path / str(size), others, size, 2) for size in (1, 2))
     for name in others:
         assert_same(two[name], one[name])
+        if name in WITH_TOOLS:
+            rows = list(read_rollouts(one[name].rollouts(0)))
+            assert len({sum(not drawn for drawn in row["sampled"] or ()) for row in rows}) > 2
 
 
 @pytest.mark.slow
@@ -252,7 +258,10 @@ def engine_on(servers: list[Any], **more: Any) -> dict[str, Any]:
     return {"kind": "vllm", "addresses": [server.address for server in servers], "start_s": 60, **more}
 
 
-def test_ranks_sample_from_servers_what_one_process_does(world: Path, tmp_path: Path, servers: list[Any]) -> None:
+@pytest.mark.parametrize("name", ["grpo", pytest.param("grpo, tools", marks=pytest.mark.slow)])
+def test_ranks_sample_from_servers_what_one_process_does(
+    world: Path, tmp_path: Path, servers: list[Any], name: str
+) -> None:
     small: dict[str, Any] = {
         "grpo": {"prompts_per_step": 3, "group_size": 4},
         "evaluation": {"num_problems": 2, "num_samples": 1, "test_problems": 0},
@@ -262,7 +271,7 @@ def test_ranks_sample_from_servers_what_one_process_does(world: Path, tmp_path: 
     for size in (1, 2):
         directory = tmp_path / str(size)
         once = {"run": {"directory": str(directory), "num_steps": 2, "seed": 1}}
-        run_on_ranks([recipe(world, "grpo", directory, 2, **small, **once)], size)
+        run_on_ranks([recipe(world, name, directory, 2, **small, **once)], size)
         runs.append(RunDirectory(directory))
     one, two = (run.ledger.path.read_bytes() for run in runs)
     assert one == two

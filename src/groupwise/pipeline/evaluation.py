@@ -37,6 +37,8 @@ def evaluate_model(
             verifier.check(problems, task.template)
             actors, draws = Actors(policy, engine, task.template, verifier), Draws(recipe.pipeline.seed, Purpose.TEST)
             sampling = config.sampling or recipe.sampling
+            if (tools := config.tools.get(name)) is not None:
+                sampling = sampling.model_copy(update={"tools": tools})
             evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)
         groups += evaluation.scored
         measured = summary(evaluation.rows, hidden_rule=config.hidden_rule)

@@ -8,7 +8,7 @@ the recipe. So a stage's inputs are the names that it mentions.
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
@@ -20,6 +20,7 @@ from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.sinks import SinkSections
 from groupwise.tasks import TaskOptions
+from groupwise.tools import ToolSections
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 BASE = "base"
@@ -45,6 +46,9 @@ class MeasureConfig(Section):
     sampling: SamplingConfig | None = None
     """How completions are drawn; None: as everywhere in the pipeline. DeepSeek-R1 (arXiv:2501.12948, section 3) was
     measured at temperature 0.6 and top-p 0.95."""
+    tools: dict[Name, ToolSections] = Field(default_factory=dict)
+    """By task, the tools that its completions may use (`[measure.tools.TASK.NAME]`); a task that is not named has those
+    of `sampling`."""
     hidden_rule: bool = False
     """Measure helpfulness and harmlessness by the rule that made the generated preference data. Only where that rule
     is the truth: in the embedded tasks."""
@@ -70,6 +74,14 @@ class PipelineRecipe(Section):
     name."""
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)
     """The stages: `kind`, and what that kind reads."""
+
+    @model_validator(mode="after")
+    def _tools_of_tasks(self) -> Self:
+        if unknown := [name for name in self.measure.tools if name not in self.tasks]:
+            raise ValueError(
+                f"measure.tools.{unknown[0]}: there is no such task in [tasks]; allowed are {', '.join(self.tasks)}"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod

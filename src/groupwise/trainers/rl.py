@@ -13,7 +13,6 @@ from groupwise.models.reward_model import RewardModel
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.rollout.tool_rounds import refuse_tools_on_ranks
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.trainers.base import OnReport, Trainer
@@ -132,7 +131,6 @@ def _check_ranks(recipe: RlRecipe) -> None:
             f"{RANKS.size} ranks are more than {recipe.algorithm}.prompts_per_step = "
             f"{recipe.batch.prompts_per_step}: every rank samples at least one problem of a step"
         )
-    refuse_tools_on_ranks(recipe.sampling)
 
 
 @dataclass(frozen=True, slots=True)

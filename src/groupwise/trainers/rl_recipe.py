@@ -109,11 +109,6 @@ class RlRecipe(Recipe):
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools
-        if tools and self.engine.kind == "vllm":
-            raise ValueError(
-                f"sampling.tools has {', '.join(tools)}, and engine.kind = 'vllm' samples whole completions; allowed "
-                "with tools is 'in_process'"
-            )
         max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
         check_price(self.verifier.parts, self.verifier.correct_reward, max_calls)
         if self.loss.void_turns == "drop" and not tools:
@@ -140,4 +135,9 @@ class RlRecipe(Recipe):
             raise ValueError(
                 f"{self.algorithm}.{why} chooses problems by what this step finds, and engine.steps_ahead = 1 samples "
                 "the next ones before; drop one of the two"
+            )
+        if self.sampling.tools:
+            raise ValueError(
+                "engine.steps_ahead = 1 samples a step before it begins, so after a kill its tools would be called again "
+                "and might answer otherwise; allowed with sampling.tools is 0"
             )

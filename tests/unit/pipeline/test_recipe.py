@@ -139,6 +139,10 @@ CHAT = "template = { chat = true }"
         ),
         (COLD.replace('}"', '}", few_shot = true'), r"(?s)stages.cold.*sources.base.few_shot = true .* there are none"),
         ("", "stages"),
+        (
+            f"[stages.a]\n{GRPO}[measure.tools.sum.calculator]\nkind = 'calculator'",
+            r"measure\.tools\.sum: there is no such task in \[tasks\]; allowed are sums",
+        ),
         (f"[stages.a]\n{GRPO}[measure]\nnum_problem = 3", "num_problem: unknown key; did you mean 'num_problems'"),
     ],
 )

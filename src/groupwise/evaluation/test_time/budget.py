@@ -16,7 +16,7 @@ from groupwise.evaluation.test_time.pool import Progress, Sampler, check_budgets
 from groupwise.evaluation.test_time.result import BudgetResult, Point, point
 from groupwise.evaluation.test_time.scores import Role, Scorer
 from groupwise.evaluation.test_time.searched import measure_search
-from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, SEARCHES, BudgetConfig
+from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, OF_POOLS, SEARCHES, BudgetConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.sample_and_score import Actors
@@ -71,6 +71,7 @@ def measure_budget(
     context = context_of(str(checkpoint), task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
     if context.task.template.chat and (prm or orm):
         raise ConfigError("task.template.chat = true: a reward model of steps reads plain prompts, so false is allowed")
+    _check_tools(methods, tuple(context.sampling.tools))
     _, selection = context.problems(split, problems)
     scorers = reward_models(prm, orm, config.step, reference)
     with make_verifier(context.verifier) as verifier:
@@ -97,6 +98,16 @@ def measure_pooled(
     """
     methods, budgets = _check(config, "prm" in scorers, "orm" in scorers, sampler.sampling.temperature)
     return _Measurement(config, methods, budgets, sampler, scorers, problems).result(asked)
+
+
+def _check_tools(methods: Sequence[str], tools: Sequence[str]) -> None:
+    """Refuse methods that look into completions and put tokens in themselves, where tools do so too."""
+    whole = (GREEDY, *OF_POOLS)
+    if tools and (in_pieces := [method for method in methods if method not in whole]):
+        raise ConfigError(
+            f"{in_pieces[0]} samples completions in pieces, and sampling.tools has {', '.join(tools)}: methods with "
+            f"tools are {', '.join(whole)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

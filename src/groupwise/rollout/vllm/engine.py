@@ -59,11 +59,11 @@ class VllmEngine:
         """Sample every completion of every request.
 
         Raises:
-            ConfigError: a prompt and its completion do not fit in the model's context, or completions are to be sampled
-                in pieces.
+            ConfigError: a prompt and its completion do not fit in the model's context, or completions are to be looked
+                at after every token.
             EngineError: no server is left, or an answer cannot be trusted.
         """
-        _refuse_continued(requests, sampling)
+        _refuse_searches(requests)
         crew = self.crew
         self._check_lengths(requests, sampling)
         deadlines = Deadlines(self.config.request_s, self.config.patience_s)
@@ -89,13 +89,13 @@ class VllmEngine:
                 )
 
     def _check_lengths(self, requests: Sequence[Request], sampling: SamplingConfig) -> None:
-        longest = max((len(request.token_ids) for request in requests), default=0)
         context = min(self.policy.context_length, *(self._started.contexts if self._started else ()))
-        if longest + sampling.max_tokens > context:
-            raise ConfigError(
-                f"a prompt of {longest} tokens and a completion of up to {sampling.max_tokens} (sampling.max_tokens) "
-                f"do not fit in the context of {context} tokens that model and servers have"
-            )
+        for request in requests:
+            if (longest := len(request.token_ids)) + request.room(sampling) > context:
+                raise ConfigError(
+                    f"a prompt of {longest} tokens and a completion of up to {request.room(sampling)} "
+                    f"(sampling.max_tokens) do not fit in the context of {context} tokens that model and servers have"
+                )
 
     def publish(self, policy: Policy, version: int) -> None:
         """Give these weights to every server that lives, and let each of them prove that it has them.
@@ -163,10 +163,9 @@ class VllmEngine:
         self.folder.close()
 
 
-def _refuse_continued(requests: Sequence[Request], sampling: SamplingConfig) -> None:
-    """A server samples completions from their beginning to their end."""
-    if sampling.tools or any(one.begun or one.pause or one.max_tokens is not None for one in requests):
+def _refuse_searches(requests: Sequence[Request]) -> None:
+    if any(request.pause for request in requests):
         raise ConfigError(
-            "engine.kind = 'vllm' samples whole completions: tools (sampling.tools) and searches, which go on from a "
-            "completion's beginning, need engine.kind = 'in_process'"
+            "engine.kind = 'vllm' samples completions to their end: searches, which look at them after every token, "
+            "need engine.kind = 'in_process'"
         )

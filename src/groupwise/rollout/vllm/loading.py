@@ -16,6 +16,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import DRAWS, Canary, Reading
 from groupwise.rollout.vllm.server import Refused, Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled, read_scores, wanted, wanted_scores
+from groupwise.types import FinishReason
 
 CANARY_S = 120.0
 """How long a server may take for a request of the canary, in seconds."""
@@ -41,17 +42,20 @@ class Asker:
 
     def sample(
         self, server: Server, prompt: tuple[int, ...], key: int, sampling: SamplingConfig, label: str, salt: str,
-        deadline_s: float,
+        deadline_s: float, stops: tuple[str, ...] = (),
     ) -> Sampled:  # fmt: skip
-        """One completion from weights of this label."""
-        body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt)
+        """One completion from weights of this label, up to one of the texts `stops` at most."""
+        body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt, stops)
         try:
             answer = server.generate(body, deadline_s)
         except Refused as error:
             if not self.is_adapted or error.status != 404:
                 raise
             raise ForeignWeights(f"a server that has no adapters named {self.served}") from None
-        return read_sampled(answer, server.address, self.served, label, self.vocabulary, sampling)
+        found = read_sampled(answer, server.address, self.served, label, self.vocabulary, sampling)
+        if stops and found.finish_reason is FinishReason.STOP and int(found.token_ids[-1]) not in self.stop_ids:
+            return replace(found, finish_reason=FinishReason.TOOL_CALL)
+        return found
 
     def read(self, server: Server, canary: Canary, label: str) -> Reading:
         """What a server says of the canary's text and after its prompt."""

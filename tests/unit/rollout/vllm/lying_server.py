@@ -259,6 +259,8 @@ class LyingServer:
         if "raw log-probabilities" in self.lies:
             found = logprobs(policy, ids, tuple(tokens), 1.0)
         reason = str(sampled.finish_reason)
+        if draw.get("stop") and (end := stopped_at(policy, tokens, draw)) < len(tokens):
+            tokens, found, reason = tokens[:end], found[:end], "stop"
         if self.aborts > 0 and len(tokens) > 1:
             self.aborts -= 1
             tokens, found, reason = tokens[:1], found[:1], "abort"
@@ -302,6 +304,14 @@ class LyingServer:
                 case "no JSON object":
                     return ["nothing"]
         return answer
+
+
+def stopped_at(policy: Policy, tokens: list[int], draw: dict[str, Any]) -> int:
+    """How many tokens there are up to the first stop text; all of them, whatever text the last one holds."""
+    if not draw["detokenize"]:
+        raise RefusalError(400, "stop strings are only supported when detokenize is True")
+    texts = (policy.tokenizer.decode(tokens[: i + 1]) for i in range(len(tokens)))
+    return next((i + 1 for i, text in enumerate(texts) if any(stop in text for stop in draw["stop"])), len(tokens))
 
 
 @torch.no_grad()
