@@ -268,13 +268,13 @@ def test_pools_smaller_than_the_budget_are_named() -> None:
 
 
 def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None:
-    scorer = Scorer.load(str(models / "prm"), "prm", "sentence")
+    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence")
     pool = Pool(Problem("x", "", ""), "2+2?", 4, (sample(""), sample("4. So.", finished=False), sample("4. So.")), 0.0)
     told = [Told.of(pool, one, "sentence", "x") for one in pool.samples]
     empty, cut, whole = scorer.texts(told)
     assert (empty.steps, empty.tokens) == (cut.steps, cut.tokens) == ((), 0)
     assert len(whole.steps) == 2
-    orm = Scorer.load(str(models / "prm"), "orm", "sentence").texts(told)[2]
+    orm = Scorer.load(ModelConfig(path=str(models / "prm")), "orm", "sentence").texts(told)[2]
     assert orm.steps == pytest.approx(whole.steps[-1:])
 
 
@@ -284,7 +284,7 @@ def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None
         ({"prm": "broken"}, ModelError, r"gives nan to a step of sample \d of arithmetic/"),
         ({"prm": "language"}, ModelError, "not a reward model"),
         ({"temperature": 0.0}, ConfigError, "equal samples are no pool"),
-        ({"config": {"methods": ["beam"]}}, ConfigError, "--prm must name"),
+        ({"config": {"methods": ["beam"]}}, ConfigError, "prm must name"),
         ({"config": {"methods": ["weighted"]}}, ConfigError, "--prm or --orm"),
         ({"config": {"samples": 2}}, ConfigError, "from a pool of 2 samples"),
     ],
@@ -300,7 +300,7 @@ def test_bad_input_is_named(
 
 
 def test_a_reward_model_that_cannot_read_a_completion_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = Scorer.load(str(models / "prm"), "prm", "sentence")
+    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence")
     long = Told("What?", ("x" * 300,), "sample 3 of arithmetic/2+2")
     with pytest.raises(
         DataError, match=r"process reward model .* cannot read sample 3 of arithmetic/2\+2: .* 256 in all"
