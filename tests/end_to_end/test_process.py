@@ -88,11 +88,13 @@ SMALL: dict[str, Any] = {
         "labels_mc": {**LABELLED, "rollouts": 2},
         "threshold": {**LABELLED, "num_problems": 8},
         "measured": {**LABELLED, "skip_problems": 8},
-        "prm": TRAINED, "prm_mc": TRAINED, "orm": TRAINED, "implicit": TRAINED,
+        "prm": TRAINED, "prm_mc": TRAINED, "prm_soft": TRAINED, "prm_agreed": TRAINED, "orm": TRAINED,
+        "implicit": TRAINED,
         "judges": {"choices": [2]},
         "search": {"skip_problems": 8, "num_problems": 2, "samples": 4, "budgets": [1, 4], "difficulty_samples": 0},
-        "outcome": LEARNT, "process": LEARNT, "process_gae": LEARNT,
-        "workings_outcome": LABELLED, "workings_process": LABELLED, "workings_process_gae": LABELLED,
+        **dict.fromkeys(("outcome", "process", "process_gae", "process_gae_95", "process_gae_0"), LEARNT),
+        **dict.fromkeys(("workings_outcome", "workings_process", "workings_process_gae"), LABELLED),
+        **dict.fromkeys(("workings_process_gae_95", "workings_process_gae_0"), LABELLED),
     },
 }  # fmt: skip
 
@@ -116,7 +118,7 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
     facts = {name: place.stage(name).facts for name in SMALL["stages"]}
     assert all(facts.values())
     judges = facts["judges"]["statistics"]
-    for name in ("prm", "prm_mc", "orm", "implicit"):
+    for name in ("prm", "prm_mc", "prm_soft", "prm_agreed", "orm", "implicit"):
         assert 0 <= judges[name]["auc"] <= 1
         assert judges["controls"]["pass@1"] <= judges["controls"]["pass@2"]
         assert 0 <= judges[name]["best of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
