@@ -222,6 +222,13 @@ def test_after_it_has_judged_it_learns_outcomes_and_before_it_knows_them(paths: 
     assert "steps/model_loss" not in frozen.verdicts[0].measures
 
 
+def test_it_may_begin_as_the_shipped_model(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()  # what lies beside the recipe is not meant
+    rewards = {"path": "base", "reference": "base", "online": "after"}
+    recipe = parse(GrpoRecipe, {**BASE, "advantage": "process_gae", "step_rewards": rewards}, folder=tmp_path)
+    assert recipe.step_rewards.path == recipe.step_rewards.reference == "base"
+
+
 def test_only_judged_completions_with_a_text_are_learnt_from(paths: dict[str, str], policy: Policy) -> None:
     judge, less = online(paths, policy), online(paths, policy)
     judge([group(policy)])
