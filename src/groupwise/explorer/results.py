@@ -170,14 +170,20 @@ def _budget(result: Result, runs: Mapping[Path, int]) -> dict[str, Any]:
     seconds = {
         (one.get("method"), one.get("budget")): one.get("seconds") for one in times if one.get("kind") == "point"
     }
-    kinds: dict[str, list[dict[str, Any]]] = {"settings": [], "point": [], "optimal": [], "flips": []}
+    kinds: dict[str, list[dict[str, Any]]] = {
+        "settings": [],
+        "point": [],
+        "optimal": [],
+        "equal_tokens": [],
+        "flips": [],
+    }
     for line in lines:
         kinds.get(str(line.get("kind")), []).append(line)
     points = [one for one in kinds["point"] if _is_point(one)][:MOST_POINTS]
     return {
         "settings": _words(kinds["settings"][0]) if kinds["settings"] else {},
         "points": [{**one, "seconds": seconds.get((one["method"], one["budget"]))} for one in points],
-        "optimal": kinds["optimal"][:MOST_POINTS], "flips": kinds["flips"][:MOST_POINTS],
+        **{name: kinds[name][:MOST_POINTS] for name in ("optimal", "equal_tokens", "flips")},
         "methods": {key: name for key, (name, _) in METHODS.items()},
         "joined": {key: name for key, (name, _) in JOINED.items()},
         "notices": [*damage, *more, *([] if points else [f"{BUDGET} has no figures of any method"])],

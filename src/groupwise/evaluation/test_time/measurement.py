@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.test_time.chained import measure_chains
 from groupwise.evaluation.test_time.cuts import measure_cuts
+from groupwise.evaluation.test_time.equal_tokens import at_equal_tokens
 from groupwise.evaluation.test_time.methods import CONTROLS, Measured, Pools, Sizes, measure_greedy, measure_pools
-from groupwise.evaluation.test_time.optimal import Optimal, choose, difficulties
+from groupwise.evaluation.test_time.optimal import Difficulty, Optimal, choose, difficulties
 from groupwise.evaluation.test_time.pool import Progress, Sampler, check_budgets, enough
 from groupwise.evaluation.test_time.result import BudgetResult, Point, point
 from groupwise.evaluation.test_time.scores import Role, Scorer
@@ -112,9 +113,11 @@ class _Measurement:
             measured += found
             flips += changed
         labels = [problem.difficulty for problem in problems]
+        ways = difficulties(labels, self._difficulty(problems))
         result = BudgetResult(
             {**asked, **self._settings()}, measured, labels, [problem.id for problem in problems], left_out,
-            _points(measured, labels), self._optimal(measured, problems), flips, self.sampler.directory,
+            _points(measured, labels), self._optimal(measured, ways), flips, self.sampler.directory,
+            at_equal_tokens(measured, pools, self.config.aggregate, ways),
         )  # fmt: skip
         result.write()
         return result
@@ -147,15 +150,14 @@ class _Measurement:
         rewards = {role: one.num_parameters for role, one in self.scorers.items()}
         return Pools(pools, scored, Sizes(sampler.actors.policy.num_parameters, rewards), self.config.seed)
 
-    def _optimal(self, measured: Sequence[Measured], problems: Sequence[Problem]) -> list[Optimal]:
-        own = self._difficulty(problems)
+    def _optimal(self, measured: Sequence[Measured], ways: Sequence[Difficulty]) -> list[Optimal]:
         found = [
             choose(
                 [one for one in measured if one.budget == k and one.method not in CONTROLS],
                 difficulty,
                 self.config.seed,
             )
-            for difficulty in difficulties([problem.difficulty for problem in problems], own)
+            for difficulty in ways
             for k in self.budgets
         ]
         return [one for one in found if one is not None]
