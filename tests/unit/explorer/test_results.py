@@ -69,6 +69,7 @@ def test_test_time_compute_has_the_figures_of_its_file(tmp_path: Path) -> None:
     assert [one["seconds"] for one in shown["points"]] == [0.0125, 0.05, 0.2] * 8
     assert (shown["settings"]["checkpoint"], shown["settings"]["problems"]) == ("base", "40")
     assert (len(shown["optimal"]), len(shown["flips"]), shown["notices"]) == (1, 1, [])
+    assert [one["against"] for one in shown["equal_tokens"]] == ["best_of_n/prm_last"]
     assert shown["methods"]["majority"] == "majority"
 
 
