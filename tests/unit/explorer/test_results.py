@@ -137,7 +137,7 @@ def test_hostile_and_damaged_figures_are_left_out_and_named(tmp_path: Path) -> N
     shown = Views([path]).result(0)
     assert len(shown["points"]) == 24
     assert [notice.split(":")[0] for notice in shown["notices"]] == [
-        f"budget.jsonl, line {number}" for number in (32, 33, 34)
+        f"budget.jsonl, line {number}" for number in (33, 34, 35)
     ]
     assert b"<script>" not in encoded(shown)
     (path / "budget.jsonl").write_text("")
