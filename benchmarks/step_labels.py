@@ -2,6 +2,10 @@
 
     python benchmarks/step_labels.py                       # five seeds, 100 problems each; goes on where it was killed
     python benchmarks/step_labels.py --seeds 1 --problems 20    # a trial
+    python benchmarks/step_labels.py --labels runs/process/seed-*/stages/labels_mc/data.jsonl    # what is there
+
+The last form rolls nothing out: it reads the rows of `method = "monte_carlo"` stages, a file for each seed, and has no
+other rollouts to predict from.
 
 The shipped model answers products of two digits by two; the plan says what every step is, for nothing. From the end of
 every step but the last 32 rollouts are drawn, and 32 others beside them. Printed:
@@ -19,6 +23,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +36,7 @@ from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.collect import collect_rows
 from groupwise.pipeline.step_labels import exact_labels
-from groupwise.pipeline.step_rollouts import Completer, Cut, Rolled, Rollouts, by_search, cut_rows, searched, shared
+from groupwise.pipeline.step_rollouts import Completer, Rolled, Rollouts, by_search, cut_rows, searched, shared
 from groupwise.randomness import Draws, Purpose, key, uniforms
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
@@ -39,9 +44,10 @@ from groupwise.runs.atomic import write_file
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.step_rows import first_wrong
+from groupwise.tasks.step_rows import first_wrong, read_step_rows
 from groupwise.types import Outcome
 from groupwise.verifiers import make_verifier
+from groupwise.verifiers.working import StepKind
 
 STEP = "sentence"
 REPEATS = 20
@@ -51,11 +57,22 @@ REPEATS = 20
 class Known(NamedTuple):
     """A completion with its truth and what rollouts found."""
 
-    cut: Cut
+    problem: str
+    prefixes: Sequence[str]
+    """The text up to the end of every step but the last."""
+    right: bool
+    """Its answer."""
     truth: Sequence[float]
     rolled: Sequence[Rolled]
-    """Of every prefix, the first rollouts; `again` the others."""
+    """Of every prefix, the first rollouts."""
     again: Sequence[Rolled]
+    """Others; empty where there are none."""
+
+    @property
+    def cut(self) -> Any:
+        """As the stage has it."""
+        row = SimpleNamespace(problem=self.problem, outcome=Outcome.CORRECT if self.right else Outcome.WRONG)
+        return SimpleNamespace(row=row, ends=range(len(self.truth)), prefixes=self.prefixes)
 
 
 def main() -> None:
@@ -66,10 +83,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--rollouts", type=int, default=32)
     parser.add_argument("--directory", type=Path, default=Path("runs/step-labels"))
+    parser.add_argument("--labels", type=Path, nargs="+", default=[])
     options = parser.parse_args()
     quiet_transformers()
-    found = [measured(options, seed) for seed in range(options.seeds)]
-    print(f"{describe()}; {options.problems} problems x {options.samples}, seeds 0 to {options.seeds - 1}")
+    if options.labels:
+        found = [figures(*from_file(path)) for path in options.labels]
+        print(f"{describe()}; {len(found)} files, {sum(one['completions'] for one in found):,} completions")
+    else:
+        found = [measured(options, seed) for seed in range(options.seeds)]
+        print(f"{describe()}; {options.problems} problems x {options.samples}, seeds 0 to {options.seeds - 1}")
     print_errors([one["errors"] for one in found])
     print_methods([one["methods"] for one in found])
 
@@ -79,12 +101,40 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     folder = options.directory / f"{options.problems}x{options.samples}x{options.rollouts}" / f"seed-{seed}"
     kept = folder / "figures.json"
     if not kept.exists():
-        known, sampled = collected(options, seed, folder)
-        figures = {"errors": errors(known, options.rollouts), "methods": methods(known, sampled, options.rollouts)}
-        write_file(kept, json.dumps(figures, indent=1).encode())
-    figures = json.loads(kept.read_text())
+        write_file(kept, json.dumps(figures(*collected(options, seed, folder)), indent=1).encode())
     print(f"seed {seed}: {kept}", flush=True)
-    return dict(figures)
+    return dict(json.loads(kept.read_text()))
+
+
+def figures(known: Sequence[Known], sampled: Sequence[Any] = ()) -> dict[str, Any]:
+    """Both tables; without the samples, a group cannot label itself."""
+    largest = max((rolled.judged for one in known for rolled in one.rolled), default=0)
+    return {
+        "completions": len(known), "errors": errors(known, largest), "methods": methods(known, sampled, largest),
+    }  # fmt: skip
+
+
+def from_file(path: Path) -> tuple[list[Known], list[Any]]:
+    """Rows of labels by rollouts, with their truth, and the groups they are; a rollout has the stage's mean tokens."""
+    rows = [row for row in read_step_rows(path) if row.provenance.get("kinds")]
+    texts = [["".join(row.steps[: step + 1]) for step in range(len(row.steps) - 1)] for row in rows]
+    counts = {
+        (row.problem, text): (won, judged)
+        for row, own in zip(rows, texts, strict=True)
+        for text, won, judged in zip(own, row.provenance["successes"], row.provenance["rollouts"], strict=True)
+    }
+    facts = json.loads((path.parent / "facts.json").read_text())
+    tokens = facts["statistics"]["rollout_tokens"] / sum(judged for _, judged in counts.values())
+    known = [
+        Known(
+            row.problem, own, bool(row.final_answer_correct),
+            [float(StepKind(kind).correct) for kind in row.provenance["kinds"]],
+            [Rolled(won, judged, round(tokens * judged)) for won, judged in (counts[row.problem, t] for t in own)], (),
+        )
+        for row, own in zip(rows, texts, strict=True)
+    ]  # fmt: skip
+    outcomes = {True: Outcome.CORRECT, False: Outcome.WRONG}
+    return known, [(row.problem, "".join(row.steps), outcomes[bool(row.final_answer_correct)]) for row in rows]
 
 
 def collected(options: argparse.Namespace, seed: int, folder: Path) -> tuple[list[Known], list[Any]]:
@@ -106,10 +156,13 @@ def collected(options: argparse.Namespace, seed: int, folder: Path) -> tuple[lis
             rollouts.ask([(one.row.problem, prefix) for one in cut for prefix in one.prefixes], name)
             both.append([[rollouts.found[one.row.problem, prefix] for prefix in one.prefixes] for one in cut])
     known = [
-        Known(one, exact_labels(by_id[one.row.problem], one, STEP).labels, rolled, again)
+        Known(
+            one.row.problem, one.prefixes, one.row.outcome is Outcome.CORRECT,
+            exact_labels(by_id[one.row.problem], one, STEP).labels, rolled, again,
+        )
         for one, rolled, again in zip(cut, *both, strict=True)
-    ]
-    return known, sampled
+    ]  # fmt: skip
+    return known, [(row.problem, row.prefill + row.text, row.outcome) for row in sampled]
 
 
 def sizes(largest: int) -> list[int]:
@@ -123,26 +176,33 @@ def sizes(largest: int) -> list[int]:
 def errors(known: Sequence[Known], largest: int) -> dict[str, Any]:
     """By kind of prefix and N: errors seen and predicted, by problem; every prefix counts once."""
     unique = {
-        (one.cut.row.problem, prefix): (truth, rolled, again)
+        (one.problem, prefix): (one.truth[step], one.rolled[step], one.again[step] if one.again else None)
         for one in known
-        for prefix, truth, rolled, again in zip(one.cut.prefixes, one.truth, one.rolled, one.again, strict=False)
+        for step, prefix in enumerate(one.prefixes)
     }
     found: dict[str, Any] = {}
     for kind, wanted in (("sound missed", 1.0), ("wrong accepted", 0.0)):
         of_kind = [(problem, *rest) for (problem, _), rest in unique.items() if rest[0] == wanted]
-        chance = float(np.mean([again.successes / again.judged for *_, again in of_kind]))
+        chance = float(
+            np.mean([(again or rolled).successes / (again or rolled).judged for *_, rolled, again in of_kind])
+        )
         for n in sizes(largest):
-            # the share of subsets of N in which something succeeds
-            seen, predicted = ([pass_at_k(one[at].judged, one[at].successes, n) for one in of_kind] for at in (2, 3))
-            if wanted:
-                seen, predicted = ([1 - value for value in values] for values in (seen, predicted))
-            one_chance = (1 - chance) ** n if wanted else 1 - (1 - chance) ** n
-            difference = over_problems([problem for problem, *_ in of_kind], predicted, seen)
+            seen = [accepted(rolled, n, wanted) for *_, rolled, _ in of_kind]
+            predicted = [accepted(again, n, wanted) for *_, again in of_kind if again]
+            problems = [problem for problem, *_ in of_kind]
             found[f"{kind} {n}"] = {
-                "prefixes": len(of_kind), "seen": float(np.mean(seen)), "predicted": float(np.mean(predicted)),
-                "difference": list(difference), "one chance": one_chance,
+                "prefixes": len(of_kind), "seen": float(np.mean(seen)),
+                "predicted": float(np.mean(predicted)) if predicted else math.nan,
+                "difference": list(over_problems(problems, predicted, seen)) if predicted else [math.nan] * 3,
+                "one chance": (1 - chance) ** n if wanted else 1 - (1 - chance) ** n,
             }  # fmt: skip
     return found
+
+
+def accepted(rolled: Rolled, n: int, wanted: float) -> float:
+    """Of all subsets of n rollouts, the share that errs: none succeeds from a sound prefix, any from a wrong one."""
+    some = pass_at_k(rolled.judged, rolled.successes, n)
+    return 1 - some if wanted else some
 
 
 def over_problems(problems: Sequence[str], before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -162,8 +222,9 @@ def over_problems(problems: Sequence[str], before: Sequence[float], after: Seque
 def methods(known: Sequence[Known], sampled: Sequence[Any], largest: int) -> dict[str, Any]:
     """By method: agreement with the plan, step by step and of the first mistake, and tokens."""
     found = {"exact": summary(known, [list(one.truth) for one in known], 0.0)}
-    found["group_tree hard"] = grouped(known, sampled, hard=True)
-    found["group_tree soft"] = grouped(known, sampled, hard=False)
+    if sampled:
+        found["group_tree hard"] = grouped(known, sampled, hard=True)
+        found["group_tree soft"] = grouped(known, sampled, hard=False)
     for n in sizes(largest):
         for name, labels in drawn(known, n).items():
             runs = [summary(known, made, tokens) for made, tokens in labels]
@@ -197,9 +258,9 @@ class Drawn(Rollouts):
 def table_of(known: Sequence[Known], n: int, repeat: int) -> dict[tuple[str, str], Rolled]:
     """n rollouts of every prefix."""
     return {
-        (one.cut.row.problem, prefix): subset(one.cut.row.problem, prefix, rolled, n, repeat)
+        (one.problem, prefix): subset(one.problem, prefix, rolled, n, repeat)
         for one in known
-        for prefix, rolled in zip(one.cut.prefixes, one.rolled, strict=True)
+        for prefix, rolled in zip(one.prefixes, one.rolled, strict=True)
     }
 
 
@@ -208,9 +269,9 @@ def every(known: Sequence[Known], n: int, repeat: int, hard: bool) -> tuple[list
     table = table_of(known, n, repeat)
     made = []
     for one in known:
-        rolled = [table[one.cut.row.problem, prefix] for prefix in one.cut.prefixes]
+        rolled = [table[one.problem, prefix] for prefix in one.prefixes]
         own = [float(r.successes > 0) if hard else r.successes / r.judged for r in rolled]
-        made.append([*own, float(one.cut.row.outcome is Outcome.CORRECT)])
+        made.append([*own, float(one.right)])
     return made, sum(rolled.tokens for rolled in table.values())
 
 
@@ -218,16 +279,17 @@ def halved(known: Sequence[Known], n: int, repeat: int) -> tuple[list[list[float
     """OmegaPRM's search."""
     rollouts = Drawn(None, table_of(known, n, repeat), Path(), lambda what, done, total: None, {})  # type: ignore[arg-type]
     rolled = searched([one.cut for one in known], rollouts, 1)
-    made = [by_search(own, one.cut.row.outcome is Outcome.CORRECT, 1) for one, own in zip(known, rolled, strict=True)]
+    made = [by_search(own, one.right, 1) for one, own in zip(known, rolled, strict=True)]
     return made, rollouts.tokens
 
 
 def grouped(known: Sequence[Known], sampled: Sequence[Any], hard: bool) -> dict[str, float]:
     """A group labels itself."""
     made = []
-    for one, rolled in zip(known, shared([one.cut for one in known], sampled), strict=True):
+    rows: Any = [SimpleNamespace(problem=p, prefill="", text=text, outcome=outcome) for p, text, outcome in sampled]
+    for one, rolled in zip(known, shared([one.cut for one in known], rows), strict=True):
         worth = [r and (float(r.successes > 0) if hard else r.successes / r.judged) for r in rolled]
-        made.append([*worth, float(one.cut.row.outcome is Outcome.CORRECT)])
+        made.append([*worth, float(one.right)])
     return summary(known, made, 0.0)
 
 
@@ -260,9 +322,10 @@ def print_errors(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> None:
         seen, predicted, chance = (
             np.mean([one[name][key] for one in found]) for key in ("seen", "predicted", "one chance")
         )
-        difference = mean_over_seeds([one[name]["difference"][0] for one in found])
+        differences = [one[name]["difference"][0] for one in found]
+        difference = shown(mean_over_seeds(differences), "+.4f") if not math.isnan(differences[0]) else "-"
         prefixes = sum(one[name]["prefixes"] for one in found)
-        numbers = f"{prefixes:10,}   {seen:.4f}   {predicted:.4f}   {shown(difference, '+.4f'):32}   {chance:.4f}"
+        numbers = f"{prefixes:10,}   {seen:.4f}   {predicted:.4f}   {difference:32}   {chance:.4f}"
         print(f"{kind:15} {n:>3} {numbers}")
 
 
