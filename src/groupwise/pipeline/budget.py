@@ -1,103 +1,105 @@
-"""Stage `budget`: what test-time compute is worth, by a stage's model and with reward models that stages trained.
+"""Stage `budget`: what more tokens at the time of the answer are worth; `groupwise budget` within a pipeline.
 
-It is `groupwise budget` (docs/test_time_compute.md) inside of a pipeline. Every figure is kept by method and budget,
-and beside each search what choosing among whole completions makes of the same number of sampled tokens.
+Its rows are the facts of `budget.jsonl`; the samples, scores and searches stay in parts beside them, so a killed stage
+goes on where it was and makes the same bytes.
 """
 
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.artifacts import ModelRef, RewardModelRef, label
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.budget import identity, measure_pooled, reward_models
-from groupwise.evaluation.test_time.pool import Sampler, check_budgets
-from groupwise.evaluation.test_time.result import FACTS, BudgetResult
-from groupwise.evaluation.test_time.settings import SEARCHES, BudgetConfig
-from groupwise.models.policy import load_policy
+from groupwise.evaluation.test_time.measurement import RewardModels, Subject, measure
+from groupwise.evaluation.test_time.optimal import Optimal
+from groupwise.evaluation.test_time.result import BudgetResult
+from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.models.config import ModelConfig
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
-from groupwise.pipeline.directory import content_hash
-from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.pipeline.directory import write_rows
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.types import Split
-from groupwise.verifiers import make_verifier
+
+_IMPLICIT = ReadIf(lambda config: bool(config.reference), "reference")
+_MODELS = {"checkpoint": "path", "prm": "prm", "orm": "orm"}
+FIGURES = "budget"
+"""Folder of the figures, as `groupwise budget` writes them."""
 
 
 class BudgetStageConfig(BudgetConfig):
-    """Settings of the stage: those of `groupwise budget`, and what it is asked about."""
+    """Settings of the stage."""
 
     task: TaskOptions
-    """Whose problems are asked; a name in `tasks`."""
+    """Whose problems are answered; a name in `tasks`."""
     model: ComputeConfig
-    """How the model computes."""
+    """How models compute."""
     sampling: SamplingConfig
-    """How completions are drawn."""
+    """How samples are drawn; the temperature must be above 0."""
     path: ModelRef
     """The model that answers, for example `{base}`."""
     prm: RewardModelRef = ""
     """A process reward model, for example `{prm}`; empty: no method by it."""
-    reference: Annotated[ModelRef, ReadIf(lambda config: bool(config.prm), "a prm")] = ""
+    reference: ModelRef = ""
     """The model that an implicit one was trained from; empty: it has a head."""
+    beta: Annotated[float, Field(gt=0, allow_inf_nan=False), _IMPLICIT] = 0.05
+    """β of an implicit one."""
     orm: RewardModelRef = ""
     """An outcome reward model; empty: no method by it."""
-    split: Split = "test"
+    split: Split = "dev"
     """Whose problems."""
+    skip_problems: int = Field(0, ge=0)
+    """Problems at the beginning of the split that are passed over."""
     num_problems: int = Field(100, ge=1)
-    """Problems, the first of the split."""
-
-    @model_validator(mode="after")
-    def _has_what_it_needs(self) -> Self:
-        self.chosen(bool(self.prm), bool(self.orm))
-        try:
-            check_budgets(self.budgets, self.samples)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        if self.task.template.chat and (self.prm or self.orm):
-            raise ValueError("task.template.chat = true: a reward model of steps reads plain prompts; allowed is false")
-        return self
+    """Problems, the first of the split behind those."""
 
 
-class Budget(Stage[BudgetStageConfig]):
-    """Samples, searches, scores; what is there is not done again."""
+class BudgetStage(Stage[BudgetStageConfig]):
+    """Samples, scores, searches, and compares at equal budgets."""
 
     Config = BudgetStageConfig
     makes = "data"
 
     def run(self, settings: BudgetStageConfig, work: Workplace) -> Made:
-        task = make_task(settings.task)
-        problems = split_problems(task, settings.split, settings.num_problems)
-        scorers = reward_models(settings.prm or None, settings.orm or None, settings.step, settings.reference)
-        with make_verifier(task.verifier_config) as verifier:
-            verifier.check(problems, task.template)
-            policy = load_policy(settings.model.at(settings.path))
-            sampler = Sampler(
-                Actors.of(policy, task.template, verifier), settings.sampling,
-                Draws(settings.seed, Purpose(settings.split)), work.directory.path / "budget",
-                identity(policy, task.template, task.verifier_config, problems), work.progress,
-            )  # fmt: skip
-            asked = {
-                "checkpoint": label(self.config.path), "prm": label(self.config.prm), "orm": label(self.config.orm),
-                "task": task.name,
-            }  # fmt: skip
-            result = measure_pooled(sampler, scorers, settings, problems, asked)
-        facts = result.directory / FACTS
-        return Made(facts, content_hash(facts), statistics=figures(result))
+        dials = BudgetConfig(**{name: getattr(settings, name) for name in BudgetConfig.model_fields})
+        result = measure(_subject(settings), _rewards(settings), dials, work.directory.path / FIGURES, work.progress)
+        first, *facts = result.records()
+        made_by = {name: label(getattr(self.config, key)) or None for name, key in _MODELS.items()}
+        digest = write_rows(work.directory.data, [{**first, **made_by}, *facts])
+        return Made(work.directory.data, digest, statistics=_statistics(result))
 
 
-def figures(result: BudgetResult) -> dict[str, Any]:
-    """Accuracy and sampled tokens by method and budget, and `best_of_n at the tokens of` each search."""
-    found: dict[str, Any] = {"problems": len(result.problems), "accuracy": {}, "tokens": {}, "equal tokens": {}}
-    for one in result.points:
-        budget = str(one.budget)
-        found["accuracy"].setdefault(one.method, {})[budget] = round(one.accuracy.value, 6)
-        found["tokens"].setdefault(one.method, {})[budget] = round(one.policy_tokens, 2)
-        if one.method.startswith(SEARCHES):
-            rivals = {other.method for other in result.points if other.method.startswith(("best_of_n/", "majority"))}
-            same = {name: result.at_tokens(name, one.policy_tokens) for name in sorted(rivals)}
-            known = {name: round(value, 6) for name, value in same.items() if value is not None}
-            found["equal tokens"].setdefault(one.method, {})[budget] = known
-    return found
+def _subject(settings: BudgetStageConfig) -> Subject:
+    task, compute = make_task(settings.task), settings.model
+    problems = split_problems(task, settings.split, None)[settings.skip_problems :][: settings.num_problems]
+    if not problems:
+        raise ConfigError(f"skip_problems = {settings.skip_problems} passes over all {settings.split} problems")
+    policy = compute.at(settings.path)
+    return Subject(policy, task, task.verifier_config, settings.sampling, settings.split, problems)
+
+
+def _rewards(settings: BudgetStageConfig) -> RewardModels:
+    def model(path: str) -> ModelConfig | None:
+        return settings.model.at(path) if path else None
+
+    return RewardModels(model(settings.prm), model(settings.orm), settings.reference, settings.beta)
+
+
+def _statistics(result: BudgetResult) -> dict[str, object]:
+    """Accuracy of every method by its budget, and what choosing by difficulty adds."""
+    found: dict[str, object] = {"problems": len(result.problems), "left out": len(result.left_out)}
+    for point in result.points:
+        of_method = found.setdefault(point.method, {})
+        assert isinstance(of_method, dict)
+        of_method[f"of {point.budget}"] = round(point.accuracy.value, 6)
+    return found | {f"chosen by {name}": gains for name, gains in _gains(result.optimal).items()}
+
+
+def _gains(optimal: Sequence[Optimal]) -> dict[str, dict[str, float]]:
+    gains: dict[str, dict[str, float]] = {}
+    for one in optimal:
+        gains.setdefault(one.difficulty, {})[f"gain of {one.budget}"] = round(one.gain.value, 6)
+    return gains

@@ -23,7 +23,7 @@ from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.rl_run import RlRun
 from groupwise.trainers.tool_results import with_results
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.session import Beside, Session
 from groupwise.training.start import Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup
@@ -49,6 +49,11 @@ class Learner(ABC):
     def critic_loss(self) -> CriticLoss | None:
         """The critic that is trained together with the policy, if there is one."""
         return None
+
+    @property
+    def beside(self) -> Beside | None:
+        """What is trained beside the policy and kept with it."""
+        return self.critic_loss.critic if self.critic_loss else None
 
     @property
     def updater(self) -> Updater:
@@ -107,7 +112,7 @@ def train_rl(
         start = Start(recipe, recipe.run, restart)
         policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
         learner = make_learner(recipe, policy, verifier)
-        session = start.begin(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
+        session = start.begin(policy, learner.optimizer, learner.beside)
         learner.publish()
         run = RlRun(recipe, task, learner.actors, second, session, observer)
         run.evaluate_start()

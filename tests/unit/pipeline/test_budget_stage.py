@@ -1,96 +1,120 @@
-"""Test-time compute as a stage: its figures are those of `measure_budget`, and a search meets its rivals' tokens."""
+"""The stage `budget`: the figures of `groupwise budget`, the same bytes after a kill, and paths by their stage."""
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from groupwise.artifacts import located
 from groupwise.errors import ConfigError
+from groupwise.evaluation.test_time import store
 from groupwise.evaluation.test_time.budget import measure_budget
 from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.evaluation.test_time.store import Store
+from groupwise.explorer.results import found_in
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.pipeline import load_pipeline
-from groupwise.pipeline.base import Made, Workplace
-from groupwise.pipeline.budget import Budget
-from groupwise.pipeline.directory import StageDirectory, content_hash
+from groupwise.pipeline.base import Workplace
+from groupwise.pipeline.budget import BudgetStage
+from groupwise.pipeline.directory import StageDirectory
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
 
-DIALS = {"methods": ["majority", "best_of_n", "beam"], "budgets": [1, 2], "samples": 2, "difficulty_samples": 0}
+SEARCH: dict[str, Any] = {
+    "kind": "budget", "task": "products", "path": "{base}", "num_problems": 3, "split": "dev", "width": 2,
+    "methods": ["majority", "best_of_n", "beam"], "budgets": [1, 2], "samples": 2, "difficulty_samples": 0,
+}  # fmt: skip
 
 
 def no_training(recipe: Recipe) -> Run:
     raise AssertionError("nothing is trained here")
 
 
-def tables(**settings: Any) -> dict[str, Any]:
-    stage = {"kind": "budget", "task": "products", "path": "{base}", "num_problems": 2, **DIALS, **settings}
-    return {
-        "pipeline": {"directory": "unused", "seed": 3}, "model": {"path": "base"}, "sampling": {"max_tokens": 24},
-        "tasks": {"products": {"kind": "arithmetic"}}, "stages": {"searches": stage},
-    }  # fmt: skip
-
-
-def the_stage(**settings: Any) -> Budget:
-    stage = load_pipeline(tables(**settings))[1][0]
-    assert isinstance(stage, Budget)
-    return stage
-
-
 @pytest.fixture(scope="module")
 def prm(tiny_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models")
+    folder = tmp_path_factory.mktemp("prm")
     save_checkpoint(folder / "policy", tiny_policy())
     save_checkpoint(folder / "prm", start_reward_model(ModelConfig(path=str(folder / "policy"), device="cpu")))
     return str(folder / "prm")
 
 
-@pytest.fixture(scope="module")
-def made(prm: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    stage, folder = the_stage(prm=prm), tmp_path_factory.mktemp("stage")
-    work = Workplace(StageDirectory(folder), {}, no_training)
-    first = stage.run(stage.config, work)
-    assert stage.run(stage.config, work) == first  # what is there is not done again
-    assert first.output_hash == content_hash(first.output)
-    return first
+def stage_of(prm: str, **changes: Any) -> BudgetStage:
+    tables: dict[str, Any] = {
+        "pipeline": {"directory": "unused", "seed": 4},
+        "model": {"path": "base", "device": "cpu"},
+        "sampling": {"max_tokens": 24},
+        "tasks": {"products": {"kind": "arithmetic", "kinds": ["product"], "digits": [2, 2]}},
+        "stages": {"search": {**SEARCH, "prm": prm, **changes}},
+    }
+    [stage] = load_pipeline(tables)[1]
+    assert isinstance(stage, BudgetStage)
+    return stage
 
 
-def test_the_figures_are_those_of_the_command(made: Made, prm: str, tmp_path: Path) -> None:
-    config = BudgetConfig(**{**DIALS, "seed": 3})
-    options: dict[str, Any] = {"task": "arithmetic", "problems": 2, "max_tokens": 24, "directory": tmp_path}
-    result = measure_budget("base", prm=prm, config=config, **options)
-    assert made.statistics["problems"] == 2
+def run(stage: BudgetStage, folder: Path) -> dict[str, Any]:
+    settings = located(stage.config, {})
+    made = stage.run(settings, Workplace(StageDirectory(folder), {}, no_training))
+    return dict(made.statistics)
+
+
+def test_it_is_the_command_within_a_pipeline(prm: str, tmp_path: Path) -> None:
+    stage = stage_of(prm)
+    assert stage.config.seed == 4  # the pipeline's
+    found = run(stage, tmp_path / "stages" / "search")
+    dials = {name: getattr(stage.config, name) for name in ("methods", "budgets", "samples", "width", "seed")}
+
+    result = measure_budget(
+        "base", prm=prm, config=BudgetConfig(**dials, difficulty_samples=0), task="arithmetic", split="dev",
+        problems=3, max_tokens=24, directory=tmp_path / "command",
+        changes=["task.kinds=[\"product\"]", "task.digits=[2, 2]"],
+    )  # fmt: skip
     for point in result.points:
-        budget = str(point.budget)
-        assert made.statistics["accuracy"][point.method][budget] == pytest.approx(point.accuracy.value, abs=1e-6)
-        assert made.statistics["tokens"][point.method][budget] == pytest.approx(point.policy_tokens, abs=1e-2)
-    kept = [json.loads(line) for line in made.output.read_text("utf-8").splitlines()]
-    assert kept[0]["checkpoint"] == "base"
+        assert found[point.method][f"of {point.budget}"] == pytest.approx(point.accuracy.value, abs=1e-6)
+    rows = [json.loads(line) for line in (tmp_path / "stages/search/data.jsonl").read_text().splitlines()]
+    assert rows[0]["checkpoint"] == "base"
+    assert {row.get("method") for row in rows[1:]} >= {"beam/best", "majority", "control/perfect", "best_of_n/prm_min"}
 
 
-def test_a_search_meets_the_others_at_its_own_tokens(made: Made) -> None:
-    equal: Mapping[str, Any] = made.statistics["equal tokens"]
-    assert set(equal) == {"beam/best", "beam/weighted", "beam/majority"}
-    tokens, accuracy = made.statistics["tokens"], made.statistics["accuracy"]
-    rival = "best_of_n/prm_last"
-    small, large = tokens[rival]["1"], tokens[rival]["2"]
-    for budget, of in equal["beam/best"].items():
-        own = tokens["beam/best"][budget]
-        assert (rival in of) == (small <= own <= large)
-        if rival in of:
-            share = (math.log(own) - math.log(small)) / (math.log(large) - math.log(small))
-            wanted = accuracy[rival]["1"] + share * (accuracy[rival]["2"] - accuracy[rival]["1"])
-            assert of[rival] == pytest.approx(wanted, abs=1e-3)
+def test_the_explorer_finds_its_page(prm: str, tmp_path: Path) -> None:
+    run(stage_of(prm, methods=["majority"]), tmp_path / "stages" / "search")
+    lineage = {"stages": [{"name": "search", "kind": "budget"}]}
+    (tmp_path / "lineage.json").write_text(json.dumps(lineage))
+    assert ("budget", tmp_path / "stages/search/budget", "search") in found_in([tmp_path]).results
+    (tmp_path / "stages/search/budget").rename(tmp_path / "elsewhere")
+    (tmp_path / "stages/search/budget").symlink_to(tmp_path.parent, target_is_directory=True)
+    assert [kind for kind, *_ in found_in([tmp_path]).results] == ["pipeline"]
 
 
-def test_a_search_without_a_reward_model_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="best_of_n chooses by a reward model"):
-        the_stage()
-    with pytest.raises(ConfigError, match="samples"):
-        the_stage(methods=["majority"], budgets=[4])
+def test_a_kill_changes_nothing(prm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PROBLEMS_PER_PART", 1)
+    stage = stage_of(prm, methods=["best_of_n", "beam"], budgets=[2], num_problems=2)
+    run(stage, tmp_path / "whole")
+    kept, left = Store.kept, 3
+
+    def killed(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return kept(*arguments)
+
+    monkeypatch.setattr(Store, "kept", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(stage, tmp_path / "killed")
+    left = 1000
+    run(stage, tmp_path / "killed")
+    assert (tmp_path / "killed/data.jsonl").read_bytes() == (tmp_path / "whole/data.jsonl").read_bytes()
+
+
+def test_bad_input_is_named(prm: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="skip_problems = 100000 passes over all dev problems"):
+        run(stage_of(prm, skip_problems=100_000), tmp_path)
+    with pytest.raises(ConfigError, match="budgets 1, 8 from a pool of 2 samples"):
+        run(stage_of(prm, budgets=[1, 8]), tmp_path)
+    with pytest.raises(ConfigError, match="beam scores steps: prm must name"):
+        run(stage_of("", methods=["beam"]), tmp_path)

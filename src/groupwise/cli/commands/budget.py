@@ -16,6 +16,7 @@ def budget(
     prm: Annotated[Path | None, typer.Option(help="A process reward model: a checkpoint directory.")] = None,
     orm: Annotated[Path | None, typer.Option(help="An outcome reward model, trained on last labels.")] = None,
     reference: Annotated[str, typer.Option(help="The model that an implicit `--prm` was trained from.")] = "",
+    beta: Annotated[float, typer.Option(help="Of an implicit `--prm`: what a nat above its reference counts.")] = 0.05,
     task: Annotated[
         str | None, typer.Option(help="Task name; default: the task of the run that the checkpoint is from.")
     ] = None,
@@ -68,6 +69,6 @@ def budget(
         "difficulty_samples": difficulty_samples, "width": width, "lookahead": lookahead, "aggregate": aggregate,
     }  # fmt: skip
     run_budget(
-        checkpoint, console, json, report, dials, prm=prm, orm=orm, reference=reference, task=task, split=split,
-        problems=problems, temperature=temperature, max_tokens=max_tokens, directory=directory, changes=overrides or [],
+        checkpoint, console, json, report, dials, prm=prm, orm=orm, reference=reference, beta=beta, task=task,
+        split=split, problems=problems, temperature=temperature, max_tokens=max_tokens, directory=directory, changes=overrides or [],
     )  # fmt: skip
