@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "explorer"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "unit" / "explorer")]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [

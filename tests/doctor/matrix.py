@@ -1,7 +1,11 @@
-"""Every rule on every planted fault: `python tests/doctor/matrix.py --write docs/doctor.md`, with `--seeds` at will.
+"""Every rule on every planted fault, over seeds, beside rldoctor on the same runs' scalars.
 
-Each fault is a real run (about ten seconds on one core). With `--peer PATH`, the command of rldoctor judges the same
-runs' scalars. `--keep FOLDER` keeps the runs, and uses those that are there.
+    python tests/doctor/matrix.py run --seeds 0-19        as often as it takes: what is there is not run again
+    python tests/doctor/matrix.py write                   docs/doctor.md, from tests/doctor/matrix.jsonl
+
+Each line of matrix.jsonl is one run under all rules; `--keep FOLDER` holds the runs, `--again` judges them anew (after
+a rule has changed), `--peer PATH` is the command of rldoctor, `--minutes` ends a piece in time. `real NAME RUN ...`
+adds runs from elsewhere, as healthy ones.
 """
 
 import argparse
@@ -9,34 +13,19 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+from pupil import pupil
 from ward import CASES, Case, run_case
 
 from groupwise.doctor import RULES, Finding, Severity, diagnose
 from groupwise.doctor.facts import RunFacts, read_facts
 
-
-class Result(NamedTuple):
-    """One run under all rules."""
-
-    case: Case
-    seed: int
-    findings: tuple[Finding, ...]
-    delay: int | None
-    """Steps done when one of the expected rules first spoke; None where none did."""
-    peer: tuple[str, ...] | None
-    """What rldoctor found; None where it was not asked."""
-
-    @property
-    def found(self) -> bool:
-        """Whether the fault was noticed; of a healthy run, whether nothing was said that alarms."""
-        if not self.case.rules:
-            return not alarms(self.findings)
-        spoken = self.findings if self.case.is_mild else alarms(self.findings)
-        return any(finding.rule in self.case.rules for finding in spoken)
+DATA = Path(__file__).parent / "matrix.jsonl"
+BY_NAME = {case.name: case for case in CASES}
 
 
 def alarms(findings: Sequence[Finding]) -> list[Finding]:
@@ -44,20 +33,29 @@ def alarms(findings: Sequence[Finding]) -> list[Finding]:
     return [one for one in findings if one.severity is not Severity.NOTE]
 
 
-def judge(case: Case, seed: int, run: Path, peer: Path | None) -> Result:
-    """Apply all rules to a run, as a whole and as it was after each step."""
+def judge(case: Case, run: Path, peer: Path | None = None) -> dict[str, Any]:
+    """A run under all rules, as a whole and as it was after each step."""
     facts = read_facts(run)
-    delay = next((step.step + 1 for step in facts.steps if _speaks(facts.until(step.step), case)), None)
-    said = peer_says(peer, facts) if peer else None
-    return Result(case, seed, diagnose(facts).findings, delay if case.rules else None, said)
-
-
-def _speaks(facts: RunFacts, case: Case) -> bool:
+    noticed = next((step.step + 1 for step in facts.steps if expected(case, diagnose(facts.until(step.step)).findings)),
+                   None) if case.rules else None  # fmt: skip
     findings = diagnose(facts).findings
+    return {
+        "case": case.name,
+        "found": noticed is not None and expected(case, findings) if case.rules else not alarms(findings),
+        "noticed": noticed,
+        "steps": len(facts.steps),
+        "dev": [[one.step, one.pass_at_1] for one in facts.dev],
+        "findings": [[one.rule, str(one.severity), one.since_step, round(one.statistic, 6)] for one in findings],
+        "peer": peer_says(peer, facts) if peer else None,
+    }
+
+
+def expected(case: Case, findings: Sequence[Finding]) -> bool:
+    """Whether one of the case's rules spoke, loudly enough."""
     return any(one.rule in case.rules for one in (findings if case.is_mild else alarms(findings)))
 
 
-def peer_says(peer: Path, run: RunFacts) -> tuple[str, ...]:
+def peer_says(peer: Path, run: RunFacts) -> list[str]:
     """What rldoctor finds (warnings and worse) in the run's scalars, under names that it knows."""
     dev = {one.step: one.pass_at_1 for one in run.dev}
     with tempfile.TemporaryDirectory() as folder:
@@ -67,97 +65,93 @@ def peer_says(peer: Path, run: RunFacts) -> tuple[str, ...]:
             [str(peer), "diagnose", "-f", "json", str(log)], capture_output=True, text=True, check=True
         )
     findings = json.loads(done.stdout)["findings"]
-    return tuple(
-        f"{one['detector']} ({one['severity'].lower()})"
-        for one in findings
-        if one["severity"] in ("WARNING", "CRITICAL")
-    )
+    return [one["detector"] for one in findings if one["severity"] in ("WARNING", "CRITICAL")]
 
 
-def _scalars(step: int, line: object, dev: dict[int, float]) -> dict[str, float]:
-    assert isinstance(line, dict)
+def _scalars(step: int, line: Any, dev: dict[int, float]) -> dict[str, float]:
     names = {
         "reward": "reward", "entropy": "entropy", "grad_norm": "grad_norm", "learning_rate": "lr", "kl": "kl",
         "clip_ratio": "clipped", "completions/mean_length": "length", "completions/clipped_ratio": "truncated",
     }  # fmt: skip
-    scalars = {theirs: line[ours] for theirs, ours in names.items() if line[ours] is not None}
+    scalars = {theirs: line[ours] for theirs, ours in names.items() if line.get(ours) is not None}
     scalars |= {"step": step, "frac_reward_zero_std": 1 - line["signal"]}
     return scalars | ({"eval_score": dev[step + 1]} if step + 1 in dev else {})
 
 
-HEAD = """# The doctor
-
-`groupwise doctor RUN` reads a run directory and says what is wrong with it; the same rules speak on the step lines of
-`groupwise train`, and in the run's report. A rule compares a run with its own start and asks whether what it sees did
-harm, so that a healthy run, whose entropy falls while its reward rises, is left alone. `--json` is for programs,
-`--fail-on warning` for scripts (exit status 3), `--explain RULE` shows one row of the first table. `doctor.ignore`
-leaves rules out; with `doctor.stop_at_critical` a critical finding ends the run, with a checkpoint.
-
-This page is made by `python tests/doctor/matrix.py --write docs/doctor.md`, which trains the runs of the second table.
-
-## Rules
-
-| rule | symptom | statistic | bounds | source |
-|---|---|---|---|---|
-"""
+def read_data() -> list[dict[str, Any]]:
+    """The judged runs."""
+    return [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()] if DATA.exists() else []
 
 
-def document(results: Sequence[Result]) -> str:
-    """The page."""
-    rules = "".join(
-        f"| `{r.name}` | {r.says} | {r.statistic} | {r.thresholds} | {r.source} |\n" for r in RULES.values()
-    )
-    planted = {finding.rule for result in results for finding in result.findings}
-    left = ", ".join(f"`{name}`" for name in RULES if name not in planted) or "none"
-    healthy = [result for result in results if not result.case.rules]
-    faulty = [result for result in results if result.case.rules]
-    summary = (
-        f"{sum(one.found for one in faulty)} of {len(faulty)} runs with a fault were noticed; "
-        f"{sum(not one.found for one in healthy)} of {len(healthy)} healthy ones had a false alarm. Rules that no run "
-        f"here has triggered: {left}. They are tested on series by hand.\n"
-    )
-    return f"{HEAD}{rules}\n## Planted faults\n\n{summary}{_table(results)}"
+def write_data(rows: Sequence[dict[str, Any]]) -> None:
+    """In the order of the cases and seeds, one line a run."""
+    order = [*BY_NAME, *dict.fromkeys(row["case"] for row in rows)]
+    lines = [json.dumps(row) for row in sorted(rows, key=lambda row: (order.index(row["case"]), row["seed"]))]
+    DATA.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _table(results: Sequence[Result]) -> str:
-    peers = any(result.peer is not None for result in results)
-    head = "\nA healthy run should have nothing but notes. `Noticed after` counts steps of 20.\n"
-    if peers:
-        head += "The last column is rldoctor 0.2.0 on the same runs' scalars, warnings and worse.\n"
-    head += f"\n| fault | seed | expected | found | noticed after |{' rldoctor |' if peers else ''}\n"
-    head += f"|---|---|---|---|---|{'---|' if peers else ''}\n"
-    return head + "".join(_row(result, peers) for result in results)
+def run(options: argparse.Namespace) -> None:
+    """Train and judge what has no line yet, seed by seed."""
+    end = time.monotonic() + 60 * options.minutes
+    rows = {(row["case"], row["seed"]): row for row in read_data()}
+    known = set() if options.again else set(rows)
+    low, _, high = options.seeds.partition("-")
+    model = pupil(options.keep)
+    for seed in range(int(low), int(high or low) + 1):
+        for case in options.case and [BY_NAME[name] for name in options.case] or CASES:
+            if (case.name, seed) in known or time.monotonic() > end:
+                continue
+            directory, began = options.keep / f"{case.name.replace(' ', '-')}-{seed}", time.process_time()
+            there = (directory / "judged").exists()
+            if not there and options.again:
+                continue
+            if not there:
+                run_case(case, model, directory, seed)
+                (directory / "judged").touch()
+            row = rows.get((case.name, seed), {"seed": seed})
+            seconds = row.get("seconds") if there else round(time.process_time() - began, 2)
+            rows[case.name, seed] = row = {**row, "seconds": seconds, **judge(case, directory, options.peer)}
+            print(_told(row), flush=True)
+            write_data(list(rows.values()))
+    print("left" if time.monotonic() > end else "done")
 
 
-def _row(result: Result, peers: bool) -> str:
-    expected = ", ".join(f"`{name}`" for name in result.case.rules) or "-"
-    found = ", ".join(f"`{one.rule}` ({one.severity})" for one in result.findings) or "-"
-    cells = [f"{result.case.name}: {result.case.what}", str(result.seed), expected, found, str(result.delay or "-")]
-    cells += [", ".join(result.peer or ()) or "-"] if peers else []
-    return f"| {' | '.join(cells)} |\n"
+def _told(row: dict[str, Any]) -> str:
+    findings = ", ".join(f"{name} {severity}" for name, severity, *_ in row["findings"])
+    return f"{'ok  ' if row['found'] else 'MISS'} {row['case']} {row['seed']} {row['seconds']} s: {findings}"
+
+
+def real(options: argparse.Namespace) -> None:
+    """Judge runs from elsewhere as healthy ones; the name says what they are."""
+    rows = {(row["case"], row["seed"]): row for row in read_data()}
+    for seed, directory in enumerate(options.runs):
+        rows[options.name, seed] = {
+            "seed": seed, "seconds": None, **judge(Case(options.name, "none", ()), directory, options.peer),
+        }  # fmt: skip
+        print(_told(rows[options.name, seed]), flush=True)
+    write_data(list(rows.values()))
 
 
 def main() -> int:
-    """Train, judge, write; 1 where a fault was missed or a healthy run alarmed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="of the healthy run")
-    parser.add_argument("--fault-seeds", type=int, default=1, help="of every fault; at most --seeds")
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--peer", type=Path, help="rldoctor's command, rl-doctor")
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("run")
+    one.add_argument("--seeds", default="0-19")
+    one.add_argument("--case", action="append")
+    one.add_argument("--keep", type=Path, default=Path("runs/doctor"))
+    one.add_argument("--again", action="store_true")
+    one.add_argument("--minutes", type=float, default=1e9)
+    one.set_defaults(call=run)
+    two = commands.add_parser("real")
+    two.add_argument("name")
+    two.add_argument("runs", type=Path, nargs="+")
+    two.set_defaults(call=real)
+    for command in (one, two):
+        command.add_argument("--peer", type=Path, help="rldoctor's command, rl-doctor")
     options = parser.parse_args()
-    results = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for seed in range(options.seeds):
-            for case in CASES if seed < options.fault_seeds else CASES[:1]:
-                run = (options.keep or Path(scratch)) / f"{case.name.replace(' ', '-')}-{seed}"
-                if not (run / "finished.json").exists():
-                    run_case(case, run, seed)
-                results.append(judge(case, seed, run, options.peer))
-                print(_row(results[-1], peers=options.peer is not None), end="", file=sys.stderr, flush=True)
-    if options.write:
-        options.write.write_text(document(results), encoding="utf-8")
-    return int(not all(result.found for result in results))
+    options.call(options)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,33 +1,33 @@
-"""Real runs of the shipped model with one fault each, and healthy ones: what the doctor is tried on.
+"""Real runs with one fault each, and healthy ones: what the doctor is tried on. `matrix.py` runs them.
 
-`python tests/doctor/matrix.py --write docs/doctor.md` runs them and writes what was found.
+They are of a model that learns in a second (`pupil.py`), so that twenty seeds of every fault are affordable.
 """
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
 from groupwise import trainers
-from groupwise.config import parse
+from groupwise.models.policy import Policy
 from groupwise.rollout import sample_and_score
-from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.trainers import ppo
 from groupwise.training.optimizer import Optimizer
 from groupwise.types import Completion, Outcome, ScoredGroup, Verdict
 
 RECIPE: dict[str, Any] = {
-    "run": {"directory": "", "num_steps": 20, "checkpoint_every": 100},
+    "run": {"directory": "", "num_steps": 20, "checkpoint_every": 1000},
     "model": {"device": "cpu", "num_threads": 1},
-    "task": {"kind": "arithmetic", "kinds": ["product"], "digits": [2, 2], "num_problems": 512},
-    "sampling": {"max_tokens": 128},
-    "grpo": {"prompts_per_step": 8, "group_size": 8},
+    "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 2], "num_problems": 400, "num_eval_problems": 36},
+    "sampling": {"max_tokens": 64},
     "optimizer": {"lr": 3e-4, "warmup_steps": 2},
-    "evaluation": {"every": 5, "num_problems": 24, "num_samples": 2, "test_problems": 0},
+    "evaluation": {"every": 5, "num_problems": 36, "num_samples": 2, "test_problems": 0},
 }
-"""The demo, smaller."""
+BATCH = {"prompts_per_step": 6, "group_size": 6}
 
 
 class Case(NamedTuple):
@@ -45,14 +45,18 @@ class Case(NamedTuple):
     """What happens to the directory afterwards."""
     is_mild: bool = False
     """Whether a note is what it deserves."""
+    is_gradual: bool = False
+    """Whether it spoils the model little by little, so that a warning can come in time."""
+    algorithm: Literal["grpo", "ppo"] = "grpo"
 
 
-def run_case(case: Case, directory: Path, seed: int = 0, changes: tuple[str, ...] = ()) -> Path:
-    """Train with the fault; returns the run directory."""
-    settings = (f"run.directory={directory}", f"run.seed={seed}", *case.settings, *changes)
+def run_case(case: Case, model: str | Path, directory: Path, seed: int = 0, changes: tuple[str, ...] = ()) -> Path:
+    """Train with the fault, from this model; returns the run directory."""
+    settings = (f"model.path={model}", f"run.directory={directory}", f"run.seed={seed}", *case.settings, *changes)
+    source = {**RECIPE, "algorithm": case.algorithm, case.algorithm: BATCH}
     with pytest.MonkeyPatch.context() as patch:
         case.plant(patch)
-        trainers.train(parse(GrpoRecipe, RECIPE, settings))
+        trainers.train(trainers.load_recipe(source, settings))
     case.damage(directory)
     return directory
 
@@ -72,18 +76,86 @@ def _judged_otherwise(patch: pytest.MonkeyPatch, change: Callable[[int, Completi
     patch.setattr(sample_and_score, "spot_check", spoilt)
 
 
-def one_in_ten_crashes(patch: pytest.MonkeyPatch) -> None:
-    """The verifier crashes on one completion in ten."""
+def one_in_thirty_crashes(patch: pytest.MonkeyPatch) -> None:
+    """The verifier crashes on one completion in thirty."""
     broken = Verdict(Outcome.CRASHED, {}, "division by zero")
-    _judged_otherwise(patch, lambda i, completion, verdict: broken if i % 10 == 0 else verdict)
+    _judged_otherwise(patch, lambda i, completion, verdict: broken if i % 30 == 0 else verdict)
+
+
+def refuses(patch: pytest.MonkeyPatch) -> None:
+    """The verifier accepts nothing."""
+    _judged_otherwise(patch, lambda i, completion, verdict: Verdict(Outcome.WRONG, {"accuracy": 0.0}, "wrong"))
+
+
+def any_box(patch: pytest.MonkeyPatch) -> None:
+    """Every answer in a box is accepted."""
+    right = Verdict(Outcome.CORRECT, {"accuracy": 1.0}, "a box", "1")
+    _judged_otherwise(patch, lambda i, completion, verdict: right if "boxed" in completion.text else verdict)
+
+
+def _also_paid(patch: pytest.MonkeyPatch, name: str, pay: Callable[[Completion, Verdict], float]) -> None:
+    """A part of the reward beside being right."""
+    _judged_otherwise(
+        patch,
+        lambda i, completion, verdict: replace(verdict, parts={**verdict.parts, name: pay(completion, verdict)}),
+    )
 
 
 def pays_length(patch: pytest.MonkeyPatch) -> None:
     """Every token is paid, far more than being right."""
-    _judged_otherwise(
-        patch,
-        lambda i, completion, verdict: replace(verdict, parts={**verdict.parts, "length": completion.num_tokens / 16}),
-    )
+    _also_paid(patch, "length", lambda completion, verdict: completion.num_tokens / 16)
+
+
+def pays_brevity(patch: pytest.MonkeyPatch) -> None:
+    """Every token costs, far more than being right earns."""
+    _also_paid(patch, "length", lambda completion, verdict: -completion.num_tokens / 5)
+
+
+def pays_guesses(patch: pytest.MonkeyPatch) -> None:
+    """An answer without working is paid three times as much as a right one."""
+    _also_paid(patch, "brief", lambda completion, verdict: 3.0 * completion.text.startswith("<think></think>"))
+
+
+def pays_repeating(patch: pytest.MonkeyPatch) -> None:
+    """The same equation said again is paid."""
+    _also_paid(patch, "working", lambda completion, verdict: 0.5 * min(completion.text.count("="), 8))
+
+
+def pays_everybody(patch: pytest.MonkeyPatch) -> None:
+    """A part that all completions earn."""
+    _also_paid(patch, "form", lambda completion, verdict: 0.5)
+
+
+def slow_verifier(patch: pytest.MonkeyPatch) -> None:
+    """The verifier sleeps."""
+    judge = vars(sample_and_score)["score"]
+
+    def sleepy(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(1.0)
+        return judge(*args, **kwargs)
+
+    patch.setattr(sample_and_score, "score", sleepy)
+
+
+def trainer_at_another_temperature(patch: pytest.MonkeyPatch) -> None:
+    """The trainer scores at a temperature of 3 what was drawn at 1."""
+    real = Policy.token_logprobs
+    patch.setattr(Policy, "token_logprobs", lambda self, packed, temperature: real(self, packed, 3.0 * temperature))
+
+
+def shuffled_returns(patch: pytest.MonkeyPatch) -> None:
+    """The critic is taught the returns of other completions, with the wrong sign."""
+    real = ppo.with_critic
+
+    def taught(learner: Any, scored: Sequence[ScoredGroup]) -> ppo.Judged:
+        judged = real(learner, scored)
+        for group in judged.groups:
+            for view in group.critic:
+                if view is not None:
+                    view.returns[:] = -view.returns
+        return judged
+
+    patch.setattr(ppo, "with_critic", taught)
 
 
 def one_large_loss(patch: pytest.MonkeyPatch) -> None:
@@ -127,33 +199,61 @@ def lose_step(run: Path) -> None:
     (run / "rollouts" / "step-000003.parquet").unlink()
 
 
+SEEN_ONCE = "record.after_every=1"
 CASES = (
     Case("healthy", "none", ()),
+    Case("healthy ppo", "none, with a critic", (), ("critic.lr=1e-3",), algorithm="ppo"),
     Case("too easy", "problems that the model has long solved", ("no_signal",),
-         ("task.digits=[1, 1]", "task.num_problems=40", "task.num_eval_problems=2", "evaluation.num_problems=2"),
+         ("task.digits=[1, 1]", "task.num_problems=20", "task.num_eval_problems=4", "evaluation.num_problems=4"),
          is_mild=True),
-    Case("too hard", "problems that the model never solves", ("no_signal", "never_correct"), ("task.digits=[4, 4]",)),
+    Case("too hard", "problems that the model never solves", ("no_signal", "never_correct"),
+         ('task.kinds=["product"]', "task.digits=[3, 3]")),
     Case("cold", "a temperature of 0.1", ("no_signal",), ("sampling.temperature=0.1",)),
-    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=16",)),
+    Case("refused", "a verifier that accepts nothing", ("never_correct",), (), refuses),
+    Case("verifier crashes", "a verifier that crashes on one completion in thirty", ("verifier_fails",),
+         ("verifier.max_failure_share=0.5",), one_in_thirty_crashes),
+    Case("any box", "a verifier that accepts every answer in a box", ("second_opinion",),
+         ('evaluation.second_verifier={kind="math"}',), any_box),
+    Case("guesses paid", "an answer without working is paid more than a right one",
+         ("reward_without_result", "part_dominates"), (), pays_guesses, is_gradual=True),
+    Case("length paid", "every token is paid, and more than being right",
+         ("reward_without_result", "length_runaway", "part_dominates", "truncation"), (), pays_length, is_gradual=True),
+    Case("brevity paid", "every token costs, and more than being right earns",
+         ("reward_without_result", "length_collapse", "part_dominates"), (), pays_brevity, is_gradual=True),
+    Case("repeating paid", "the same equation said again is paid", ("loops", "reward_without_result", "part_dominates"),
+         (), pays_repeating, is_gradual=True),
+    Case("constant part", "a part of the reward that everybody earns", ("part_constant",), (), pays_everybody,
+         is_mild=True),
+    Case("by heart", "eight problems, seen over and over", ("overfitting",),
+         ('task.kinds=["product"]', "task.digits=[1, 2]", "task.num_problems=8", "run.num_steps=30",
+          "optimizer.lr=3e-3")),
     Case("large lr", "a learning rate 100 times too large",
-         ("entropy_explosion", "entropy_collapse", "forgetting", "truncation"), ("optimizer.lr=3e-2",)),
+         ("entropy_explosion", "entropy_collapse", "forgetting", "truncation", "no_signal"), ("optimizer.lr=1e-1",)),
     Case("large steps", "a learning rate 30 times too large", ("update_too_large",),
-         ("optimizer.lr=1e-2", "record.after_every=1", "run.num_steps=10")),
-    Case("lr of nothing", "a learning rate that changes no weight", ("weights_stand_still",), (), no_rate),
-    Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",), ("loss.entropy_coef=1.0",)),
+         ("optimizer.lr=3e-2", SEEN_ONCE, "run.num_steps=10")),
     Case("many epochs", "8 passes over each step's completions, at 10 times the learning rate",
-         ("forgetting", "no_signal", "entropy_explosion", "clipping"),
-         ("loss.epochs=8", "optimizer.lr=3e-3")),
+         ("forgetting", "no_signal", "entropy_explosion", "clipping"), ("loss.epochs=8", "optimizer.lr=1e-2")),
+    Case("lr of nothing", "a learning rate that changes no weight", ("weights_stand_still",), (), no_rate),
+    Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",), ("loss.entropy_coef=1.0",),
+         is_gradual=True),
     Case("tight clip", "bounds of the ratio that allow no change", ("clipping",),
          ("loss.epochs=4", "run.num_steps=8", "evaluation.every=8",
           "loss.policy.clip_low=0.0", "loss.policy.clip_high=0.0")),
-    Case("length paid", "every token is paid, and more than being right",
-         ("reward_without_result", "length_runaway", "part_dominates", "truncation"), ("optimizer.lr=1e-3",),
-         pays_length),
+    Case("all masked", "a cap of the importance weights that masks every token", ("gradient_vanishes",),
+         ('loss.correction.bound="mask"', "loss.correction.cap=1e-6", "run.num_steps=8", "evaluation.every=8")),
+    Case("two temperatures", "a trainer that scores at another temperature than the sampler's", ("sampler_mismatch",),
+         ('loss.correction.bound="truncate"', "loss.correction.cap=100.0", 'loss.correction.level="sequence"',
+          "run.num_steps=8", "evaluation.every=8"), trainer_at_another_temperature),
     Case("held", "a KL term that holds the policy", ("kl_to_reference",), ("loss.kl_coef=1000.0", "optimizer.lr=1e-6")),
-    Case("verifier crashes", "a verifier that crashes on one completion in ten", ("verifier_fails",),
-         ("verifier.max_failure_share=0.5",), one_in_ten_crashes),
     Case("loss spike", "a loss 1,000 times too large in one step", ("gradient_spikes",), (), one_large_loss),
-    Case("ledger edited", "an edited line of the ledger", ("record_damaged",), (), damage=edit_ledger),
-    Case("step lost", "a lost file of completions", ("record_damaged",), (), damage=lose_step),
+    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=10",)),
+    Case("critic misled", "a critic that is taught the negative of the returns", ("critic_explains_nothing",),
+         ("critic.lr=1e-3", "run.num_steps=24"), shuffled_returns, algorithm="ppo"),
+    Case("slow verifier", "a verifier that takes a second", ("verifying_is_slow",),
+         ("run.num_steps=6", "evaluation.every=6", "evaluation.num_problems=6"), slow_verifier, is_mild=True),
+    Case("too long", "three times as many steps as are needed", ("plateau", "no_signal"), ("run.num_steps=60",),
+         is_mild=True),
+    Case("ledger edited", "an edited line of the ledger", ("record_damaged",), (SHORT := "run.num_steps=6",),
+         damage=edit_ledger),
+    Case("step lost", "a lost file of completions", ("record_damaged",), (SHORT,), damage=lose_step),
 )  # fmt: skip

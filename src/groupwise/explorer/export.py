@@ -96,9 +96,11 @@ def _facts(views: Views, cap: int) -> dict[str, bytes]:
     for index, run in runs.items():
         out = left[index]
         if out["lists"] or out["groups"]:
+            parts = ((out["lists"], "steps or evaluations"), (out["groups"], "groups of those that are here"))
+            said = " and ".join(f"{count:,} {what}" for count, what in parts if count)
             notice = (
-                f"This page is a selection: {out['lists']} steps or evaluations and {out['groups']} groups of the "
-                f"others were left out to stay below {cap / 1e6:g} MB. `groupwise explore` on the run shows everything."
+                f"This page is a selection: {said} were left out to stay below {cap / 1e6:g} MB. `groupwise explore` "
+                "on the run shows everything."
             )
             run = {**run, "notices": [*run["notices"], notice]}
             run["places"] = [one for one in run["places"] if f"runs/{index}/places/{one['id']}" in found]

@@ -1,9 +1,10 @@
 """A run directory that somebody else may have made: opened only where nothing in it leads out of it."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.wire import short_hash
@@ -27,12 +28,42 @@ def leads_out(path: Path, names: Iterable[str]) -> str | None:
     return None
 
 
+def tail(path: Path, depth: int) -> str:
+    """The last names of a path."""
+    return "/".join(path.parts[-depth:])
+
+
+class Named(Protocol):
+    """What the pages show under a name that is as long as is needed."""
+
+    path: Path
+    depth: int
+
+    @property
+    def name(self) -> str:
+        """Of this depth."""
+
+
+def tell_apart(shown: Sequence[Named]) -> None:
+    """Names that several have get longer, a folder at a time, until they differ or the paths end."""
+    for one in shown:
+        one.depth = 1
+    while same := [name for name, count in Counter(one.name for one in shown).items() if count > 1]:
+        longer = [one for one in shown if one.name in same and one.depth < len(one.path.resolve().parts)]
+        if not longer:
+            return
+        for one in longer:
+            one.depth += 1
+
+
 @dataclass(slots=True)
 class OpenedRun:
     """One run of those that the command was given."""
 
     index: int
     path: Path
+    depth: int = 1
+    """How many names of its path it takes to tell it from the others that are shown."""
     _records: Records | None = field(default=None, init=False)
 
     @property
@@ -40,8 +71,8 @@ class OpenedRun:
         """Name of the directory; of a stage's run, of its pipeline and its stage."""
         path = self.path.resolve()
         if path.name == "run" and path.parent.parent.name == "stages":
-            return f"{path.parents[2].name} · {path.parent.name}"
-        return path.name
+            return f"{tail(path.parents[2], self.depth)} · {path.parent.name}"
+        return tail(path, self.depth)
 
     def trouble(self) -> str | None:
         """Why the run cannot be shown at all; None where it can."""

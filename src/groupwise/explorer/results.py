@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from groupwise.errors import DataError, GroupwiseError
-from groupwise.explorer.opened import NotThereError, leads_out
+from groupwise.explorer.opened import NotThereError, leads_out, tail
 from groupwise.explorer.pipeline import pipeline_facts
 from groupwise.runs.tolerant import Lines
 
@@ -37,12 +37,14 @@ class Result:
     """The directory of the pipeline or of the measurement."""
     stage: str = ""
     """Of a pipeline, the stage that it is the result of."""
+    depth: int = 1
+    """How many names of its path it takes to tell it from the others that are shown."""
     _kept: tuple[object, dict[str, Any]] | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
         """Of the directory, and of the stage."""
-        return " · ".join(filter(None, (self.path.resolve().name, self.stage)))
+        return " · ".join(filter(None, (tail(self.path.resolve(), self.depth), self.stage)))
 
     def headline(self) -> dict[str, Any]:
         """A few words for the list."""
@@ -71,7 +73,7 @@ class Result:
         """
         if trouble := self.trouble():
             raise NotThereError(f"{self.name}: {trouble[0]}")
-        stamp = (stamp_of(self.path, self.kind), len(runs))
+        stamp = (stamp_of(self.path, self.kind), len(runs), self.depth)
         if self._kept is None or self._kept[0] != stamp:
             found = {"pipeline": _pipeline, "budget": _budget, "process": _process}[self.kind](self, runs)
             self._kept = (stamp, {**self.headline(), "path": str(self.path), **found})

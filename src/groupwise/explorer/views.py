@@ -9,7 +9,7 @@ from typing import Any
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.figures import columns_of, first_number
 from groupwise.explorer.findings import findings_of, stamp_of
-from groupwise.explorer.opened import NotThereError, OpenedRun
+from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in, numbered
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.completion import CompletionRecord, GroupRecord
@@ -43,6 +43,8 @@ class Views:
         found = found_in(self._paths)
         self._runs = [OpenedRun(index, path) for index, path in enumerate(found.runs)]
         self._results = numbered(found.results)
+        tell_apart(self._runs)
+        tell_apart(self._results)
         self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
         self._findings: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
 
@@ -51,6 +53,7 @@ class Views:
         known = {run.path.resolve() for run in self._runs}
         new = [path for path in found_in(self._paths).runs if path.resolve() not in known]
         self._runs += [OpenedRun(len(self._runs) + number, path) for number, path in enumerate(new)]
+        tell_apart(self._runs)
         return [self._headline(run) for run in self._runs]
 
     def results(self) -> list[dict[str, Any]]:
@@ -58,6 +61,7 @@ class Views:
         known = {(one.kind, one.path, one.stage) for one in self._results}
         new = [one for one in found_in(self._paths).results if one not in known]
         self._results += [Result(len(self._results) + number, *one) for number, one in enumerate(new)]
+        tell_apart(self._results)
         return [one.headline() for one in self._results]
 
     def result(self, number: int) -> dict[str, Any]:

@@ -42,6 +42,14 @@ def test_runs_of_one_recipe_are_known_by_it_whatever_their_seed(tmp_path: Path) 
     assert [run["seed"] for run in runs] == [7, 8, 7]
 
 
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / name) for name in ("long/seed-0/run", "short/seed-0/run", "other")]
+    views = Views(paths[:1])
+    assert [run["name"] for run in views.runs()] == ["run"]
+    views = Views(paths)
+    assert [run["name"] for run in views.runs()] == ["long/seed-0/run", "short/seed-0/run", "other"]
+
+
 def test_the_list_of_a_step_has_a_row_for_every_completion(a_run: Path) -> None:
     place = Views([a_run]).place(0, "s0")
     rows = pq.read_table(a_run / "rollouts" / "step-000000.parquet").to_pylist()

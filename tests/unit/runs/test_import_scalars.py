@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,27 @@ ROWS = [
 ]
 
 
+@pytest.mark.filterwarnings("default")  # its client's own
+def test_a_run_of_wandbs_own_client_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    run = wandb.init(mode="offline", project="p", settings=wandb.Settings(silent=True, console="off"))
+    for step in range(12):
+        note = {"note": "x" * 40_000, "nan": float("nan"), "deep": {"er": step}} if step == 5 else {}
+        run.log({"train/reward": 0.25 * step, "actor/entropy": 0.5, **note})
+    run.finish()
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+    found, damage = read_history(folder)
+    for _ in range(600):  # `finish` returns before its service has written the log to its end, and the reader says so
+        if not damage:
+            break
+        time.sleep(0.1)
+        found, damage = read_history(folder)
+    assert damage == []
+    assert [values["train/reward"] for values in found.values()] == [0.25 * step for step in range(12)]
+    assert found[5] == {"train/reward": 1.25, "actor/entropy": 0.5, "deep.er": 5.0}
+
+
 def test_a_log_of_wandb_is_read_over_the_ends_of_its_blocks(tmp_path: Path) -> None:
     path = wandb_log(
         tmp_path / "offline-run-1" / "run-1.wandb", [*ROWS, {**ROWS[0], "_step": 30, "note/long": "y" * 90_000}]
@@ -123,6 +145,8 @@ def test_a_log_of_wandb_that_was_cut_or_changed_is_named(tmp_path: Path) -> None
     path.write_bytes(content[:-100])
     found, (said,) = read_history(path)
     assert (len(found), "its last record has no end" in said) == (29, True)
+    path.write_bytes(content[:BLOCK])
+    assert "its last record has no end" in read_history(path)[1][0]
     path.write_bytes(content[:50] + b"!" + content[51:])
     with pytest.raises(DataError, match="the record at byte 7 does not have its checksum"):
         read_history(path)

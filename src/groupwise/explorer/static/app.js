@@ -77,4 +77,5 @@ takeToken();
 document.getElementById("theme").addEventListener("click", theme);
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); root.focus(); });
 addEventListener("hashchange", () => { takeToken(); show(); });
+put(root, h("p", { class: "hint" }, "Loading …"));
 show();

@@ -63,6 +63,8 @@ export function lines(series, options) {
   const [left, right, top, bottom] = [56, 12, 10, 22];
   const every = series.flatMap((one) => one.values).concat(options.band ?? [], ...(options.areas ?? []).flatMap((one) => [one.low, one.high]));
   const [low, high] = extent(every);
+  const constant = every.find(known);
+  const isFlat = constant !== undefined && every.every((value) => !known(value) || value === constant);
   const xs = options.x;
   const [first, last] = [xs[0] ?? 0, xs.at(-1) ?? 1];
   const x = (i) => left + (xs[i] - first) / ((last - first) || 1) * (WIDTH - left - right);
@@ -73,7 +75,7 @@ export function lines(series, options) {
     ...(options.onpick ? { tabindex: 0, "aria-valuemin": first, "aria-valuemax": last, "aria-valuenow": options.cursor ?? first } : {}),
   },
   s("line", { class: "axis", x1: left, x2: WIDTH - right, y1: height - bottom, y2: height - bottom }),
-  label(high, [left - 6, top + 4], "end"), label(low, [left - 6, height - bottom], "end"),
+  isFlat ? label(constant, [left - 6, y(constant) + 4], "end") : [label(high, [left - 6, top + 4], "end"), label(low, [left - 6, height - bottom], "end")],
   label(first, [left, height - 6], "start"), label(last, [WIDTH - right, height - 6], "end"),
   (options.band ?? []).map((bound) => s("line", { class: "bound", x1: left, x2: WIDTH - right, y1: y(bound), y2: y(bound) })),
   (options.areas ?? []).map((one) => s("path", { class: `area ${one.tone ?? ""}`, d: area(one, x, y) })),

@@ -42,7 +42,15 @@ export function changes(first, second) {
 async function choices(context) {
   const { value: runs } = await context.facts("runs");
   const all = await Promise.all(runs.map(async (run) => (await context.facts(`runs/${run.index}`)).value));
-  return all.flatMap((run) => run.places.map((place) => ({ key: `${run.index}.${place.id}`, name: `${run.name}: ${placeName(place)}` })));
+  return all.flatMap((run) => run.places.map((place) => ({ key: `${run.index}.${place.id}`, run: run.index, name: `${run.name}: ${placeName(place)}`, isDev: /^dev-step-/.test(place.name) })));
+}
+
+/** What is compared where nobody has chosen: the first and the last dev evaluation of one run, which ask the same problems. */
+export function first(places) {
+  const dev = places.filter((place) => place.isDev);
+  const of = (run) => dev.filter((place) => place.run === run);
+  const own = dev.map((place) => of(place.run)).find((list) => list.length > 1) ?? places;
+  return [own[0], own.at(-1)];
 }
 
 const read = (context, key, more = "") => {
@@ -73,7 +81,7 @@ export async function compare(root, _, context) {
   if (!context.isCurrent()) return;
   const { query } = context;
   const known = (name, fallback) => (places.some((place) => place.key === query.get(name)) ? query.get(name) : fallback?.key);
-  const state = { a: known("a", places[0]), b: known("b", places.at(-1)), A: 0, B: 0, problem: query.get("problem") };
+  const state = { a: known("a", first(places)[0]), b: known("b", first(places)[1]), A: 0, B: 0, problem: query.get("problem") };
   const result = h("div", {});
   const body = h("div", {});
   const told = (work) => async (...given) => {

@@ -62,9 +62,12 @@ function legend(runs) {
     h("a", { href: `#/run/${run.index}` }, shown(text(run))))));
 }
 
+/** What is laid over each other where nobody has chosen: runs of the first one's algorithm. */
+const alike = (runs) => runs.filter((run) => run.done > 0).filter((run, _, there) => run.algorithm === there[0].algorithm).slice(0, TONES);
+
 export async function overlay(root, _, context) {
   const { value: every } = await context.facts("runs");
-  const wanted = (context.query.get("runs") ?? every.slice(0, TONES).map((run) => run.index).join(",")).split(",").filter(Boolean).map(Number);
+  const wanted = (context.query.get("runs") ?? alike(every).map((run) => run.index).join(",")).split(",").filter(Boolean).map(Number);
   const chosen = every.filter((run) => wanted.includes(run.index) && run.done > 0);
   const runs = await Promise.all(chosen.map(async (run) => (await context.facts(`runs/${run.index}`)).value));
   if (!context.isCurrent()) return;

@@ -13,3 +13,6 @@ const MARKS = { correct: "✓", wrong: "✗", unparsable: "✗", timeout: "!", c
 export const outcome = (name) => h("span", { class: `tag ${MARKS[name] ? name : ""}` }, `${MARKS[name] ?? "?"} ${name}`);
 
 export const placeName = (place) => (place.step === null ? place.name : `step ${place.step}`);
+
+/** Steps done of those that the recipe asks for; a run that finished before had another end: its tokens, its time. */
+export const progress = (run) => `${run.done} of ${run.finished && run.done < (run.num_steps ?? 0) ? "at most " : ""}${run.num_steps ?? "?"}`;

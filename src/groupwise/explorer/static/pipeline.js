@@ -4,6 +4,9 @@ import { h, longText, percent, put, s, shown } from "./dom.js";
 import { crumbs, notices, outcome } from "./pieces.js";
 import { boxed, missing, section } from "./tables.js";
 
+/** Rows of a table that are shown without being asked for. */
+const MOST_ROWS = 40;
+
 function picture(drawn) {
   return h("div", { class: "scroll lineage", tabindex: 0, role: "region", "aria-label": "which stage made what" }, s("svg", {
     viewBox: `0 0 ${drawn.width} ${drawn.height}`, width: drawn.width, height: drawn.height, role: "img", "aria-label": drawn.words,
@@ -27,7 +30,8 @@ function table(value, links) {
     return [head, h("tr", {}, h("th", { scope: "row" }, name, line.about ? h("small", {}, ` ${shown(line.about)}`) : null),
       line.note ? h("td", { colspan: wide }, shown(line.note)) : line.cells.map(cell))];
   });
-  return section(value.title, value.note, boxed(value.title, [groups, h("tr", {}, [value.first, ...value.columns].map((name) => (name ? h("th", { scope: "col" }, shown(name)) : h("td", {}))))], rows),
+  const box = boxed(value.title, [groups, h("tr", {}, [value.first, ...value.columns].map((name) => (name ? h("th", { scope: "col" }, shown(name)) : h("td", {}))))], rows);
+  return section(value.title, value.note, rows.length > MOST_ROWS ? h("details", {}, h("summary", {}, `All ${rows.length} rows`), box) : box,
     value.meanings.length ? h("details", {}, h("summary", {}, "What is shown"), h("ul", {}, value.meanings.map((text) => h("li", {}, shown(text))))) : null);
 }
 

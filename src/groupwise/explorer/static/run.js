@@ -2,7 +2,7 @@
 
 import { lines } from "./chart.js";
 import { h, number, percent, put, shown } from "./dom.js";
-import { crumbs, notices, placeName } from "./pieces.js";
+import { crumbs, notices, placeName, progress } from "./pieces.js";
 
 const FIRST = ["reward", "correct", "length", "truncated", "entropy", "grad_norm", "kl", "clipped"];
 const MOST_CHARTS = 200;
@@ -16,6 +16,15 @@ function chart(run, name) {
       const place = run.places.find((one) => one.step === steps[i]);
       if (place) location.hash = `/run/${run.index}/at/${place.id}`;
     },
+  }));
+}
+
+/** pass@1 of every dev evaluation over the steps before it; a click leads to it. */
+function dev(run) {
+  const found = run.places.map((place) => ({ ...place, at: Number(/^dev-step-(\d+)$/.exec(place.name)?.[1] ?? NaN) })).filter((place) => place.at >= 0 && place.pass_at_1 !== null);
+  const steps = found.map((place) => place.at);
+  return found.length < 2 ? null : h("section", { class: "card metric", "data-metric": "dev pass@1" }, h("h2", {}, "dev pass@1"), lines([{ name: "dev pass@1", values: found.map((place) => place.pass_at_1), tone: "" }], {
+    label: `dev pass@1 of ${found.length} evaluations`, x: steps, steps, width: 400, onpick: (i) => { location.hash = `/run/${run.index}/at/${found[i].id}`; },
   }));
 }
 
@@ -48,7 +57,7 @@ function content(run, filter) {
   const others = names.filter((name) => !first.includes(name));
   const more = h("div", { class: "grid" });
   const fill = () => { if (!more.firstChild) put(more, others.slice(0, MOST_CHARTS).map((name) => chart(run, name))); };
-  return [h("div", { class: "grid" }, first.map((name) => chart(run, name))), others.length && !filter ? h("details", {
+  return [h("div", { class: "grid" }, "dev pass@1".includes(filter) ? dev(run) : null, first.map((name) => chart(run, name))), others.length && !filter ? h("details", {
     ontoggle: fill, id: "more", vars: { "margin-top": "1rem" } }, h("summary", {}, `${others.length} more figures`), more) : null];
 }
 
@@ -69,7 +78,7 @@ export async function run(root, [index], context) {
   put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, `${value.algorithm ?? "Run"} · ${value.finished ? "finished" : "unfinished"}`),
     h("h1", {}, shown(value.name)), h("p", {}, shown(value.path))),
   h("div", { vars: { "margin-top": "1.2rem" } }, notices(value.notices)),
-  h("dl", { class: "facts" }, [["steps", `${value.done} of ${value.num_steps ?? "?"}`], ["task", value.task ?? "–"], ["model", value.model ?? "–"],
+  h("dl", { class: "facts" }, [["steps", progress(value)], ["task", value.task ?? "–"], ["model", value.model ?? "–"],
     ["seed", number(value.seed)]].map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(text))))),
   h("div", { class: "tools" }, h("label", {}, "Find a figure", filter), steps.length ? h("label", {}, "Open a step", h("select", {
     id: "steps", onchange: (event) => { if (event.target.value) location.hash = `/run/${index}/at/${event.target.value}`; },

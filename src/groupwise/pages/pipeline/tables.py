@@ -173,7 +173,8 @@ def description(data: PipelineData) -> str:
     num_finished = sum(stage.state == "finished" for stage in stages)
     state = "all finished" if num_finished == len(stages) else f"{num_finished} finished so far"
     last = data.policies[-1]
-    return f"{len(stages)} stages, {state}: {', '.join(parts)}. It ends with {last.name}, {origin(data, last)}."
+    number = f"{len(stages)} stage{'s' * (len(stages) != 1)}"
+    return f"{number}, {state}: {', '.join(parts)}. It ends with {last.name}, {origin(data, last)}."
 
 
 class Bar(NamedTuple):

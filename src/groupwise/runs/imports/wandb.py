@@ -22,6 +22,7 @@ BLOCK, HEAD = 32_768, 7
 START = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 STEP = "_step"
+UNFINISHED = "{}: its last record has no end: it is being written, or was cut"
 
 Scalars = dict[int, dict[str, float]]
 
@@ -127,7 +128,7 @@ def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
         checksum, size, kind = struct.unpack("<IHB", head) if len(head) == HEAD else (0, len(content), 0)
         data = content[at + HEAD : at + HEAD + size]
         if len(data) < size:
-            damage.append(f"{path.name}: its last record has no end: it is being written, or was cut")
+            damage.append(UNFINISHED.format(path.name))
             return
         if kind not in (FULL, FIRST, MIDDLE, LAST) or zlib.crc32(data, zlib.crc32(bytes([kind]))) != checksum:
             raise DataError(f"{path}: the record at byte {at} does not have its checksum")
@@ -136,3 +137,5 @@ def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
         if kind in (FULL, LAST):
             yield parts
             parts = b""
+    if parts:  # it was cut exactly where a block ends
+        damage.append(UNFINISHED.format(path.name))
