@@ -138,6 +138,6 @@ class RlRecipe(Recipe):
             )
         if self.sampling.tools:
             raise ValueError(
-                "engine.steps_ahead = 1 samples a step before it begins, so after a kill its tools would be called again "
-                "and might answer otherwise; allowed with sampling.tools is 0"
+                "engine.steps_ahead = 1 samples a step before it begins, so after a kill its tools would be called "
+                "again and might answer otherwise; allowed with sampling.tools is 0"
             )

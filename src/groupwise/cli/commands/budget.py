@@ -70,5 +70,6 @@ def budget(
     }  # fmt: skip
     run_budget(
         checkpoint, console, json, report, dials, prm=prm, orm=orm, reference=reference, beta=beta, task=task,
-        split=split, problems=problems, temperature=temperature, max_tokens=max_tokens, directory=directory, changes=overrides or [],
+        split=split, problems=problems, temperature=temperature, max_tokens=max_tokens, directory=directory,
+        changes=overrides or [],
     )  # fmt: skip
