@@ -326,7 +326,7 @@ def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None
         ({"prm": "language"}, ModelError, "not a reward model"),
         ({"temperature": 0.0}, ConfigError, "equal samples are no pool"),
         ({"config": {"methods": ["beam"]}}, ConfigError, "prm must name"),
-        ({"config": {"methods": ["weighted"]}}, ConfigError, "--prm or --orm"),
+        ({"config": {"methods": ["weighted"]}}, ConfigError, "prm or orm must name one"),
         ({"config": {"samples": 2}}, ConfigError, "from a pool of 2 samples"),
         (
             {"config": {"methods": ["majority", "force"]}, "changes": ["sampling.tools.c.kind=calculator"]},
