@@ -49,10 +49,10 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python -m pytest -m peers tests/parity
 
-demo: venv ## teach the shipped base model arithmetic (two to four minutes), evaluate it, ask it a question
+demo: venv ## teach the shipped base model arithmetic (a few minutes), evaluate it, ask it a question
 	$(BIN)/groupwise demo --restart
 
-r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 minutes)
+r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 to 30 minutes of one core)
 	$(BIN)/groupwise pipeline recipes/r1.toml
 
 deepseekmath: venv ## DeepSeekMath in miniature: recall of a corpus, continued pre-training, fine-tuning, GRPO in three forms
@@ -68,11 +68,17 @@ bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/grpo_step.py
 
+# torch stays, because published figures rest on it; `make lock HELD=` renews it too. What its builds for cards bring
+# is left out: torch names those packages exactly.
+HELD ?= torch
 lock: ## renew the versions of constraints.txt, in a fresh environment: the newest that pyproject.toml allows
+	rm -rf .venv-lock
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install -q -e '.[dev,docs,browser]'
+	grep -xE '($(HELD))==.*' constraints.txt > .venv-lock/held || true
+	.venv-lock/bin/python -m pip install -q -c .venv-lock/held -e '.[dev,docs,browser]'
 	sed '/^# groupwise with/q' constraints.txt > .venv-lock/new
-	.venv-lock/bin/python -m pip list --format=freeze --exclude-editable | grep -v '^pip==' | sed 's/+.*//' >> .venv-lock/new
+	.venv-lock/bin/python -m pip list --format=freeze --exclude-editable \
+	  | grep -vE '^(pip==|nvidia-|cuda-|triton==)' | sed 's/+.*//' >> .venv-lock/new
 	sed -n '/^# other extras/,$$p' constraints.txt | sed '1i\\' >> .venv-lock/new
 	mv .venv-lock/new constraints.txt && rm -r .venv-lock
 

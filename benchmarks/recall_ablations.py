@@ -1,7 +1,7 @@
 """What each piece of recall is worth: the same made webs, with one piece changed at a time.
 
     python benchmarks/recall_ablations.py                              # five seeds, 6,000 pages in 90 domains
-    python benchmarks/recall_ablations.py --seeds 2 --pages 1500 --domains 40 --json ablations.json
+    python benchmarks/recall_ablations.py --seeds 2 --pages 1500 --domains 40 --json ablations.json  # goes on there
 
 By arm and over seeds, with Student's 95 % interval: precision and recall at the end, recall of the styles that the
 seed does not hold in the first round and in the last, and rounds. Then decontamination by the length of its runs:
@@ -126,13 +126,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--domains", type=int, default=90)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    results = []
-    for seed in range(options.seeds):
-        results.append(of_seed(options, seed))
+    results = _there(options)
+    for seed in range(len(results), options.seeds):
+        results.append({"web": [options.pages, options.domains], **of_seed(options, seed)})
         print(f"seed {seed}: {results[-1]['arms']['as it is']}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     show(results)
+
+
+def _there(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The seeds that a file has already, of a web of this size."""
+    if not options.json or not options.json.exists():
+        return []
+    results: list[dict[str, Any]] = json.loads(options.json.read_text("utf-8"))
+    if any(one["web"] != [options.pages, options.domains] for one in results):
+        raise SystemExit(f"{options.json} is of a web of another size: choose another file")
+    return results
 
 
 if __name__ == "__main__":

@@ -1,4 +1,10 @@
-"""Tiny policies with random weights, made on the spot, and the slow computations that the fast ones must equal."""
+"""Tiny policies with random weights, made on the spot, and the slow computations that the fast ones must equal.
+
+torch and transformers are imported where they are used: the process that hands the tests out to others reads this file
+too, and needs neither.
+"""
+
+from __future__ import annotations
 
 import copy
 import logging
@@ -7,26 +13,33 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import settings
-from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from groupwise.models.config import ModelConfig
-from groupwise.models.loading import quiet_transformers
-from groupwise.models.new_model import byte_tokenizer
-from groupwise.models.policy import Policy, make_policy
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from groupwise.models.policy import Policy
 
 os.environ["COLUMNS"] = "250"  # paths of temporary folders are long, and tables of the command line must not cut them
 if settings.get_current_profile_name() == "default":  # one that was chosen stays
     settings.register_profile("steady", deadline=None, derandomize=True)  # the same on every machine, slow or fast
     settings.load_profile("steady")
-torch.set_num_threads(1)
-quiet_transformers()
-logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_quiet_thread() -> None:
+    """Several processes run tests at one time, and what transformers says is no result of a test."""
+    import torch
+
+    from groupwise.models.loading import quiet_transformers
+
+    torch.set_num_threads(1)
+    quiet_transformers()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -110,6 +123,8 @@ def slowness() -> float:
 
 def yardstick_s() -> float:
     """Processor time that a fixed piece of work takes now, in seconds: Python and matrix products, half and half."""
+    import torch
+
     matrix = torch.full((256, 256), 1 / 256)
     found = []
     for _ in range(5):
@@ -152,6 +167,7 @@ def _in_any_order(loss: Tensor) -> set[str]:
 @pytest.fixture(autouse=True)
 def same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """No gradient that a trainer takes, in any test, may depend on which thread came first."""
+    import torch
 
     def checked(compute: Callable[..., Any]) -> Callable[..., Any]:
         def run(loss: Tensor, *args: Any, **options: Any) -> Any:
@@ -168,18 +184,25 @@ def same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
+    if request.param == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
+    from groupwise.models.new_model import byte_tokenizer
+
     return byte_tokenizer()
 
 
 def tiny_config(architecture: str, **changes: Any) -> Any:
     """Configuration of a model with two layers and a few thousand weights; `sliding_window` is off unless given."""
+    from transformers import AutoConfig
+
     values = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
@@ -200,6 +223,8 @@ def tiny_config(architecture: str, **changes: Any) -> Any:
 
 def spread_weights(model: torch.nn.Module, seed: int) -> None:
     """Weights so large that attention, norms and biases all matter; fresh ones give nearly uniform attention."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -213,6 +238,8 @@ def spread_weights(model: torch.nn.Module, seed: int) -> None:
 @pytest.fixture(scope="session")
 def make_model() -> Callable[..., Any]:
     """make_model(architecture, seed=0, **config changes) -> a transformers model with random weights."""
+    import torch
+    from transformers import AutoModelForCausalLM
 
     def make(architecture: str = "qwen3", seed: int = 0, **changes: Any) -> Any:
         with torch.random.fork_rng(devices=[]):
@@ -227,6 +254,8 @@ def make_model() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[..., Policy]:
     """tiny_policy(architecture, device=..., seed=..., compute_dtype=..., **config changes) -> a policy."""
+    from groupwise.models.config import ModelConfig
+    from groupwise.models.policy import make_policy
 
     def make(
         architecture: str = "qwen3",
@@ -245,6 +274,7 @@ def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[...,
 @pytest.fixture(scope="session")
 def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Tensor]]:
     """The model in float64 with transformers' eager attention, and its logits (B, T, V) of right-padded sequences."""
+    import torch
 
     def compute(policy: Policy, sequences: Sequence[Sequence[int]]) -> tuple[Any, Tensor]:
         model = copy.deepcopy(policy.model).double()
@@ -265,6 +295,7 @@ def eager_logprobs(eager_logits: Any) -> Callable[..., tuple[Any, Tensor, Tensor
 
     `pairs` are (prompt, completion); the results are in their order and carry gradient to the returned model.
     """
+    import torch
 
     def compute(
         policy: Policy, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0

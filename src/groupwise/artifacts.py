@@ -41,7 +41,7 @@ class Artifact:
         context = info.context or {}
         if name := stage_of(value):
             return str(context.get(ARTIFACTS, {}).get(name, value))
-        if not value or (value in (SHIPPED, FIRST_EDITION) and self.makes == "model"):
+        if not value or (value in (SHIPPED, FIRST_EDITION) and self.makes != "data"):  # an implicit reward model is one
             return value
         try:
             return beside(value, context.get(FOLDER))

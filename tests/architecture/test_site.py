@@ -1,23 +1,18 @@
 """The documentation: pages that come from code are current, links lead somewhere, and commands are those there are."""
 
-import ast
 import importlib.util
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import groupwise
 from groupwise.cli.init import write_project
-from groupwise.cli.main import app
 from groupwise.shipped import recipe_file
 from groupwise.trainers import load_recipe
 
@@ -61,7 +56,6 @@ def of_docs() -> Callable[[str], ModuleType]:
 Documents = dict[Path, str]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:tests|benchmarks|examples|docs|fuzz|recipes)/[\w./-]+)(?:::[\w\[\].-]+)?`")
-OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 @pytest.mark.parametrize("name", ["commands", "errors", "metrics", "api", "files"])
@@ -144,21 +138,6 @@ def commands(documents: Documents) -> Iterator[tuple[str, list[str]]]:
                             yield path.name, shlex.split(part.replace("...", ""))[1:]
 
 
-def test_commands_in_the_documents_exist_with_their_options(documents: Documents) -> None:
-    group: Any = get_command(app)
-    known = {name: {one for p in command.params for one in p.opts} for name, command in group.commands.items()}
-    calls = list(commands(documents))
-    assert len(calls) > 60
-    wrong = [
-        (where, words) for where, words in calls
-        if not words[0].startswith("-") and (
-            words[0] not in known
-            or {option for word in words if (option := word.split("=")[0]).startswith("--")} - known[words[0]]
-        )
-    ]  # fmt: skip
-    assert wrong == []
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with nothing but a project."""
@@ -180,14 +159,6 @@ def test_recipes_in_the_course_and_the_guides_can_be_read_as_they_are_called(
         pairs = list(pairwise(words))
         changes, extends = ([value for name, value in pairs if name == option] for option in ("--set", "--extend"))
         load_recipe(words[1], changes, extends)
-
-
-def test_blocks_of_python_and_toml_can_be_read(documents: Documents) -> None:
-    for text in documents.values():
-        for block in blocks(text, "python"):
-            ast.parse(block)
-        for block in blocks(text, "toml"):
-            tomllib.loads(block)
 
 
 def test_names_of_the_package_in_the_documents_are_its_own(documents: Documents) -> None:

@@ -262,6 +262,7 @@ def test_a_hostile_result_is_shown_and_does_nothing(
             file.write(json.dumps({"kind": "point", "method": text, **point}) + "\n")
             file.write(json.dumps({"kind": "flips", text: text}) + "\n")
             file.write(json.dumps({"kind": "optimal", "difficulty": text, "methods": {text: {text: 1}}}) + "\n")
+            file.write(json.dumps({"kind": "equal_tokens", "method": text, "against": text}) + "\n")
     rows = "".join(json.dumps({"judge": text, text: [0.5, text, None]}) + "\n" for text in HOSTILE)
     (pipeline / "stages" / "judges" / "data.jsonl").write_text(rows)
     facts = pipeline / "stages" / "judges" / "facts.json"

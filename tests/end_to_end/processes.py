@@ -1,7 +1,7 @@
 """Processes that start at once: they are forked from a server that has imported the package, and torch with it, once.
 
 One server is enough for all tests of a process, so all modules of this folder take theirs from here. Where the package
-itself starts processes, this module may stand for `subprocess`: `run` and `Popen` of `python -m groupwise`.
+itself starts processes, this module may stand for `subprocess`: `Popen` of `python -m groupwise`.
 """
 
 import multiprocessing
@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from subprocess import PIPE, STDOUT, CompletedProcess
+from subprocess import DEVNULL as DEVNULL
+from subprocess import PIPE as PIPE
+from subprocess import STDOUT as STDOUT
 from typing import Any, TextIO
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -67,19 +69,12 @@ class Popen:
         os.kill(self._process.pid, number)
 
 
-def run(words: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> Any:
-    """Stands for `subprocess.run` of `python -m groupwise ...` with its output captured as text."""
-    with Popen(words, stdout=PIPE, env=env) as process:
-        said = process.stdout.read()
-    return CompletedProcess(words, process.returncode or 0, said, "")
-
-
 def _command(arguments: list[str], writer: Connection, environment: dict[str, str]) -> None:
     """Be `groupwise` with these arguments."""
     import torch
 
+    from groupwise import children
     from groupwise.cli.main import main
-    from groupwise.pipeline import seeds
 
     os.setsid()  # Ctrl-C is sent to it, and reaches it only so
     for descriptor in (1, 2):
@@ -92,5 +87,5 @@ def _command(arguments: list[str], writer: Connection, environment: dict[str, st
     sys.argv = ["groupwise", *arguments]
     global CONTEXT
     CONTEXT = multiprocessing.get_context("fork")  # type: ignore[assignment]  # it would start a server of its own
-    seeds.subprocess = sys.modules[__name__]  # type: ignore[attr-defined]
+    children.subprocess = sys.modules[__name__]  # type: ignore[attr-defined]
     main()

@@ -1,4 +1,4 @@
-"""Labels by rollouts survive SIGKILL with the same bytes; the recipe of process supervision, made small."""
+"""Labels by rollouts survive SIGKILL with the same bytes; the recipes of process supervision, made small."""
 
 import json
 import signal
@@ -9,9 +9,15 @@ import processes
 import pytest
 import signalled_run
 
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
+from groupwise.pipeline import Display, load_pipeline, run_pipeline
 from groupwise.pipeline.directory import PipelineDirectory
+from groupwise.trainers import load_recipe, train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "process.toml"
+TEXTS = RECIPE.with_name("process_gsm8k.toml")
 PATIENCE_S = 600.0
 pytestmark = pytest.mark.usefixtures("imports_are_found_once")
 
@@ -82,10 +88,14 @@ SMALL: dict[str, Any] = {
         "labels_mc": {**LABELLED, "rollouts": 2},
         "threshold": {**LABELLED, "num_problems": 8},
         "measured": {**LABELLED, "skip_problems": 8},
-        "prm": TRAINED, "prm_mc": TRAINED, "orm": TRAINED, "implicit": TRAINED,
+        "prm": TRAINED, "prm_mc": TRAINED, "prm_soft": TRAINED, "prm_agreed": TRAINED, "orm": TRAINED,
+        "implicit": TRAINED,
         "judges": {"choices": [2]},
-        "outcome": LEARNT, "process": LEARNT, "process_gae": LEARNT,
-        "workings_outcome": LABELLED, "workings_process": LABELLED, "workings_process_gae": LABELLED,
+        "judges_of_labels": {"choices": [2]},
+        "search": {"skip_problems": 8, "num_problems": 2, "samples": 4, "budgets": [1, 4], "difficulty_samples": 0},
+        **dict.fromkeys(("outcome", "process", "process_gae", "process_gae_95", "process_gae_0"), LEARNT),
+        **dict.fromkeys(("workings_outcome", "workings_process", "workings_process_gae"), LABELLED),
+        **dict.fromkeys(("workings_process_gae_95", "workings_process_gae_0"), LABELLED),
     },
 }  # fmt: skip
 
@@ -102,9 +112,6 @@ def flat(values: dict[str, Any], prefix: str = "") -> list[str]:
 
 @pytest.mark.slow
 def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
-    from groupwise.pipeline import Display, load_pipeline, run_pipeline
-    from groupwise.trainers import train
-
     directory = tmp_path / "process"
     changes = flat({**SMALL, "pipeline": {"directory": str(directory)}})
     assert run_pipeline(*load_pipeline(RECIPE, changes), Display(train))
@@ -112,9 +119,87 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
     facts = {name: place.stage(name).facts for name in SMALL["stages"]}
     assert all(facts.values())
     judges = facts["judges"]["statistics"]
+    assert judges["prm"] == facts["judges_of_labels"]["statistics"]["exact"]
     for name in ("prm", "prm_mc", "orm", "implicit"):
         assert 0 <= judges[name]["auc"] <= 1
         assert judges["controls"]["pass@1"] <= judges["controls"]["pass@2"]
         assert 0 <= judges[name]["best of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
     assert 0 <= facts["workings_process_gae"]["statistics"]["sound_workings"] <= 1
     assert (directory / "report.html").exists()
+
+
+# ------------------------------------------------------------------------ any Hugging Face model, and GSM8K's texts
+
+
+def problems_of_gsm8k(folder: Path) -> None:
+    """Files as GSM8K's are: `question`, and `answer` with a working, `#### ` and a number."""
+    lines = [
+        json.dumps({
+            "question": f"Ann has {n % 7} pears and {3 + n} plums. She eats {n} plums. What is left of the plums?",
+            "answer": f"Of {3 + n} plums {n} are eaten.\nThen <<{3 + n}-{n}=3>>3 are left.\n#### 3",
+        })
+        for n in range(90)
+    ]  # fmt: skip
+    (folder / "gsm8k").mkdir(parents=True)
+    (folder / "gsm8k" / "train.jsonl").write_text("\n".join(lines[:80]))
+    (folder / "gsm8k" / "test.jsonl").write_text("\n".join(lines[80:]))
+
+
+def model_that_answers_at_random(folder: Path) -> None:
+    """A Hugging Face directory: random weights that have learnt nothing but lines, a box, and one of two digits."""
+    tiny = NewModel(
+        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=32, context_length=512,
+    )  # fmt: skip
+    save_checkpoint(folder / "random", new_policy(tiny, byte_tokenizer(), ModelConfig(device="cpu")))
+    rows = [
+        {"prompt": "Ann.\n", "completion": "".join(["a\n", "b\n"][: n % 3]) + f"\\boxed{{{3 + n % 2}}}"}
+        for n in range(24)
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    recipe = {
+        "algorithm": "sft", "run": {"directory": str(folder / "sft"), "num_steps": 120, "checkpoint_every": 120},
+        "model": {"path": str(folder / "random"), "device": "cpu", "num_threads": 1},
+        "data": {"source": "jsonl", "path": str(folder / "rows.jsonl")}, "sft": {"sequences_per_step": 12},
+        "optimizer": {"lr": 2e-2},
+    }  # fmt: skip
+    train(load_recipe(recipe))
+    (folder / "sft" / "checkpoints" / "step-000120").rename(folder / "model")
+
+
+IN_TEXTS = {
+    "model": {"num_threads": 1, "device": "cpu", "compute_dtype": "float32"},
+    "measure": {"num_problems": 4, "num_samples": 2},
+    "sampling": {"max_tokens": 24},
+    "tasks": {"stories": {"dev_fraction": 0.4, "template": {"prompt": "{question}\n"}}},
+    "stages": {
+        "labels": {"num_problems": 6, "num_samples": 6, "rollouts": 2},
+        "threshold": {"num_problems": 8, "num_samples": 8, "rollouts": 2},
+        "measured": {"skip_problems": 8, "num_problems": 6, "num_samples": 8, "rollouts": 2},
+        "prm": TRAINED, "orm": TRAINED, "judges": {"choices": [2]},
+        "search": {"skip_problems": 8, "num_problems": 3, "samples": 4, "budgets": [1, 4], "difficulty_samples": 0},
+        "outcome": {**LEARNT, "loss": {"tokens_per_micro_batch": 512}},
+        "process_gae": {**LEARNT, "loss": {"tokens_per_micro_batch": 512}},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_same_takes_a_hugging_face_directory_and_texts(tmp_path: Path) -> None:
+    problems_of_gsm8k(tmp_path / "data")
+    model_that_answers_at_random(tmp_path)
+    directory = tmp_path / "process"
+    changes = flat({**IN_TEXTS, "pipeline": {"directory": str(directory)}})
+    changes += [f"model.path={json.dumps(str(tmp_path / 'model'))}"]
+    changes += [f"tasks.stories.data_dir={json.dumps(str(tmp_path / 'data'))}"]
+    assert run_pipeline(*load_pipeline(TEXTS, changes), Display(train))
+    facts = {name: PipelineDirectory(directory).stage(name).facts for name in IN_TEXTS["stages"]}
+    assert all(facts.values())
+    assert facts["labels"]["statistics"]["first_error_agrees_with_plan"] is None  # nobody knows the truth
+    assert facts["labels"]["statistics"]["rollout_tokens"] > 0
+    assert 0 < facts["measured"]["statistics"]["answers_right"] < facts["measured"]["statistics"]["rows"]
+    search = facts["search"]["statistics"]
+    assert search["control/perfect"]["of 1"] <= search["control/perfect"]["of 4"]
+    assert search["best_of_n/orm"]["of 4"] <= search["control/perfect"]["of 4"] + 1e-6
+    assert {"beam/best", "dvts/majority", "weighted/prm_min"} <= search.keys()
+    assert facts["process_gae"]["evaluation"]["stories"]["num_problems"] == 4

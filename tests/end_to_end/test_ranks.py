@@ -4,18 +4,25 @@ The ranks are real processes with gloo between them, forked from a server that h
 """
 
 import json
+import random
 import signal
+import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from ranked_run import FAILED, PATIENCE_S, run_on_ranks, start_ranks
+from safetensors.torch import load_file
 
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.policy import load_policy
 from groupwise.models.serving import changed_a_little
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_rollouts
@@ -34,8 +41,9 @@ RL = {
 BATCH = {"prompts_per_step": 5, "group_size": 12}
 KL = {"kl_coef": 0.05, "tokens_per_micro_batch": 60}
 PAIRS = {"pairs_per_step": 5, "evaluate_every": 2, "evaluate_pairs": 5, "tokens_per_micro_batch": 60}
+RL_LOSS = {**KL, "mini_batches": 2}
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "grpo": {**RL, "grpo": BATCH, "loss": {**KL, "mini_batches": 2}, "record": {"after_every": 1}},
+    "grpo": {**RL, "grpo": BATCH, "loss": RL_LOSS, "record": {"after_every": 1}},
     "ppo": {**RL, "ppo": BATCH, "loss": KL, "critic": {"lr": 1e-2}},
     "sft": {"sft": {"sequences_per_step": 5, "tokens_per_micro_batch": 12}, "optimizer": {"lr": 1e-2}},
     "dpo": {"data": {"source": "task", "task": SUMS}, "dpo": PAIRS, "optimizer": {"lr": 1e-2}},
@@ -53,13 +61,16 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 LORA = {"lora": {"rank": 4}, "optimizer": {"lr": 1e-1, "max_grad_norm": 0.05}}
+TOOLS = {"counter": {"kind": f"{Path(__file__).with_name('ranked_tool.py')}:Counter", "max_calls": 3}}
 ALGORITHMS |= {
+    "grpo, tools": ALGORITHMS["grpo"] | {"sampling": {"max_tokens": 6, "tools": TOOLS}},
     "grpo, lora": ALGORITHMS["grpo"] | LORA,
     "ppo, lora": ALGORITHMS["ppo"] | LORA | {"critic": {"lr": 1e-2, "backbone": "shared"}},
     "reward_model, lora": ALGORITHMS["reward_model"] | LORA,
 }
 """By algorithm, and what else is special of the run after a comma."""
-EVERYDAY = ("grpo", "sft")
+EVERYDAY, WITH_TOOLS = ("grpo", "sft"), ("grpo, tools",)
+OTHERS = tuple(name for name in ALGORITHMS if name not in (*EVERYDAY, *WITH_TOOLS))
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +167,14 @@ def test_a_run_is_replayed_in_the_shares_and_sums_that_its_recipe_says(alone: di
 
 
 @pytest.mark.slow
-def test_the_other_trainers_too(world: Path, tmp_path: Path) -> None:
-    others = tuple(name for name in ALGORITHMS if name not in EVERYDAY)
+@pytest.mark.parametrize("others", [WITH_TOOLS, OTHERS], ids=["tools", "others"])
+def test_the_other_trainers_too(world: Path, tmp_path: Path, others: tuple[str, ...]) -> None:
     one, two = (run_all(world, tmp_path / str(size), others, size, 2) for size in (1, 2))
     for name in others:
         assert_same(two[name], one[name])
+        if name in WITH_TOOLS:
+            rows = list(read_rollouts(one[name].rollouts(0)))
+            assert len({sum(not drawn for drawn in row["sampled"] or ()) for row in rows}) > 2
 
 
 @pytest.mark.slow
@@ -171,13 +185,36 @@ def test_four_ranks_two_and_one_give_the_same_run(world: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_lost_rank_ends_the_others_and_any_number_of_ranks_goes_on(world: Path, tmp_path: Path) -> None:
-    expected = run_all(world, tmp_path / "uninterrupted", ("grpo",), 1, 4)["grpo"]
-    one = recipe(world, "grpo", tmp_path / "killed", 4)
-    run = RunDirectory(tmp_path / "killed")
-    for size, victim, steps in ((4, 3, 1), (2, 0, 2), (4, 1, 3)):
-        ranks = start_ranks([one], size)
-        until(lambda: sum("groups" in line for line in run.ledger.lines()) >= steps)  # noqa: B023
+def test_products_in_bf16_from_shares_in_fp32(world: Path, tmp_path: Path) -> None:
+    model = {"path": str(world / "model"), "device": "cpu", "num_threads": 1, "compute_dtype": "bfloat16"}
+    runs = []
+    for size in (1, 2):
+        run_on_ranks([recipe(world, "grpo", tmp_path / str(size), 2, model=model)], size)
+        runs.append(RunDirectory(tmp_path / str(size)))
+    assert_same(runs[1], runs[0])
+    weights = load_file(runs[1].checkpoint(NUM_STEPS) / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert any((tensor != tensor.bfloat16()).any() for tensor in weights.values())  # small updates are kept
+
+
+@pytest.mark.slow
+def test_ten_lost_ranks_cost_nothing_but_time(world: Path, tmp_path: Path) -> None:
+    """Each is killed at a moment of chance, and any number of ranks goes on."""
+    chance, num_steps, kills = random.Random(0), 40, 0
+    long = {"num_steps": num_steps, "checkpoint_every": 2, "seed": 1}
+    [expected, killed] = [
+        recipe(world, "grpo", tmp_path, 4, run={"directory": str(tmp_path / name), **long})
+        for name in ("expected", "killed")
+    ]
+    run_on_ranks([expected], 1)
+    run, seen = RunDirectory(tmp_path / "killed"), set()
+    while kills < 10:
+        size = chance.choice((2, 4))
+        victim, began_with = chance.randrange(size), num_done(run)
+        ranks = start_ranks([killed], size)
+        goal, extra = began_with + chance.randint(0, 2), chance.random()
+        until(lambda: num_done(run) >= min(goal, num_steps - 1))  # noqa: B023
+        time.sleep(extra)
         ranks[victim].kill()
         began = time.monotonic()
         for process in ranks:
@@ -188,8 +225,100 @@ def test_a_lost_rank_ends_the_others_and_any_number_of_ranks_goes_on(world: Path
         assert set(codes) == {FAILED}
         said = [path.read_text() for path in tmp_path.glob("killed-rank-*.txt")]
         assert all(text.startswith("RankError: rank") and "the same command resumes" in text for text in said)
-    run_on_ranks([one], 1)
-    assert_same(run, expected)
+        seen.add(num_done(run))
+        kills += 1
+    assert len(seen) > 3  # moments of which some work was done
+    run_on_ranks([killed], chance.choice((1, 2, 4)))
+    assert run.ledger.path.read_bytes() == expected_ledger(tmp_path)
+    assert run.finished.exists()
+
+
+def num_done(run: RunDirectory) -> int:
+    return sum("groups" in line for line in run.ledger.lines())
+
+
+def expected_ledger(folder: Path) -> bytes:
+    return RunDirectory(folder / "expected").ledger.path.read_bytes()
+
+
+@pytest.fixture
+def servers(world: Path) -> Iterator[list[Any]]:
+    """Two servers that compute with real weights, in threads of this process."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "rollout" / "vllm"))
+    from lying_server import LyingServer
+
+    policy = load_policy(ModelConfig(path=str(world / "model"), device="cpu"))
+    both = [LyingServer(policy) for _ in range(2)]
+    yield both
+    for server in both:
+        server.close()
+
+
+def engine_on(servers: list[Any], **more: Any) -> dict[str, Any]:
+    return {"kind": "vllm", "addresses": [server.address for server in servers], "start_s": 60, **more}
+
+
+@pytest.mark.parametrize("name", ["grpo", pytest.param("grpo, tools", marks=pytest.mark.slow)])
+def test_ranks_sample_from_servers_what_one_process_does(
+    world: Path, tmp_path: Path, servers: list[Any], name: str
+) -> None:
+    small: dict[str, Any] = {
+        "grpo": {"prompts_per_step": 3, "group_size": 4},
+        "evaluation": {"num_problems": 2, "num_samples": 1, "test_problems": 0},
+        "engine": engine_on(servers),
+    }
+    runs = []
+    for size in (1, 2):
+        directory = tmp_path / str(size)
+        once = {"run": {"directory": str(directory), "num_steps": 2, "seed": 1}}
+        run_on_ranks([recipe(world, name, directory, 2, **small, **once)], size)
+        runs.append(RunDirectory(directory))
+    one, two = (run.ledger.path.read_bytes() for run in runs)
+    assert one == two
+    steps = [line for line in runs[1].metrics.lines() if line["kind"] == "step"]
+    assert [line["engine"]["version"] for line in steps] == [2, 4]  # two updates a step
+    assert all(proof["sampled"] < 1e-4 for line in steps for proof in line["engine"]["servers"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("grpo", {}),
+        ("grpo, lora", {}),
+        ("grpo, lora", {"adapters": "native"}),
+        ("grpo", {"steps_ahead": 1}),
+    ],
+)
+def test_servers_that_die_under_ranks_cost_nothing_but_time(
+    world: Path, tmp_path: Path, servers: list[Any], name: str, settings: dict[str, Any]
+) -> None:
+    old = {**RL_LOSS, "correction": {"bound": "truncate"}}
+    more = {"engine": engine_on(servers, **settings), "evaluation": {**RL["evaluation"], "test_problems": 0}}
+    more |= {"loss": old} if "steps_ahead" in settings else {}
+    run = {"num_steps": NUM_STEPS, "checkpoint_every": 4, "seed": 1}
+    quiet = recipe(world, name, tmp_path, 2, **more, run={"directory": str(tmp_path / "quiet"), **run})
+    run_on_ranks([quiet], 1)
+    over, deaths, mortal = threading.Event(), [], servers[0]
+
+    def kill_and_revive() -> None:
+        while not over.is_set():
+            mortal.dies_after = mortal.generated + (20 if deaths else 40)
+            while not mortal.dead and not over.is_set():
+                time.sleep(0.01)
+            if mortal.dead:
+                deaths.append(mortal.generated)
+                mortal.start()
+
+    thread = threading.Thread(target=kill_and_revive)
+    thread.start()
+    run_on_ranks([recipe(world, name, tmp_path, 2, **more, run={"directory": str(tmp_path / "disturbed"), **run})], 2)
+    over.set()
+    thread.join()
+    assert deaths
+    ages = [line.get("ages") for line in RunDirectory(tmp_path / "quiet").ledger.lines() if "groups" in line]
+    assert any(ages) == ("steps_ahead" in settings)
+    assert_same(RunDirectory(tmp_path / "disturbed"), RunDirectory(tmp_path / "quiet"))
 
 
 def until(is_so: Any) -> None:

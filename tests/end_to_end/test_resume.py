@@ -168,15 +168,15 @@ def test_a_repeat_gives_the_same_ledger(
 
 
 PLACES = [
-    ["dev-step-000000.parquet", "step-000000", "best", "ledger.jsonl", "step-000000.parquet", "step-000002"],
-    ["step-000003.parquet", "step-000004", "step-000005.parquet", "dev-step-000006.parquet", "step-000006",
-     "test-before.parquet", "test-after.parquet", "finished.json"],
+    ["dev-step-000000.parquet", "step-000000", "best", "ledger.jsonl", "step-000000.parquet"],
+    ["step-000002", "step-000003.parquet", "step-000004", "step-000005.parquet"],
+    ["dev-step-000006.parquet", "step-000006", "test-before.parquet", "test-after.parquet", "finished.json"],
 ]  # fmt: skip
 """Just before these files get their names: evaluations, checkpoints, rollouts, the mark of the best, the end."""
 
 
 @EVERY
-@pytest.mark.parametrize("places", PLACES, ids=["first half", "second half"])
+@pytest.mark.parametrize("places", PLACES, ids=["begin", "middle", "end"])
 def test_a_run_killed_at_chosen_places_ends_in_the_same_ledger(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path, places: list[str]
 ) -> None:

@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 import groupwise as gw
+from groupwise.children import share_of_threads
 from groupwise.cli.main import app
 from groupwise.errors import GroupwiseError
 from groupwise.pipeline.seeds import run_at_once
-from groupwise.trainers.compare import share_of_threads
 
 pytestmark = pytest.mark.usefixtures("imports_are_found_once")
 RECIPE = """
@@ -69,7 +69,7 @@ def popen(request: pytest.FixtureRequest, server: None, monkeypatch: pytest.Monk
         # where the tests themselves run in the background, an interrupt would be ignored from the start
         attended = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
         return partial(subprocess.Popen, preexec_fn=attended, text=True)
-    monkeypatch.setattr("groupwise.pipeline.seeds.subprocess", processes)
+    monkeypatch.setattr("groupwise.children.subprocess", processes)
     return processes.Popen
 
 
@@ -117,7 +117,10 @@ def test_a_seed_that_fails_is_named_and_the_others_come_to_their_end(tmp_path: P
 
 def test_each_has_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [share_of_threads(jobs)["OMP_NUM_THREADS"] for jobs in (1, 2, 3, 8, 9)] == ["8", "4", "2", "1", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # a user's own wins
+    assert share_of_threads(2)["OMP_NUM_THREADS"] == "3"
 
 
 def test_an_interrupt_stops_every_seed_after_its_step_and_the_same_command_goes_on(

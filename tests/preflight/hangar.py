@@ -136,6 +136,8 @@ CASES = (
          {"advantage.kind": "process", "verifier.steps": "equations"}),
     Case("worst step", "process rewards of the worst step, which padding does not raise", "settings", None, "",
          {"advantage.kind": "process_min", "verifier.steps": "equations"}),
+    Case("own ends", "baselines at the ends of one's own verifier's steps", "settings", WARNING, "at the ends of steps",
+         {"advantage.kind": "process_gae"}, prepare=reward("return 1.0")),
     Case("style pays", "a format that is paid as much as the answer", "settings", WARNING, "format 1",
          {"verifier.format_reward": 1.0}),
     Case("endless warm-up", "a warm-up longer than the run", "settings", WARNING, "warmup_steps = 10",

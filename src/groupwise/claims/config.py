@@ -8,11 +8,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from groupwise.algorithms.decision import CLAIMED, Bounds, bounds
+from groupwise.algorithms.decision import CLAIMED, LEAST_SEEDS, Bounds, bounds
 from groupwise.config import ReadIf, Section, load
 from groupwise.errors import ConfigError
 
 ARMS = "arms.toml"
+SHORT = 4.0
+"""Minutes of one core up to which a run is short."""
+SHORT_SEEDS = 5
+"""Seeds of a claim that short runs decide."""
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 _MEASURED = re.compile(r"([a-z][a-z0-9_]*)\.(\S(?:.*\S)?)")
 
@@ -180,12 +184,24 @@ class Claim(Section):
     """Who claims it: paper, section."""
     here: str = Field(min_length=20)
     """What is done here to see, and how that differs from the source."""
-    seeds: int = Field(3, ge=2)
-    """Seeds 0, 1, ... that are run."""
+    seeds: int = Field(0, ge=0)
+    """Seeds 0, 1, ... that are run; 0: five where each of its runs takes up to four minutes of one core, else three."""
     note: str = ""
     """What the reader should know of the result; written after it."""
     statistic: Statistic
     """What decides."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _decide(cls, seeds: int) -> int:
+        if 0 < seeds < LEAST_SEEDS:
+            raise ValueError(f"{seeds} decide nothing; allowed are {LEAST_SEEDS} or more, or 0 for the rule")
+        return seeds
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms that it is measured on."""
+        return tuple(dict.fromkeys(measured.arm for measured in self.statistic.measured))
 
 
 class Ledger(Section):
@@ -197,6 +213,11 @@ class Ledger(Section):
     """What is run."""
     claims: dict[str, Claim]
     """By name of their files."""
+
+    def seeds_of(self, claim: Claim) -> int:
+        """How many seeds a claim of this ledger is run with."""
+        longest = max(self.arms.arms[arm].minutes for arm in claim.arms)
+        return claim.seeds or (SHORT_SEEDS if longest <= SHORT else LEAST_SEEDS)
 
     def chosen(self, name: str | None) -> dict[str, Claim]:
         """One claim, or all.

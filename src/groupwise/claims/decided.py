@@ -38,7 +38,7 @@ class Decided:
 
 
 def decided(claim: Claim, results: Results) -> Decided:
-    """Rule on a claim by the seeds that all of its arms have."""
+    """Rule on a claim by the seeds that all of its arms have, measured on one kind of machine where it is of a cost."""
     statistic = claim.statistic
     seeds = [seed for seed in sorted({seed for _, seed in results}) if _has_all(statistic, results, seed)]
     values = [value_of(statistic, _of_seed(results, seed)) for seed in seeds]
@@ -53,9 +53,16 @@ def _of_seed(results: Results, seed: int) -> dict[str, Result]:
     return {arm: result for (arm, at), result in results.items() if at == seed}
 
 
+OF_MACHINES = ("processor_s", "peak_memory_mb")
+"""Ends of metrics that tell as much of the machine as of the arm."""
+
+
 def _has_all(statistic: Statistic, results: Results, seed: int) -> bool:
+    """Whether all is there that the statistic needs; a cost counts only where one kind of machine has measured it."""
     pairs = [(results.get((measured.arm, seed)), measured.metric) for measured in statistic.measured]
-    return all(result is not None and metric in result.metrics for result, metric in pairs)
+    there = [result for result, metric in pairs if result is not None and metric in result.metrics]
+    is_cost = any(metric.endswith(OF_MACHINES) for _, metric in pairs)
+    return len(there) == len(pairs) and not (is_cost and len({result.machine for result in there}) > 1)
 
 
 def value_of(statistic: Statistic, results: Mapping[str, Result]) -> float:

@@ -25,9 +25,10 @@ seeds and Student's 95 % interval, of three seeds or more:
 - *does not hold here*: the whole interval lies outside of it;
 - *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
 
-Each claim is ruled on alone, and many share the runs of one reference arm: their errors come together. Three seeds
-decide large effects and leave small ones open. Where an open claim got more seeds, all of them count; looking again
-makes a wrong verdict a little likelier than 5 %.
+Five seeds are run where a run takes up to four minutes of one core, three where it takes longer. They decide large
+effects and leave small ones open. Each claim is ruled on alone, and many share the runs of one reference arm: their
+errors come together. Where an open claim got more seeds, all of them count; looking again makes a wrong verdict a
+little likelier than 5 %.
 
 **Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
 `groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
@@ -40,7 +41,7 @@ def document(ledger: Ledger, results: Results) -> str:
     """The whole page."""
     found = {name: decided(claim, results) for name, claim in ledger.claims.items()}
     topics = dict.fromkeys(claim.topic for claim in ledger.claims.values())
-    parts = [HEAD, _counts(found.values()), _machines(ledger, results)]
+    parts = [HEAD, _counts(found.values()), _machines(results)]
     for topic in topics:
         of_topic = {name: one for name, one in found.items() if one.claim.topic == topic}
         parts += [f"## {topic}\n", _table(of_topic)]
@@ -55,9 +56,13 @@ def _counts(found: Iterable[Decided]) -> str:
     return f"**{sum(count.values())} claims**: {told}.\n"
 
 
-def _machines(ledger: Ledger, results: Results) -> str:
-    machines = ", ".join(sorted({result.machine for result in results.values()}))
-    return f"Machine: {machines}; fp32, one thread a run.\n" if machines else ""
+def _machines(results: Results) -> str:
+    """Every kind of machine with the number of its runs."""
+    count = Counter(result.machine for result in results.values())
+    if len(count) < 2:
+        return "".join(f"Machine: {machine}; fp32, one thread a run.\n" for machine in count)
+    told = "; ".join(f"{machine} ({count[machine]} runs)" for machine in sorted(count))
+    return f"Machines: {told}; fp32, one thread a run. Time and memory are compared between runs of one kind alone.\n"
 
 
 def _table(found: Mapping[str, Decided]) -> str:
@@ -73,7 +78,7 @@ def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
     lines = [f"### {name}\n", f"{claim.sentence} *{claim.source}*\n", f"{claim.here}\n"]
     lines += [f"- Claimed: {claimed(claim.statistic)}."]
     if one.decision is None:
-        minutes = round(sum(_minutes(ledger, arm) for arm in _arms(claim)) * claim.seeds)
+        minutes = round(sum(_minutes(ledger, arm) for arm in claim.arms) * ledger.seeds_of(claim))
         lines += [f"- **Not yet measured**: `groupwise claims {name}`, about {max(1, minutes)} minutes of one core."]
     else:
         lines += [
@@ -83,10 +88,6 @@ def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
         ]
     lines += [f"- {claim.note}"] if claim.note and one.decision else []
     return "\n".join(lines) + "\n"
-
-
-def _arms(claim: Claim) -> list[str]:
-    return list(dict.fromkeys(measured.arm for measured in claim.statistic.measured))
 
 
 def _minutes(ledger: Ledger, arm: str) -> float:
@@ -109,7 +110,7 @@ def _sentence(one: Decided) -> str:
 
 
 def _code(one: Decided, results: Results) -> str:
-    codes = {results[arm, seed].code for arm in _arms(one.claim) for seed in one.seeds}
+    codes = {results[arm, seed].code for arm in one.claim.arms for seed in one.seeds}
     return f"; measured at code {', '.join(sorted(codes))}"
 
 
@@ -170,8 +171,8 @@ def missing_lines(
 ) -> Iterator[tuple[str, str, str]]:
     """Every claim with its verdict, and what is missing of it: (name, verdict, runs and minutes)."""
     for name, claim in claims.items():
-        count = seeds or claim.seeds
-        absent = [(arm, seed) for arm in _arms(claim) for seed in range(count) if (arm, seed) not in results]
+        count = seeds or ledger.seeds_of(claim)
+        absent = [(arm, seed) for arm in claim.arms for seed in range(count) if (arm, seed) not in results]
         minutes = sum(_minutes(ledger, arm) for arm, _ in absent)
         yield (
             name,

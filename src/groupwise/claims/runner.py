@@ -5,16 +5,15 @@ evaluation that was written is read, and a result that was kept is not measured 
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from groupwise.children import Children
 from groupwise.claims.arms import ArmRun, Marks, code_mark, recipe_mark
 from groupwise.claims.config import Claim, Ledger
 from groupwise.claims.measure import evaluation_metrics, pipeline_metrics, training_metrics
@@ -24,7 +23,6 @@ from groupwise.pipeline import load_pipeline
 from groupwise.pipeline.directory import PipelineDirectory
 from groupwise.runs.surroundings import environment
 from groupwise.trainers import recorded_recipe
-from groupwise.trainers.compare import share_of_threads
 
 Measure = Callable[["Job"], dict[str, float]]
 """Runs a job, or goes on with it, and returns its metrics."""
@@ -41,8 +39,6 @@ class Job:
     """Of today."""
     wanted: tuple[str, ...]
     """Metrics that claims ask for."""
-    jobs: int = 1
-    """How many of them share the processor."""
     finished: Path | None = None
     """A finished run or pipeline elsewhere, which is read and not run."""
 
@@ -54,7 +50,7 @@ class Request:
     ledger: Ledger
     claims: Mapping[str, Claim]
     seeds: int = 0
-    """Of every claim; 0: as many as it says itself."""
+    """Of every claim; 0: as many as the ledger runs it with."""
     jobs: int = 1
     rerun: bool = False
     """Delete runs and results of these claims first."""
@@ -93,8 +89,8 @@ def missing(request: Request) -> list[Job]:
     results = read_results(request.folder, ledger.arms.arms)
     seeds: dict[str, int] = {}
     for claim in request.claims.values():
-        for measured in claim.statistic.measured:
-            seeds[measured.arm] = max(seeds.get(measured.arm, 0), request.seeds or claim.seeds)
+        for arm in claim.arms:
+            seeds[arm] = max(seeds.get(arm, 0), request.seeds or ledger.seeds_of(claim))
     jobs = []
     for arm, count in seeds.items():
         if request.arms and arm not in request.arms:
@@ -105,7 +101,7 @@ def missing(request: Request) -> list[Job]:
                 finished = request.finished.get(arm)
                 place = Path(finished.format(seed=seed)) if finished else None
                 if place is None or place.exists():
-                    jobs.append(Job(arm_run(ledger, arm, seed), marks, wanted(ledger, arm), request.jobs, place))
+                    jobs.append(Job(arm_run(ledger, arm, seed), marks, wanted(ledger, arm), place))
     return sorted(jobs, key=lambda job: (job.run.seed, job.run.arm.minutes))
 
 
@@ -141,15 +137,16 @@ def run_missing(request: Request, on_job: OnJob = lambda job, done, total: None,
     done: list[Job] = []
     codes = {arm: code_mark(arm_run(request.ledger, arm, 0)) for arm in {job.run.name for job in jobs}}
 
-    def work(job: Job) -> None:
-        keep_result(request.folder, result_of(job, measure or measured, codes[job.run.name]))
-        done.append(job)
-        on_job(job, len(done), len(jobs))
+    with ThreadPoolExecutor(request.jobs) as pool, Children(request.jobs) as children:
 
-    with ThreadPoolExecutor(request.jobs) as pool:
+        def work(job: Job) -> None:
+            keep_result(request.folder, result_of(job, measure or partial(measured, children), codes[job.run.name]))
+            done.append(job)
+            on_job(job, len(done), len(jobs))
+
         try:
             list(pool.map(work, jobs))
-        except BaseException:
+        except GroupwiseError:
             pool.shutdown(cancel_futures=True)
             raise
     return len(done)
@@ -181,11 +178,11 @@ def _machine() -> str:
     return f"{environment()['processor']}, torch {metadata.version('torch')}"
 
 
-def measured(job: Job) -> dict[str, float]:
+def measured(children: Children, job: Job) -> dict[str, float]:
     """Run a job to its end, or go on with it, and measure it."""
     run, place = job.run, job.finished or job.run.directory
     if job.finished is None and run.arm.kind != "model":
-        _run(job)
+        _run(children, job)
     if run.arm.kind == "pipeline":
         return pipeline_metrics(place, job.wanted)
     own = training_metrics(place) if run.arm.kind == "train" else {}
@@ -195,20 +192,16 @@ def measured(job: Job) -> dict[str, float]:
     return own | {"minutes": seconds / 60}
 
 
-def _run(job: Job) -> None:
+def _run(children: Children, job: Job) -> None:
     """A process of its own, so that a kill of this one loses nothing and its memory is its own."""
-    if job.run.arm.kind == "train" and (job.run.directory / "finished.json").exists():
+    finished = job.run.directory / "finished.json"
+    if job.run.arm.kind == "train" and finished.exists():
         return
     job.run.home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "groupwise", *job.run.command]
-    threads = {key: os.environ[key] for key in ("OMP_NUM_THREADS",) if key in os.environ}
-    with (job.run.home / "log.txt").open("a", encoding="utf-8") as log:
-        done = subprocess.run(
-            command, stdout=log, stderr=subprocess.STDOUT, check=False, env={**share_of_threads(job.jobs), **threads}
-        )
-    if done.returncode:
-        lines = (job.run.home / "log.txt").read_text(encoding="utf-8").strip().splitlines()
-        raise GroupwiseError(f"{job.run.directory} failed: {lines[-1] if lines else 'no output'}")
+    with (job.run.home / "log.txt").open("a", encoding="utf-8", buffering=1) as log:
+        fault = children.run(job.run.command, lambda line: print(line, file=log))
+    if fault and not finished.exists():  # one that a killed call left behind may have finished it
+        raise GroupwiseError(f"{job.run.directory} failed: {fault}")
 
 
 def check_finished(job: Job) -> None:

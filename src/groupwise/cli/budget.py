@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from groupwise.algorithms.statistics import Estimate
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import measure_budget
@@ -37,7 +38,7 @@ def run_budget(
     if as_json:
         print(json.dumps(result.as_dict(), indent=1, ensure_ascii=False, allow_nan=False))
         return
-    for table in (*tables(result.points), *_optimal(result)):
+    for table in (*tables(result.points), *_equal_tokens(result), *_optimal(result)):
         console.print(table)
     if result.left_out:
         console.print(f"left out, too few judged samples: {', '.join(result.left_out)}")
@@ -64,7 +65,7 @@ def _cells(point: Point) -> list[str]:
     return [
         point.method,
         str(point.accuracy),
-        f"{over.value:+.3f} [{over.low:+.3f}, {over.high:+.3f}]" if over else "",
+        signed(over) if over else "",
         f"{way.value:.0%} [{way.low:.0%}, {way.high:.0%}]" if way else "",
         f"{point.policy_tokens:,.0f}",
         f"{point.reward_tokens:,.0f}",
@@ -83,9 +84,36 @@ def _optimal(result: BudgetResult) -> list[Table]:
     for one in result.optimal:
         known = float(one.difficulty_cost.policy_tokens.mean())
         tokens = float(one.cost.policy_tokens.mean())
-        gain = f"{one.gain.value:+.3f} [{one.gain.low:+.3f}, {one.gain.high:+.3f}]"
-        table.add_row(one.difficulty, str(one.budget), str(one.accuracy), gain, f"{tokens:,.0f}", f"{known:,.0f}")
+        table.add_row(
+            one.difficulty, str(one.budget), str(one.accuracy), signed(one.gain), f"{tokens:,.0f}", f"{known:,.0f}"
+        )
     return [table]
+
+
+def _equal_tokens(result: BudgetResult) -> list[Table]:
+    if not result.equal_tokens:
+        return []
+    table = Table(
+        title="searches less choices from the pool at as many tokens; hardest fifth first", title_justify="left"
+    )
+    for name in ("search", "budget", "against", "samples", "difference", "by pass rate"):
+        table.add_column(name, justify="left" if name in ("search", "against") else "right", overflow="fold")
+    for one in result.equal_tokens:
+        bins = (one.by_difficulty.get("pass_rate") or {}).values()
+        table.add_row(
+            one.method, str(one.budget), one.against, f"{one.samples:.1f}", signed(one.difference),
+            " ".join(f"{value.value:+.2f}" for value in bins),
+        )  # fmt: skip
+    return [table]
+
+
+def signed(estimate: Estimate) -> str:
+    """A difference with its interval.
+
+    >>> signed(Estimate(0.5, 0.25, 0.75))
+    '+0.500 [+0.250, +0.750]'
+    """
+    return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
 
 
 def listed(text: str | None) -> list[str] | None:

@@ -145,7 +145,7 @@ class _Display:
         self.console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
 
 
-METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "helpful", "harmless")
+METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "calls", "helpful", "harmless")
 """Metrics of the line that follows a stage; the report has all."""
 
 

@@ -159,8 +159,10 @@ def _extras(report: StepReport) -> str:
         notes.append(f"{report.refilled_groups} refilled (of all drawn {report.sampled_correct:.3f} correct)")
     if report.explained_variance is not None:
         notes.append(f"critic explains {report.explained_variance:.2f}")
-    if report.weights_bounded:
+    if report.weights_bounded or report.age:
         notes.append(f"{report.weights_bounded:.1%} weights bounded, {report.effective_samples:.0%} effective")
+    if report.age:
+        notes.append(f"{report.age:.3g} update{'' if report.age == 1 else 's'} old")
     if report.busy_cores >= BUSY:
         notes.append(f"other programs took {report.busy_cores:.1f} cores")
     return "".join(f"  {note}" for note in notes)

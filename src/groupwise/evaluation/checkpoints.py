@@ -11,6 +11,7 @@ from pydantic import ValidationInfo, model_validator
 from groupwise.config import FOLDER, Changes, Section, parse, read_recorded
 from groupwise.errors import ConfigError
 from groupwise.models.config import ADAPTER_CONFIG
+from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
@@ -36,6 +37,8 @@ class _Context(Section):
     """How completions are drawn."""
     behaviour: BehaviourConfig = BehaviourConfig()
     """What is looked for in completions."""
+    engine: AnyEngine = EngineConfig()
+    """The engine that samples; the run's own is not taken over, whose servers may be gone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -45,12 +48,13 @@ class _Context(Section):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Task, verifier, sampling and what to look for, for a checkpoint."""
+    """Task, verifier, sampling, engine and what to look for, for a checkpoint."""
 
     task: Task
     verifier: VerifierConfig
     sampling: SamplingConfig
     behaviour: BehaviourConfig
+    engine: EngineConfig
     is_trained: bool
     """Whether the task is that of the checkpoint's run, which learned from its train split."""
 
@@ -105,7 +109,8 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     context = parse(_Context, data, changes, source="the task")
-    return Context(make_task(context.task), context.verifier, context.sampling, context.behaviour, is_trained)
+    task_of = make_task(context.task)
+    return Context(task_of, context.verifier, context.sampling, context.behaviour, context.engine, is_trained)
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:

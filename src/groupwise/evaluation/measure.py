@@ -101,7 +101,7 @@ def evaluate(
         top_p: keep the likeliest tokens of this mass; 1 keeps all.
         max_tokens: most tokens of a completion; None: as many as in the run, else the default.
         second: a verifier that judges correct completions again, for example `math`.
-        changes: of the sections task, verifier, sampling and behaviour, as for `load_recipe`.
+        changes: of the sections task, verifier, sampling, behaviour and engine, as for `load_recipe`.
 
     Raises:
         ConfigError: the path is a run and not a checkpoint, or a name or a value is unknown.
@@ -136,5 +136,5 @@ def evaluate(
 def _evaluate(path: str, context: Context, problems: Sequence[Problem], samples: int, draws: Draws) -> Evaluation:
     with make_verifier(context.verifier) as verifier:
         verifier.check(problems, context.task.template)
-        actors = Actors.of(load_policy(path), context.task.template, verifier)
+        actors = Actors.of(load_policy(path), context.task.template, verifier, context.engine)
         return evaluate_actors(actors, problems, samples, context.sampling, draws)

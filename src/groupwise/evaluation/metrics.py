@@ -222,7 +222,8 @@ def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: boo
     """
     if not rows:
         return {}
-    all_measures = {**measures(patterns), **(HIDDEN_RULE if hidden_rule else {})}
+    calls = {"calls": _calls} if any(row.num_insertions for row in rows) else {}
+    all_measures = {**measures(patterns), **calls, **(HIDDEN_RULE if hidden_rule else {})}
     estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _sample_metrics(rows)
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 
@@ -265,17 +266,14 @@ def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any
         "verdict_errors": verdict_errors(rows),
         **({"no_verdict": no_verdict} if no_verdict else {}),
         "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()},
-        **(_tool_figures(rows) if any(row.num_insertions for row in rows) else {}),
+        **(_calls_by_difficulty(rows) if "calls" in estimates else {}),
     }
 
 
-def _tool_figures(rows: Sequence[Row]) -> dict[str, Any]:
-    """How often tools were used, in all and by difficulty."""
+def _calls_by_difficulty(rows: Sequence[Row]) -> dict[str, Any]:
+    """How often tools were used where."""
     rates = by_difficulty(rows, "calls", _calls)
-    return {
-        "calls": estimate("calls", rows, _calls)._asdict(),
-        "calls_by_difficulty": {label: mean._asdict() for label, mean in rates.items()},
-    }
+    return {"calls_by_difficulty": {label: mean._asdict() for label, mean in rates.items()}}
 
 
 def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:

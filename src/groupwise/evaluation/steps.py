@@ -1,5 +1,6 @@
 """How well a process reward model finds mistakes: `groupwise eval-steps` is `evaluate_steps` with a table."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from groupwise.algorithms.step_metrics import (
     predicted,
     step_calibration,
 )
-from groupwise.errors import DataError
+from groupwise.errors import DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.implicit import load_scorer
 from groupwise.models.steps import ScoresSteps, encode_steps, score_rows
@@ -91,14 +92,26 @@ def evaluate_scorer(
 
     Raises:
         DataError: the model cannot read a row, or the other rows, which `dev` names, are of one kind only.
+        ModelError: a score is not a number.
     """
-    scores, of_dev = (score_rows(scorer, [encode_steps(scorer, row) for row in part]) if part else []
-                      for part in (rows, dev_rows))  # fmt: skip
+    scores, of_dev = (_scores(scorer, part) for part in (rows, dev_rows))
     try:
         threshold = best_threshold(of_dev, [row.first_error for row in dev_rows]) if dev_rows else FIXED
     except ValueError as error:
         raise DataError(f"{dev}: {error}") from None
     return judge_scores(rows, scores, threshold), scores
+
+
+def _scores(scorer: ScoresSteps, rows: Sequence[StepRow]) -> list[list[float]]:
+    found = score_rows(scorer, [encode_steps(scorer, row) for row in rows]) if rows else []
+    for row, of_row in zip(rows, found, strict=True):
+        if bad := [step for step, score in enumerate(of_row) if not math.isfinite(score)]:
+            raise ModelError(
+                f"the process reward model gives {of_row[bad[0]]} to step {bad[0]} of the row that begins "
+                f"{row.prompt[:60]!r}: only numbers can be compared; its weights are damaged, or its compute_dtype is "
+                "too small for them"
+            )
+    return found
 
 
 def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], threshold: float) -> StepEvaluation:

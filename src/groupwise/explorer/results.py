@@ -102,11 +102,23 @@ def found_in(paths: Iterable[Path]) -> Found:
             of_steps = [str(one["name"]) for one in entries if one.get("kind") == "step_evaluation"]
             there = (name for name in of_steps if (path / "stages" / name / "data.jsonl").is_file())
             results += [("process", path, name) for name in there]
+            searched = (str(one["name"]) for one in entries if one.get("kind") == "budget")
+            results += [("budget", path / _budget_of(name), name) for name in searched if _is_there(path, name)]
         if is_budget:
             results.append(("budget", path, ""))
         if not is_pipeline and not is_budget:
             runs.setdefault(path.resolve(), path)
     return Found(list(runs.values()), results)
+
+
+def _budget_of(stage: str) -> str:
+    return f"stages/{stage}/budget"
+
+
+def _is_there(path: Path, stage: str) -> bool:
+    """Whether a stage of test-time compute has figures, and in the pipeline's own directory."""
+    place = _budget_of(stage)
+    return (path / place / BUDGET).is_file() and not leads_out(path, ["stages", f"stages/{stage}", place])
 
 
 def stage_names(path: Path) -> list[str]:
@@ -160,14 +172,20 @@ def _budget(result: Result, runs: Mapping[Path, int]) -> dict[str, Any]:
     seconds = {
         (one.get("method"), one.get("budget")): one.get("seconds") for one in times if one.get("kind") == "point"
     }
-    kinds: dict[str, list[dict[str, Any]]] = {"settings": [], "point": [], "optimal": [], "flips": []}
+    kinds: dict[str, list[dict[str, Any]]] = {
+        "settings": [],
+        "point": [],
+        "optimal": [],
+        "equal_tokens": [],
+        "flips": [],
+    }
     for line in lines:
         kinds.get(str(line.get("kind")), []).append(line)
     points = [one for one in kinds["point"] if _is_point(one)][:MOST_POINTS]
     return {
         "settings": _words(kinds["settings"][0]) if kinds["settings"] else {},
         "points": [{**one, "seconds": seconds.get((one["method"], one["budget"]))} for one in points],
-        "optimal": kinds["optimal"][:MOST_POINTS], "flips": kinds["flips"][:MOST_POINTS],
+        **{name: kinds[name][:MOST_POINTS] for name in ("optimal", "equal_tokens", "flips")},
         "methods": {key: name for key, (name, _) in METHODS.items()},
         "joined": {key: name for key, (name, _) in JOINED.items()},
         "notices": [*damage, *more, *([] if points else [f"{BUDGET} has no figures of any method"])],

@@ -24,6 +24,7 @@ from groupwise.errors import ConfigError, ModelError
 from groupwise.models.lora_config import LoraConfig
 from groupwise.models.lora_targets import target_layers
 from groupwise.randomness import key, uniforms
+from groupwise.ranks.sharding import whole_tensor
 
 NAME = "default"
 """What peft calls the adapters of a model, in the names of their weights."""
@@ -145,21 +146,22 @@ def is_adapter(name: str) -> bool:
 def plain_weights(model: PreTrainedModel, *, added: bool = True) -> Iterator[tuple[str, Tensor]]:
     """Names and weights of the plain model W + s B A; those with adapters in fp32, whatever the precision of W.
 
-    Unless adapters are `added`, of the model that they stand on.
+    Unless adapters are `added`, of the model that they stand on. All ranks have to ask.
     """
     layers, end = adapted(model), ".base_layer.weight"
     for name, weight in model.named_parameters():
         if not is_adapter(name):
             is_adapted = added and name.endswith(end)
-            summed = _sum(layers[name.removesuffix(end)]) if is_adapted else weight.detach()
+            summed = _sum(layers[name.removesuffix(end)]) if is_adapted else whole_tensor(weight.detach())
             yield name.replace(".base_layer.", "."), summed
 
 
 def _sum(layer: Any) -> Tensor:
     """W + s B A of an adapted layer, in fp32 at least."""
-    weight = layer.base_layer.weight
+    parts = (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME])
+    weight, first, second = (whole_tensor(part.weight) for part in parts)
     dtype = torch.promote_types(weight.dtype, torch.float32)
-    product = layer.lora_B[NAME].weight.to(dtype) @ layer.lora_A[NAME].weight.to(dtype)
+    product = second.to(dtype) @ first.to(dtype)
     total: Tensor = weight.to(dtype) + layer.scaling[NAME] * product
     return total
 

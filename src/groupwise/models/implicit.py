@@ -59,15 +59,18 @@ class ImplicitRewardModel:
         return self.beta * torch.stack([piece[:end].sum() for piece, of_one in each for end in of_one])
 
 
-def load_scorer(config: ModelConfig, reference: str = "", beta: float = 0.05) -> RewardModel | ImplicitRewardModel:
-    """Load a frozen process reward model: with a head, or where a reference is named an implicit one.
+def load_scorer(
+    config: ModelConfig, reference: str = "", beta: float = 0.05, frozen: bool = True
+) -> RewardModel | ImplicitRewardModel:
+    """Load a process reward model: with a head, or where a reference is named an implicit one, frozen or not.
 
     Raises:
         ModelError: it cannot be loaded, or has another tokenizer than its reference.
     """
     if not reference:
         return load_reward_model(config).freeze()
-    found = ImplicitRewardModel(load_policy(config).freeze(), load_policy(config.at(reference)).freeze(), beta)
+    policy = load_policy(config)
+    found = ImplicitRewardModel(policy.freeze() if frozen else policy, load_policy(config.at(reference)).freeze(), beta)
     if found.tokenizer.get_vocab() != found.reference.tokenizer.get_vocab():
         raise ModelError(
             f"{config.path!r} and its reference {reference!r} have different tokenizers: their log-probabilities are "

@@ -138,6 +138,11 @@ class Policy(Backbone):
         with teacher.as_meant():
             return teacher.root.teach(packed, learn)
 
+    @property
+    def adapters(self) -> Adapters | None:
+        """Adapters that are trained in place of the weights, if there are any."""
+        return self.root.adapters
+
     def base(self) -> Self:
         """The model that this one's adapters stand on, without a second one: the same weights, the adapters left out.
 

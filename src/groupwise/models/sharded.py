@@ -41,6 +41,10 @@ class Sharded(Backbone):
         settle(self.root)
         yield from ((name, whole_tensor(weight.detach())) for name, weight in self.model.named_parameters())
 
+    def plain_state(self) -> Iterator[tuple[str, Tensor]]:
+        settle(self.root)
+        yield from super().plain_state()
+
     def fingerprint(self) -> str:
         """That of the whole weights: sums over bit patterns are exact, so the ranks' sums add up to theirs."""
         settle(self.root)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.evaluation.test_time.equal_tokens import EqualTokens
 from groupwise.evaluation.test_time.optimal import Optimal
 from groupwise.evaluation.test_time.result import BudgetResult, Point
 from groupwise.pages.budget_names import JOINED, METHODS, Look
@@ -47,6 +48,8 @@ def budget_page(result: BudgetResult) -> str:
         signed=signed,
         optimal=result.optimal,
         most=most_used,
+        equal=result.equal_tokens,
+        hardest=hardest_first,
         flips=result.flips,
         left_out=", ".join(result.left_out),
         settings=settings,
@@ -118,6 +121,12 @@ def signed(estimate: Estimate | None) -> str:
 def most_used(one: Optimal) -> str:
     """The method that most problems of each bin got."""
     return "; ".join(f"{label}: {max(counts, key=lambda m: (counts[m], m))}" for label, counts in one.methods.items())
+
+
+def hardest_first(one: EqualTokens) -> str:
+    """Differences by fifths of the pass rate, in points, where a pool of its own told it."""
+    bins = (one.by_difficulty.get("pass_rate") or {}).values()
+    return "hardest fifth first: " + ", ".join(f"{100 * value.value:+.1f}" for value in bins) if bins else ""
 
 
 def _parted(estimate: Estimate) -> tuple[str, str]:

@@ -27,6 +27,7 @@ STAGES = Choices(
         "step_labels": "groupwise.pipeline.step_labels:StepLabels",
         "recall": "groupwise.pipeline.recall:RecallStage",
         "step_evaluation": "groupwise.pipeline.step_evaluation:StepEvaluation",
+        "budget": "groupwise.pipeline.budget:BudgetStage",
     },
     allowed=Allowed(lambda part: isinstance(part, type) and issubclass(part, Stage), "a class that is a Stage"),
 )

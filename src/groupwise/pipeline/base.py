@@ -19,6 +19,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import code_of
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
+from groupwise.rollout.engine import EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
@@ -88,6 +89,7 @@ class Source:
         sections: Shared = {
             ModelConfig: shared["model"],
             SamplingConfig: shared["sampling"],
+            EngineConfig: shared["engine"],
             RunConfig: {"directory": "", "seed": seed},
         }
         below: dict[str, Any] = {"seed": seed} if "seed" in model.model_fields else {}

@@ -6,7 +6,6 @@ after the answer, as several hands would write it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose
+from groupwise.rollout.engine import make_engine
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import make_task
@@ -125,10 +125,11 @@ class ColdStart(Stage[ColdStartConfig]):
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
             policy = load_policy(settings.model.at(source.path))
+            engine = make_engine(settings.engine, policy)
             for language, subset in _by_language(problems).items():
                 examples = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [example for example in examples if example.language == language])
-                actors = replace(Actors.of(policy, template, verifier), reflection=source.reflection)
+                actors = Actors(policy, engine, template, verifier, source.reflection)
                 draws = Draws(settings.seed, Purpose.COLD_START, detail=f"{name} {language}")
                 rows += collect_rows(
                     actors, subset, source.num_samples, source.sampling or settings.sampling, draws,

@@ -10,6 +10,7 @@ from groupwise.config import Section
 from groupwise.evaluation.row import Row, read_rows
 from groupwise.pipeline.base import ComputeConfig
 from groupwise.randomness import Draws
+from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts
@@ -28,6 +29,8 @@ class Asked(Section):
     """How models compute."""
     sampling: SamplingConfig
     """How completions are drawn."""
+    engine: AnyEngine = EngineConfig()
+    """The engine that samples; a search or a reflection needs `in_process`."""
     seed: int
     """Seed of all draws."""
 

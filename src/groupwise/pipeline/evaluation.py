@@ -9,6 +9,7 @@ from groupwise.models.policy import load_policy
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.engine import make_engine
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import make_task
@@ -26,6 +27,7 @@ def evaluate_model(
     rule can judge an answer to any of its problems, else `verified`), `num_problems` and `num_samples`.
     """
     policy = load_policy(recipe.model.at(model))
+    engine = make_engine(recipe.engine, policy)
     config, measurements, groups = recipe.measure, dict[str, Any](), list[ScoredGroup]()
     for done, (name, options) in enumerate(recipe.tasks.items()):
         progress(done, len(recipe.tasks))
@@ -33,8 +35,10 @@ def evaluate_model(
         problems = split_problems(task, "test", config.num_problems)
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
-            actors, draws = Actors.of(policy, task.template, verifier), Draws(recipe.pipeline.seed, Purpose.TEST)
+            actors, draws = Actors(policy, engine, task.template, verifier), Draws(recipe.pipeline.seed, Purpose.TEST)
             sampling = config.sampling or recipe.sampling
+            if (tools := config.tools.get(name)) is not None:
+                sampling = sampling.model_copy(update={"tools": tools})
             evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)
         groups += evaluation.scored
         measured = summary(evaluation.rows, hidden_rule=config.hidden_rule)

@@ -19,7 +19,7 @@ from groupwise.randomness import Draw, key
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.general_text import GeneralMix, written
-from groupwise.trainers.sft import PairsData, read_pairs
+from groupwise.trainers.sft import PairsData, read_file
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.extraction import after_thinking
@@ -115,8 +115,9 @@ def general_rows(
 
 def _from_file(file: PairsData) -> list[Candidate]:
     return [
-        Candidate(prompt=prompt, completion=completion, problem=f"{Path(file.path).name}:{number}", language="")
-        for number, (prompt, completion) in enumerate(read_pairs(file))
+        Candidate(prompt=prompt, completion=completion, problem=f"{Path(path).name}:{number}", language="")
+        for path in file.paths
+        for number, (prompt, completion) in enumerate(read_file(file, path))
     ]
 
 

@@ -8,16 +8,19 @@ the recipe. So a stage's inputs are the names that it mentions.
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from groupwise.config import Section, chosen_section, merged
 from groupwise.errors import ConfigError
+from groupwise.kinds import KindSection
 from groupwise.models.config import ModelConfig
+from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.sinks import SinkSections
 from groupwise.tasks import TaskOptions
+from groupwise.tools import ToolSections
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 BASE = "base"
@@ -43,6 +46,9 @@ class MeasureConfig(Section):
     sampling: SamplingConfig | None = None
     """How completions are drawn; None: as everywhere in the pipeline. DeepSeek-R1 (arXiv:2501.12948, section 3) was
     measured at temperature 0.6 and top-p 0.95."""
+    tools: dict[Name, ToolSections] = Field(default_factory=dict)
+    """By task, the tools that its completions may use (`[measure.tools.TASK.NAME]`); a task that is not named has those
+    of `sampling`."""
     hidden_rule: bool = False
     """Measure helpfulness and harmlessness by the rule that made the generated preference data. Only where that rule
     is the truth: in the embedded tasks."""
@@ -59,6 +65,8 @@ class PipelineRecipe(Section):
     """Tasks by a name of your own, to which stages refer. All are measured after every stage."""
     sampling: SamplingConfig = SamplingConfig()
     """How completions are drawn, where a stage or the measurement says nothing else."""
+    engine: AnyEngine = EngineConfig()
+    """The engine that samples, in every stage whose table has none of its own and in the measurement."""
     measure: MeasureConfig = MeasureConfig()
     """Evaluation after every stage."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
@@ -66,6 +74,14 @@ class PipelineRecipe(Section):
     name."""
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)
     """The stages: `kind`, and what that kind reads."""
+
+    @model_validator(mode="after")
+    def _tools_of_tasks(self) -> Self:
+        if unknown := [name for name in self.measure.tools if name not in self.tasks]:
+            raise ValueError(
+                f"measure.tools.{unknown[0]}: there is no such task in [tasks]; allowed are {', '.join(self.tasks)}"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -105,6 +121,8 @@ def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Sha
     if section is None or not isinstance(value, Mapping | None):
         return value
     for kind, below in shared.items():
+        if issubclass(section, kind) and issubclass(kind, KindSection):
+            return value or dict(below)  # keys of another kind would mean nothing
         if issubclass(section, kind):
             read = {key: default for key, default in below.items() if not section.model_fields[key].exclude}
             return merged(read, value or {})

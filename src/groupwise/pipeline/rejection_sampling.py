@@ -81,7 +81,7 @@ class RejectionSampling(Stage[RejectionConfig]):
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
             policy = load_policy(settings.model.at(settings.path))
-            actors = Actors.of(policy, task.template, verifier)
+            actors = Actors.of(policy, task.template, verifier, settings.engine)
             rows = collect_rows(
                 actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),
                 work.directory.samples, partial(work.progress, "problems sampled"),

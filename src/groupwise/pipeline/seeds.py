@@ -1,21 +1,18 @@
 """One pipeline with several seeds: one after the other, or some at a time, a process each with its share of the CPU."""
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
+from groupwise.children import Children
 from groupwise.config import Changes, Source, as_overrides, load, named
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.pipeline import AnyStage, load_pipeline
 from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.pipeline.runner import run_pipeline
 from groupwise.runs.directory import seed_directory
-from groupwise.trainers.compare import share_of_threads
 
 RunSeed = Callable[[int, PipelineRecipe, Sequence[AnyStage]], bool]
 """Runs the pipeline of a seed; returns whether it came to its end."""
@@ -94,46 +91,14 @@ def run_at_once(commands: Mapping[str, Sequence[str]], jobs: int, on_line: OnLin
     Raises:
         GroupwiseError: some failed; the others were run to their end before.
     """
-    lanes = _Lanes(on_line, share_of_threads(jobs))
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(lanes.run, name, command) for name, command in commands.items()]
-        try:
-            faults = dict(zip(commands, (future.result() for future in futures), strict=True))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            lanes.interrupt()
-            return False
-    if failures := [f"{name}: {fault.removeprefix('groupwise: ')}" for name, fault in faults.items() if fault]:
+    try:
+        with ThreadPoolExecutor(jobs) as pool, Children(jobs) as children:
+            runs = {
+                name: pool.submit(children.run, command, partial(on_line, name)) for name, command in commands.items()
+            }
+            faults = {name: run.result() for name, run in runs.items()}
+    except KeyboardInterrupt:
+        return False
+    if failures := [f"{name}: {fault}" for name, fault in faults.items() if fault]:
         raise GroupwiseError("; ".join(failures))
     return True
-
-
-@dataclass(slots=True)
-class _Lanes:
-    """The processes that run now."""
-
-    on_line: OnLine
-    environment: dict[str, str]
-    _live: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def run(self, name: str, command: Sequence[str]) -> str | None:
-        """Run a process to its end and pass on what it prints; returns its last line if it failed."""
-        words = [sys.executable, "-m", "groupwise", *command]
-        # a session of its own: Ctrl-C reaches it once, through us
-        with subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
-            env=self.environment, start_new_session=True,
-        ) as process:  # fmt: skip
-            self._live.append(process)
-            last = "no output"
-            for line in process.stdout or ():
-                if line.strip():
-                    last = line.rstrip()
-                    self.on_line(name, last)
-        self._live.remove(process)
-        return last if process.returncode else None
-
-    def interrupt(self) -> None:
-        """Have each process stop after the step in hand."""
-        for process in list(self._live):
-            process.send_signal(signal.SIGINT)

@@ -47,7 +47,8 @@ class StepEvaluationConfig(Section):
     dev: DataRef = ""
     """Labelled steps of other problems, on which each threshold is chosen; empty: it is 1/2."""
     choices: tuple[int, ...] = (4, 16)
-    """k of the choices among k completions; none: they are not measured. Problems with fewer are left out of that k."""
+    """k of the choices among k completions; none: they are not measured. Problems with fewer are left out of that k,
+    and counted; where all have fewer, that is an error."""
 
 
 class StepEvaluation(Stage[StepEvaluationConfig]):
@@ -59,6 +60,7 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
     def run(self, settings: StepEvaluationConfig, work: Workplace) -> Made:
         rows, dev = read_step_rows(settings.file), read_step_rows(settings.dev) if settings.dev else []
         _check_apart(rows, dev, settings)
+        large = _problems_by_choice(rows, settings)
         found: dict[str, Any] = {"controls": controls(rows, settings.choices)}
         for done, (name, judge) in enumerate(settings.judges.items()):
             work.progress("judges", done, len(settings.judges))
@@ -71,7 +73,7 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
         records = [{"judge": name, **figures} for name, figures in found.items()]
         digest = write_rows(work.directory.data, records)
         shown = {name: {key: _value(value) for key, value in of.items()} for name, of in found.items()}
-        return Made(work.directory.data, digest, 0, 0, {"completions": len(rows), **shown})
+        return Made(work.directory.data, digest, 0, 0, {"completions": len(rows), "problems": large, **shown})
 
 
 def _check_apart(rows: Sequence[StepRow], dev: Sequence[StepRow], settings: StepEvaluationConfig) -> None:
@@ -80,6 +82,19 @@ def _check_apart(rows: Sequence[StepRow], dev: Sequence[StepRow], settings: Step
             f"{settings.dev} and {settings.file} share {len(shared)} problems (for example {min(shared)[:60]!r}): a "
             "threshold chosen on what is measured flatters; allowed are rows of other problems"
         )
+
+
+def _problems_by_choice(rows: Sequence[StepRow], settings: StepEvaluationConfig) -> dict[str, int]:
+    """How many problems have enough completions for each k."""
+    pools = _pools(rows)
+    most = max(map(len, pools))
+    if too_large := [k for k in settings.choices if not 1 <= k <= most]:
+        raise DataError(
+            f"choices = {', '.join(map(str, settings.choices))}: no problem of {settings.file} has {too_large[0]} "
+            f"completions; 1 to {most} are allowed"
+        )
+    enough = {k: sum(len(pool) >= k for pool in pools) for k in settings.choices}
+    return {"all": len(pools), **{f"with {k} completions": count for k, count in enough.items()}}
 
 
 def controls(rows: Sequence[StepRow], choices: Sequence[int]) -> dict[str, list[float]]:

@@ -52,7 +52,7 @@ def _with(*methods: str) -> ReadIf:
 
 
 _SAMPLED = _with("exact", "monte_carlo", "binary_search", "group_tree")
-_ESTIMATED = _with("monte_carlo", "binary_search", "group_tree")
+_COMPARED = _with("monte_carlo", "binary_search", "group_tree", "import")
 _ROLLED = _with("monte_carlo", "binary_search")
 _IMPORTED = _with("import")
 
@@ -89,12 +89,15 @@ class StepLabelsConfig(Asked):
                'estimate = "hard" or method = "binary_search"'),
     ] = 1  # fmt: skip
     """Rollouts that must succeed (1 is best by Qwen2.5-Math-PRM, arXiv:2501.07301)."""
-    agree_with: Annotated[Literal["none", "exact"], _ESTIMATED] = "none"
+    agree_with: Annotated[Literal["none", "exact"], _COMPARED] = "none"
     """`exact`: only completions are kept whose first mistake the plan sees at the same step (consensus filter)."""
     file: Annotated[DataRef, _IMPORTED] = ""
     """The file of labelled steps to import. Rows whose question is a dev or test problem of the task are left out."""
     format: Annotated[Format, _IMPORTED] = "groupwise"
     """Its format (`tasks.step_imports`)."""
+    from_rollouts: Annotated[Literal["no", "hard", "soft"], _IMPORTED] = "no"
+    """`hard`, `soft`: labels made anew of the rollouts that the file's rows were labelled by, as `estimate` has them,
+    with nothing rolled out again; `no`: those of the file."""
     neutral: Annotated[
         Neutral, ReadIf(lambda c: c.method == "import" and c.format == "prm800k", 'format = "prm800k"')
     ] = "positive"
@@ -131,8 +134,8 @@ class StepLabels(Stage[StepLabelsConfig]):
         if not problems:
             raise ConfigError(f"skip_problems = {settings.skip_problems} passes over all {settings.split} problems")
         by_id = {problem.id: problem for problem in problems}
-        if settings.method == "exact":
-            _check_plans(problems)
+        if "exact" in (settings.method, settings.agree_with):
+            _check_plans(problems, settings)
         with make_verifier(task.verifier_config) as verifier:
             verifier.check(problems, task.template)
             actors = Actors.of(load_policy(settings.model.at(settings.path)), task.template, verifier)
@@ -241,15 +244,40 @@ def imported(settings: StepLabelsConfig, task: Task) -> tuple[list[StepRow], Cou
     held_out = {_words(one.question) for split in ("dev", "test") for one in task.problems(split)}
     kept, dropped = list[StepRow](), Counter[str]()
     source = {"method": "import", "file": Path(settings.file).name}
+    if settings.from_rollouts != "no":
+        source["estimate"] = settings.from_rollouts
     for row in read_steps(settings.file, settings.format, settings.neutral):
         if _words(row.prompt) in held_out:
             dropped["held-out problem"] += 1
+            continue
+        labels = row.labels if settings.from_rollouts == "no" else relabelled(row, settings.from_rollouts)
+        own = StepRow(
+            row.prompt, row.steps, kept_labels(labels, settings.keep), row.problem, row.split, row.difficulty,
+            row.final_answer_correct, {**row.provenance, **source},
+        )  # fmt: skip
+        if _agrees(own, settings):
+            kept.append(own)
         else:
-            kept.append(StepRow(
-                row.prompt, row.steps, kept_labels(row.labels, settings.keep), row.problem, row.split, row.difficulty,
-                row.final_answer_correct, {**row.provenance, **source},
-            ))  # fmt: skip
+            dropped["first mistake elsewhere"] += 1
     return kept, dropped
+
+
+def relabelled(row: StepRow, estimate: str) -> list[float | None]:
+    """Labels of the rollouts from the ends of a row's steps; the last step has the outcome.
+
+    Raises:
+        DataError: the row says nothing of rollouts.
+    """
+    successes, rollouts = (row.provenance.get(name) for name in ("successes", "rollouts"))
+    counted = all(isinstance(counts, list) and len(counts) == len(row.steps) - 1 for counts in (successes, rollouts))
+    if not counted or row.final_answer_correct is None:
+        raise DataError(
+            f"from_rollouts = {estimate!r}: the row that begins {row.prompt[:60]!r} does not say how many `rollouts` "
+            "from each step there were, how many `successes`, and whether its answer is right"
+        )
+    pairs = zip(successes or (), rollouts or (), strict=True)
+    known = [None if not judged else float(won > 0) if estimate == "hard" else won / judged for won, judged in pairs]
+    return [*known, float(row.final_answer_correct)]
 
 
 def _words(text: str) -> str:
@@ -257,7 +285,14 @@ def _words(text: str) -> str:
 
 
 def _agrees(row: StepRow, settings: StepLabelsConfig) -> bool:
-    return settings.agree_with == "none" or row.first_error == row.provenance["exact_first_error"]
+    if settings.agree_with == "none":
+        return True
+    if row.provenance.get("kinds") is None:
+        raise DataError(
+            f"agree_with = {settings.agree_with!r}: nobody knows the truth of the row that begins {row.prompt[:60]!r}; "
+            'allowed is agree_with = "none", or problems with a plan'
+        )
+    return bool(row.first_error == row.provenance["exact_first_error"])
 
 
 def _check_boundaries(cut: Sequence[Cut], step: str) -> None:
@@ -268,12 +303,14 @@ def _check_boundaries(cut: Sequence[Cut], step: str) -> None:
         )
 
 
-def _check_plans(problems: Sequence[Problem]) -> None:
+def _check_plans(problems: Sequence[Problem], settings: StepLabelsConfig) -> None:
     without = [problem.id for problem in problems if not set(PLANNED) <= problem.data.keys()]
     if without:
+        is_method = settings.method == "exact"
+        allowed = 'are method = "monte_carlo", "binary_search" and "group_tree"' if is_method else 'is "none"'
         raise ConfigError(
-            f'method = "exact" needs problems with a plan, and {len(without)} of {len(problems)} have none (the first: '
-            f'{without[0]}); allowed for them are "monte_carlo", "binary_search" and "group_tree"'
+            f'{"method" if is_method else "agree_with"} = "exact" needs problems with a plan, and {len(without)} of '
+            f"{len(problems)} have none (the first: {without[0]}); allowed for them {allowed}"
         )
 
 

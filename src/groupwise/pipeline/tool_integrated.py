@@ -18,7 +18,7 @@ from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, permutation
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.corpus_working import slip
+from groupwise.tasks.corpus_working import decompose, slip
 from groupwise.tools.calculator import BEGIN, END
 from groupwise.tools.expression import value_of, written
 from groupwise.types import Problem
@@ -39,8 +39,10 @@ class FormWeights(Section):
     """No working, and an answer with one digit wrong: what is said without a tool."""
     text: Share = 0.0
     """Steps as text, with their results: a chain of thought."""
+    chain: Share = 0.0
+    """The same, and a product whose right factor has two digits by its tens and units."""
     program: Share = 0.0
-    """A Python program that prints the answer: a program of thought."""
+    """A Python program that prints the answer: a program of thought. Results of earlier steps are its variables."""
     python: Share = 0.0
     """A Python program, its output, and the answer: tool-integrated reasoning."""
 
@@ -151,6 +153,18 @@ def _text(steps: Sequence[Step], draw: Draw) -> str:
     return _answered(" ".join(f"{step.expression}={step.result}." for step in steps), steps[-1].result)
 
 
+def _chain(steps: Sequence[Step], draw: Draw) -> str:
+    parts = [part for step in steps for part in _by_tens(step)]
+    return _answered(" ".join(f"{part.expression}={part.result}." for part in parts), steps[-1].result)
+
+
+def _by_tens(step: Step) -> list[Step]:
+    """A step that nobody does in one go as three; any other as it is."""
+    if step.sign != "×" or step.left < 10 or not 10 < step.right < 100 or step.right % 10 == 0:
+        return [step]
+    return [Step(*part) for part in decompose(step.left, step.right)]
+
+
 def _program(steps: Sequence[Step], draw: Draw) -> str:
     return _fenced(steps)
 
@@ -166,6 +180,7 @@ WRITERS: dict[str, Callable[[Sequence[Step], Draw], str]] = {
     "needless_call": _needless_call,
     "at_once": _at_once,
     "text": _text,
+    "chain": _chain,
     "program": _program,
     "python": _python,
 }
@@ -177,7 +192,12 @@ def _answered(thoughts: str, answer: object) -> str:
 
 
 def _fenced(steps: Sequence[Step]) -> str:
-    lines = [f"x{i} = {step.left} {_PYTHON.get(step.sign, step.sign)} {step.right}" for i, step in enumerate(steps)]
+    """A program; an operand that an earlier step has found is that step's variable."""
+    names: dict[int, str] = {}
+    lines = []
+    for i, (sign, left, right, result) in enumerate(steps):
+        lines.append(f"x{i} = {names.get(left, left)} {_PYTHON.get(sign, sign)} {names.get(right, right)}")
+        names[result] = f"x{i}"
     return "\n".join(("```python", *lines, f"print(x{len(steps) - 1})", "```"))
 
 

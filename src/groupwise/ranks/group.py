@@ -6,6 +6,7 @@ to all of them before anything is decided, so a decision needs no message: every
 """
 
 import hashlib
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,11 @@ class Ranks:
         self.rank, self.size, self.partial_sums = 0, 1, 1
         self._store: Any = None
         self._meetings = 0
+        self._board: Any = None
+        """Where ranks leave words for each other; without others it is `_words`."""
+        self._words: dict[str, bytes] = {}
+        self.deadline_s = math.inf
+        """How long a rank waits for the others."""
 
     @property
     def is_first(self) -> bool:
@@ -74,6 +80,8 @@ class Ranks:
         self.rank, self.size = rank_of_launcher(), ranks_started()
         self._meetings += 1  # a process may take part in several runs, one after the other
         store = torch._C._distributed_c10d.PrefixStore(f"groupwise/{self._meetings}", self._store)
+        self._board = torch._C._distributed_c10d.PrefixStore(f"groupwise/{self._meetings}/said", self._store)
+        self.deadline_s = deadline_s
         backend = "cpu:gloo,cuda:nccl" if has_cuda else "gloo"
         dist.init_process_group(backend, timeout=deadline, store=store, rank=self.rank, world_size=self.size)
 
@@ -83,6 +91,7 @@ class Ranks:
         dist.barrier()
         dist.destroy_process_group()
         self.rank, self.size, self.partial_sums = 0, 1, 1
+        self._board, self.deadline_s = None, math.inf
 
     def is_first_to_say(self, sentence: str) -> bool:
         """True for the first rank that asks, so that what all found wrong is said once; before they met, for each."""
@@ -144,6 +153,28 @@ class Ranks:
             said = "; ".join(f"rank {rank}: {text[:80]}" for rank, text in enumerate(facts))
             raise InvariantError(f"the ranks do not agree about {what}: {said}")
 
+    # ------------------------------------------------------------------------------- what they say without a meeting
+
+    def post(self, name: str, word: str) -> None:
+        """Leave a word where all ranks can read it, at once and from any thread; a later one replaces it."""
+        if self._board is None:
+            self._words[name] = word.encode()
+        else:
+            self._board.set(name, word)
+
+    def posted(self, name: str) -> str:
+        """The word that was left; empty where none was."""
+        if self._board is None:
+            return self._words.get(name, b"").decode()
+        return self._board.get(name).decode() if self._board.check([name]) else ""
+
+    def count(self, name: str, more: int = 0) -> int:
+        """Add to a counter that all ranks share; returns what it is now."""
+        if self._board is not None:
+            return int(self._board.add(name, more))
+        self._words[name] = str(total := int(self._words.get(name, b"0")) + more).encode()
+        return total
+
     # --------------------------------------------------------------------------------------------- what they share out
 
     def shares(self, items: Sequence[T]) -> list[Sequence[T]]:
@@ -180,6 +211,11 @@ RANKS = Ranks()
 def ranks_started() -> int:
     """How many processes a launcher started of this program; 1 where nobody says."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def hosts_started() -> int:
+    """On how many machines; 1 where nobody says."""
+    return ranks_started() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", ranks_started())))
 
 
 def rank_of_launcher() -> int:

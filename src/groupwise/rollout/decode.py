@@ -36,9 +36,19 @@ class Shape(NamedTuple):
     """Tokens of the longest completion."""
 
 
+LONG = 256
+"""Tokens of a completion from which on its keys lie with their tokens side by side."""
+NARROW = 64
+"""Width of a head below which they do: a processor's products with wider ones are as fast either way."""
+
+
 @dataclass(slots=True)
 class KvCache:
-    """Storage for every layer; layers are added when they first write and stay where they are."""
+    """Storage for every layer; layers are added when they first write and stay where they are.
+
+    On a processor the keys of long completions are stored as (rows, Hkv, D, suffix) and seen transposed: one query
+    meets many keys, and products with narrow heads then read them at the rate of the memory.
+    """
 
     room: Shape
     prompt_layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -59,7 +69,10 @@ class KvCache:
             (self.prompt_layers, self.room.slots, self.room.prompt),
             (self.layers, self.room.rows, self.room.suffix),
         ):
-            store.append((like.new_zeros(rows, heads, length, width), like.new_zeros(rows, heads, length, width)))
+            turned = store is self.layers and like.device.type == "cpu" and length >= LONG and width < NARROW
+            keys = like.new_zeros(rows, heads, *((width, length) if turned else (length, width)))
+            values = like.new_zeros(rows, heads, length, width)
+            store.append((keys.transpose(-1, -2) if turned else keys, values))
 
     def move_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
         """Copy the first `length` tokens of some completions to other rows."""

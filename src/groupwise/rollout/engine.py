@@ -51,6 +51,9 @@ class Request:
     """Asked after every token; None: completions go on to their end."""
     calls: tuple[ToolCall, ...] = ()
     """Calls that the completion's beginning has made."""
+    stops: tuple[str, ...] = ()
+    """Texts behind which an engine that does not know tools may pause: the completion ends there by `tool_call` and
+    waits for nothing. One that cannot samples on."""
     recorded: tuple[Recorded, ...] = ()
     """For each key the completion as it was sampled before: where it called a tool, the same result is put in again,
     and no tool is asked. Empty: nothing is recorded."""
@@ -84,7 +87,8 @@ class Sampled:
     calls: tuple[ToolCall, ...] = ()
     """Calls of tools, those of the request included."""
     waits_for: Seen | None = None
-    """The call whose result comes next, where it ended by `tool_call`; `calls` does not have it yet."""
+    """The call whose result comes next, where it ended by `tool_call`; `calls` does not have it yet. None there: it
+    paused behind one of the request's `stops`."""
 
 
 Pause = Callable[[Sequence[int]], bool]
@@ -128,6 +132,11 @@ class EngineConfig(KindSection):
     kind: str = "in_process"
     """`in_process`: the very weights that are trained, in this process. `scripted`: completions that a file holds, for
     dry runs. `vllm`: servers of their own (docs/vllm.md). `file.py:name`: your own engine."""
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it samples the next step's completions while this one is trained."""
+        return False
 
 
 ENGINES = Kinds(

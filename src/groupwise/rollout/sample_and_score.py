@@ -20,6 +20,7 @@ from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
+from groupwise.rollout.ahead import Ahead
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
 from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
@@ -123,10 +124,21 @@ class Actors:
     """By problem, its completions as they were sampled before: their results of tools are put in again, and for these
     no tool is asked."""
 
+    ahead: "Ahead[Shares] | None" = None
+    """What is sampled for the next step meanwhile; None: nothing is."""
+
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
         """The actors that sample from this policy; without an engine's section, in this process."""
-        return cls(policy, make_engine(engine or EngineConfig(), policy), template, verifier)
+        config = engine or EngineConfig()
+        ahead: Ahead[Shares] | None = Ahead() if config.looks_ahead else None
+        return cls(policy, make_engine(config, policy), template, verifier, ahead=ahead)
+
+    def publish(self, version: int) -> None:
+        """Let the engine sample from the weights as they are now, when nothing is sampled from those before."""
+        if self.ahead:
+            self.ahead.wait()
+        self.engine.publish(self.policy, version)
 
 
 def sample_and_score(
@@ -154,15 +166,33 @@ def sample_and_score(
         )
     if len({problem.id for problem in problems}) < len(problems):
         raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
-    shares = RANKS.shares(problems)  # every rank samples and judges its own, and gets what the others found
+    with clock("generate"):
+        own = actors.ahead.take(problems, draws) if actors.ahead else None
+    if own is None:
+        own = _own_shares(actors, problems, group_size, sampling, draws, clock)
+    if actors.ahead:
+        actors.ahead.begin(lambda *wanted: _own_shares(actors, wanted[0], group_size, sampling, wanted[1], Clock()))
+    with clock("verify"):  # for the other ranks
+        scored = RANKS.collect(own)
+    return _checked(actors, scored, [one for share in own for one in share], sampling, draws)
+
+
+Shares = list[list[ScoredGroup]]
+"""What one rank sampled and judged, by the shares that are its own."""
+
+
+def _own_shares(
+    actors: Actors, problems: Sequence[Problem], group_size: int, sampling: SamplingConfig, draws: Draws, clock: Clock
+) -> Shares:
+    """This rank's part; it meets no other."""
     with OverlappedScoring(actors.verifier, sampling.max_tokens) as scoring:
         with clock("generate"):
-            groups = [_sample(actors, own, group_size, sampling, draws, scoring.submit) for own in shares]
+            groups = [
+                _sample(actors, own, group_size, sampling, draws, scoring.submit) for own in RANKS.shares(problems)
+            ]
         with clock("verify"):  # what is left of it when sampling is done
-            judged = scoring.result([group for own in groups for group in own])
-            each = iter(judged)
-            scored = RANKS.collect([[next(each) for _ in own] for own in groups])
-    return _checked(actors, scored, judged, sampling, draws)
+            each = iter(scoring.result([group for own in groups for group in own]))
+            return [[next(each) for _ in own] for own in groups]
 
 
 def score_groups(actors: Actors, groups: Sequence[Group], sampling: SamplingConfig, draws: Draws) -> list[ScoredGroup]:

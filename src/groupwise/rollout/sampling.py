@@ -56,24 +56,38 @@ class Drawn(NamedTuple):
     """(n,) fp32 entropy in nats of that distribution."""
 
 
+NUMBERS_AT_A_TIME = 1 << 17
+"""Logits that a processor draws from together: what a draw computes on its way then stays in the caches."""
+
+
 def draw(logits: Tensor, uniforms: Tensor, config: SamplingConfig) -> Drawn:
     """Draw one token per row: the first whose cumulative probability exceeds the row's uniform number.
 
     `logits` (n, V) are the raw output of the head, `uniforms` (n,) float64 in [0, 1).
     """
+    rows = max(1, NUMBERS_AT_A_TIME // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    if len(logits) <= rows:
+        return _draw(logits, uniforms, config)
+    pieces = zip(logits.split(rows), uniforms.split(rows), strict=True)
+    return Drawn(*map(torch.cat, zip(*(_draw(*piece, config) for piece in pieces), strict=True)))
+
+
+def _draw(logits: Tensor, uniforms: Tensor, config: SamplingConfig) -> Drawn:
     logits = logits.float()
     if config.temperature == 0:
         tokens = logits.argmax(-1)
         nothing = torch.zeros(len(tokens), device=logits.device)
         return Drawn(tokens, nothing, nothing)
-    logprobs = torch.log_softmax(_truncate(logits / config.temperature, config), dim=-1)
+    logits = logits if config.temperature == 1 else logits / config.temperature
+    logprobs = torch.log_softmax(_truncate(logits, config), dim=-1)
     probabilities = logprobs.exp()
-    cumulative = probabilities.double().cumsum(-1)
+    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     # scaled by the last sum, which rounding keeps from being exactly 1; `right` skips tokens of probability 0
     tokens = torch.searchsorted(cumulative, (uniforms * cumulative[:, -1])[:, None], right=True)
     tokens.clamp_(max=logits.shape[1] - 1)
-    entropy = -(probabilities * logprobs.clamp_min(-1e30)).sum(-1)
-    return Drawn(tokens[:, 0], logprobs.gather(1, tokens)[:, 0], entropy)
+    chosen = logprobs.gather(1, tokens)[:, 0]
+    entropy = -logprobs.clamp_min_(-1e30).mul_(probabilities).sum(-1)
+    return Drawn(tokens[:, 0], chosen, entropy)
 
 
 def _truncate(logits: Tensor, config: SamplingConfig) -> Tensor:

@@ -10,14 +10,13 @@ that it has not called.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
@@ -44,26 +43,12 @@ def generate_with_tools(
     if not sampling.tools:
         engine.generate(requests, sampling, on_finished)
         return
-    refuse_tools_on_ranks(sampling)
     watch = ToolWatch.of(policy, sampling.tools)
     try:
         _Rounds(engine, watch, policy.context_length, requests, sampling, on_finished).run()
     finally:
         for tool in watch.tools.values():
             tool.close()
-
-
-def refuse_tools_on_ranks(sampling: SamplingConfig) -> None:
-    """Ranks need other numbers of rounds, and a rank with more of them would wait for the others' weights.
-
-    Raises:
-        ConfigError: there are several ranks, and tools.
-    """
-    if RANKS.size > 1 and sampling.tools:
-        raise ConfigError(
-            f"sampling.tools has {', '.join(sampling.tools)}, and completions with tools on several ranks are not "
-            "supported: train in one process, or without tools"
-        )
 
 
 @dataclass(slots=True)
@@ -84,12 +69,23 @@ class _Draft:
     reason: FinishReason = FinishReason.TOOL_CALL
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it waits for a call, or paused where there is none."""
+        return bool(self.token_ids) and self.reason is FinishReason.TOOL_CALL
+
+    @property
     def length(self) -> int:
         return sum(map(len, self.token_ids))
 
     @property
     def num_sampled(self) -> int:
         return sum(int(mask.sum()) for mask in self.sampled)
+
+    def since_result(self) -> list[int]:
+        """Tokens that were sampled since the last result."""
+        pieces = list(zip(self.token_ids, self.sampled, strict=True))
+        begin = next((i + 1 for i in reversed(range(len(pieces))) if not pieces[i][1].all()), 0)
+        return [token for ids, _ in pieces[begin:] for token in ids.tolist()]
 
     def add(self, one: Sampled) -> None:
         """What an engine sampled next."""
@@ -136,17 +132,26 @@ class _Rounds:
         self._runners = {name: _Runner(tool.parallel, tool.config.timeout_s) for name, tool in watch.tools.items()}
 
     def run(self) -> None:
-        """All rounds."""
-        asked: list[tuple[Request, list[_Draft]]] = list(zip(self._requests, self._drafts, strict=True))
-        while asked:
-            most = max(request.max_tokens or self._sampling.max_tokens for request, _ in asked)
+        """All rounds; every rank has as many as the others, for its engine may need their weights."""
+        first = self._with_stops(self._requests, [[]] * len(self._requests))
+        asked: list[tuple[Request, list[_Draft]]] = list(zip(first, self._drafts, strict=True))
+        while RANKS.most(len(asked)):
+            most = max((request.max_tokens or self._sampling.max_tokens for request, _ in asked), default=1)
             self._engine.generate(
                 [request for request, _ in asked],
                 self._sampling.model_copy(update={"max_tokens": most}),
                 partial(self._arrived, [own for _, own in asked]),
             )
-            waiting = [draft for group in self._drafts for draft in group if draft.seen is not None]
-            asked = [(self._continued(draft), [draft]) for draft in waiting if self._goes_on(draft)]
+            waiting = [draft for group in self._drafts for draft in group if draft.goes_on]
+            going = [draft for draft in waiting if self._goes_on(draft)]
+            then = self._with_stops(map(self._continued, going), [draft.since_result() for draft in going])
+            asked = [(request, [draft]) for request, draft in zip(then, going, strict=True)]
+
+    def _with_stops(self, requests: Iterable[Request], since: Sequence[Sequence[int]]) -> list[Request]:
+        """The requests with what an engine that knows no tools may pause behind."""
+        if self._knows_tools:
+            return list(requests)
+        return [replace(one, stops=self._watch.stops(ids)) for one, ids in zip(requests, since, strict=True)]
 
     def _arrived(self, drafts: Sequence[list[_Draft]], index: int, sampled: Sequence[Sampled]) -> None:
         """Completions of a request have ended, or wait."""
@@ -169,14 +174,14 @@ class _Rounds:
 
     def _tell(self, request: int) -> None:
         drafts = self._drafts[request]
-        if all(draft.token_ids and draft.seen is None for draft in drafts):
+        if all(draft.token_ids and not draft.goes_on for draft in drafts):
             self._on_finished(request, [draft.whole() for draft in drafts])
 
     def _goes_on(self, draft: _Draft) -> bool:
-        """Append the result; whether there is room to sample on."""
-        seen, recorded = draft.seen, self._recorded(draft)
-        assert seen is not None
-        if recorded is not None:
+        """Append the result, if there is a call; whether there is room to sample on."""
+        if (seen := draft.seen) is None:
+            return self._put_in(draft, [])
+        if (recorded := self._recorded(draft)) is not None:
             ids: Sequence[int] = recorded
             draft.calls.append(ToolCall(seen.tool, seen.call.content, CallOutcome.RECORDED))
         else:
@@ -185,18 +190,19 @@ class _Rounds:
             draft.calls.append(made(seen, result))
             ids = [] if result.outcome is CallOutcome.FAILED else self._watch.insertion(seen, result)
         draft.seen = draft.running = None
+        if draft.calls[-1].outcome is CallOutcome.FAILED:
+            draft.reason = FinishReason.TOOL_FAILED
+            self._tell(draft.request)
+            return False
         return self._put_in(draft, ids)
 
     def _put_in(self, draft: _Draft, ids: Sequence[int]) -> bool:
         room = self._context - len(self._requests[draft.request].token_ids) - draft.length
-        if draft.calls[-1].outcome is CallOutcome.FAILED:
-            draft.reason = FinishReason.TOOL_FAILED
-        elif len(ids) >= room:
+        if ids:
             draft.put_in(ids[:room])
-            draft.reason = FinishReason.LENGTH
-        else:
-            draft.put_in(ids)
+        if len(ids) < room:
             return True
+        draft.reason = FinishReason.LENGTH
         self._tell(draft.request)
         return False
 
@@ -218,12 +224,14 @@ class _Rounds:
     def _cut(self, one: Sampled, draft: _Draft) -> Sampled:
         """What an engine sampled that knows no tools, up to its first call."""
         left = (self._requests[draft.request].max_tokens or self._sampling.max_tokens) - draft.num_sampled
-        if len(one.token_ids) > left:
+        paused = one.finish_reason is FinishReason.TOOL_CALL
+        if len(one.token_ids) > left or (paused and len(one.token_ids) == left):
             one = replace(_beginning(one, left), finish_reason=FinishReason.LENGTH)
-        ids = one.token_ids.tolist()
-        closes = np.flatnonzero(self._watch.letters.closes[one.token_ids[:-1]])  # at the very end there is no room
+        before, ids = draft.since_result(), one.token_ids.tolist()
+        paused = one.finish_reason is FinishReason.TOOL_CALL  # at the very end of others there is no room
+        closes = np.flatnonzero(self._watch.letters.closes[one.token_ids[: None if paused else -1]])
         for end in (closes + 1).tolist():
-            found = self._watch.look(ids[:end])
+            found = self._watch.look([*before, *ids[:end]])
             if found is None:
                 continue
             start = _beginning(one, end)

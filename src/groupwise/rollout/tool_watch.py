@@ -78,6 +78,11 @@ class ToolWatch:
                 return found if isinstance(found, Fault) else Seen(name, found)
         return None
 
+    def stops(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Texts behind which there may be a call, after the tokens since the last result."""
+        text = _decoded(self.tokenizer, token_ids)
+        return tuple(dict.fromkeys(stop for tool in self.tools.values() for stop in tool.stops(text)))
+
     def refused(self, found: Seen | Fault, calls: Sequence[ToolCall]) -> Ended | None:
         """Why the completion ends here instead of going on with a result; None where it goes on."""
         if isinstance(found, Fault):

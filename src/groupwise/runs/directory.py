@@ -215,12 +215,16 @@ def open_run(
     return run, newest
 
 
+PLACES = ("run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment")
+"""Keys that say where something is, and change nothing of what a run finds: a run, and its servers, may be moved."""
+
+
 def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
     recorded = read_recorded(run.config)
     if recorded == tomllib.loads(config_toml):
         return
     before, now = flattened(resolved(recorded)), flattened(tomllib.loads(config_toml))
-    now["run.directory"] = before.get("run.directory")  # a run may be moved
+    now |= {key: before.get(key) for key in PLACES}
     changed = [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.closing import Closing
 from groupwise.config import Section
 
 
@@ -110,7 +110,7 @@ class Pair(NamedTuple):
     solver: Program
 
 
-class Sandbox(ABC):
+class Sandbox(Closing, ABC):
     """Runs programs; made by `open_sandbox`, which first proves that the confinement holds."""
 
     config: SandboxConfig
@@ -130,11 +130,3 @@ class Sandbox(ABC):
     @abstractmethod
     def close(self) -> None:
         """End every process the sandbox started."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
+from groupwise.closing import Closing
 from groupwise.kinds import KindSection
 from groupwise.types import CallOutcome
 
@@ -66,7 +66,7 @@ class Fault:
     reason: str
 
 
-class Tool(ABC):
+class Tool(Closing, ABC):
     """One tool. Subclasses have their settings in `Config` and say how calls look (`look`) and what they give (`run`).
 
     A tool may be asked from several threads at one time.
@@ -99,6 +99,16 @@ class Tool(ABC):
             text: what the policy wrote since the last result, or since the completion's beginning.
         """
 
+    def stops(self, text: str) -> tuple[str, ...]:
+        """Texts of which one comes before `look` can find anything, for engines elsewhere that can pause behind a text.
+
+        A hint: where it is missing, such an engine samples on, and what it wrote behind a call is dropped.
+
+        Args:
+            text: as in `look`.
+        """
+        return ()
+
     @abstractmethod
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
         """The result of a call.
@@ -107,18 +117,6 @@ class Tool(ABC):
             call: its content.
             earlier: the contents of the calls before it in the same completion, for tools that remember.
         """
-
-    def close(self) -> None:
-        """End what the tool started. It may be used again afterwards."""
-        return  # most tools start nothing
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def answered(tool: Tool, call: str, earlier: Sequence[str] = ()) -> ToolResult:

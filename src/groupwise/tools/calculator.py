@@ -47,6 +47,10 @@ class Calculator(Tool):
             return Fault(f"a call of more than {MAX_CHARACTERS} characters")
         return Call(expression, begin, closing=END) if equals else None
 
+    def stops(self, text: str) -> tuple[str, ...]:
+        """What begins a call; within one, what ends it or breaks its rules."""
+        return ("=", BEGIN, END) if BEGIN in text else (BEGIN,)
+
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
         """The value as an integer, a decimal that ends, or a fraction; `error` where there is none."""
         try:

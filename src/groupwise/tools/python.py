@@ -76,6 +76,10 @@ class PythonTool(Tool):
             closing="\n```\n",
         )
 
+    def stops(self, text: str) -> tuple[str, ...]:
+        """A fence, whichever it is."""
+        return ("```",)
+
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
         """What the program prints; the last line of the traceback where it raises."""
         with self._opening:

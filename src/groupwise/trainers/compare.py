@@ -1,15 +1,13 @@
 """Runs the variants of a comparison and sets them side by side. `groupwise compare` is this with a bar and a table."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from groupwise.children import Children
 from groupwise.config import Changes, Source, load, named
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.comparison import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
@@ -91,32 +89,25 @@ def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
 def _run_all(jobs: Sequence[_Job], at_once: int, on_run: Callable[[int, int], None]) -> None:
     on_run(0, len(jobs))
     done: list[_Job] = []
+    with ThreadPoolExecutor(at_once) as pool, Children(at_once) as children:
 
-    def run(job: _Job) -> None:
-        if not (job.directory / "finished.json").exists():
-            _train(job, at_once)
-        done.append(job)
-        on_run(len(done), len(jobs))
+        def run(job: _Job) -> None:
+            if not (job.directory / "finished.json").exists():
+                _train(job, children)
+            done.append(job)
+            on_run(len(done), len(jobs))
 
-    with ThreadPoolExecutor(at_once) as pool:
         try:
             list(pool.map(run, jobs))
-        except BaseException:
+        except GroupwiseError:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def _train(job: _Job, at_once: int) -> None:
-    """One training in a process of its own, so that its memory can be measured; its output is kept beside its files."""
-    command = [sys.executable, "-m", "groupwise", "train", str(job.recipe)]
+def _train(job: _Job, children: Children) -> None:
+    """One training in a process of its own, so that its memory can be measured."""
+    command = ["train", str(job.recipe)]
     command += [word for name in job.over for word in ("--extend", name)]
     command += [word for override in job.overrides for word in ("--set", override)]
-    done = subprocess.run(command, capture_output=True, text=True, env=share_of_threads(at_once), check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise GroupwiseError(f"{job.directory} failed: {said[-1] if said else 'no output'}")
-
-
-def share_of_threads(at_once: int) -> dict[str, str]:
-    """The environment in which each of `at_once` processes computes with its share of the CPU threads."""
-    return {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once))}
+    if fault := children.run(command):
+        raise GroupwiseError(f"{job.directory} failed: {fault}")

@@ -25,6 +25,7 @@ from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, check_step_rewards, load_step_judge
 from groupwise.training.forward import with_kl_part
 from groupwise.training.optimizer import Optimizer
+from groupwise.training.session import Beside
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import update_policy
 from groupwise.types import AdvantagedGroup, Problem, ScoredGroup, TokenValues
@@ -92,6 +93,10 @@ class GrpoLearner(Learner):
     recipe: GrpoRecipe
     step_judge: StepJudge | None = None
     """The process reward model, if there is one."""
+
+    @property
+    def beside(self) -> Beside | None:
+        return self.step_judge.online if self.step_judge else None
 
     def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
         """The groups with what reward models add, and with the worth of their steps."""
@@ -275,4 +280,8 @@ def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> Grpo
     )
 
 
-TRAINER = rl_trainer(GrpoRecipe, grpo_learner)
+TRAINER = rl_trainer(
+    GrpoRecipe,
+    grpo_learner,
+    trained_beside=lambda recipe: () if recipe.step_rewards.online == "no" else ("process reward model",),
+)

@@ -136,8 +136,7 @@ def _repeat_steps(
         verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
         learner = trainer.learner(recipe, policy, verifier)
         if start is not None:
-            critic = learner.critic_loss and learner.critic_loss.critic
-            restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, critic)
+            restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, learner.beside)
         learner.publish()
         for step in range(start or 0, end):
             on_step(step)

@@ -86,6 +86,8 @@ class StepReport(NamedTuple):
     """Share of tokens whose importance weight was truncated or masked."""
     effective_samples: float
     """Effective sample size of the importance weights, as a share."""
+    age: float
+    """Updates between the weights that sampled and those that the step began with; mean over groups."""
     tokens_per_second: float
     """Sampled completion tokens over the time of the whole step."""
     generate_s: float
@@ -123,8 +125,8 @@ SILENT = Observer()
 """Shows nothing."""
 
 
-def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> StepReport:
-    """Summarise a step."""
+def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: Sequence[int] = ()) -> StepReport:
+    """Summarise a step; `ages` of its groups, in updates."""
     rows = [
         (completion, verdict)
         for group in result.groups
@@ -167,6 +169,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float) -> Ste
         explained_variance=result.explained_variance,
         weights_bounded=result.update.weights_bounded,
         effective_samples=result.update.effective_samples,
+        age=float(np.mean(ages)) if ages else 0.0,
         tokens_per_second=sampled_tokens / (seconds.generate + seconds.verify + seconds.train),
         generate_s=seconds.generate,
         verify_s=seconds.verify,

@@ -13,7 +13,6 @@ from groupwise.models.reward_model import RewardModel
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.rollout.tool_rounds import refuse_tools_on_ranks
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.trainers.base import OnReport, Trainer
@@ -24,7 +23,7 @@ from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.rl_run import RlRun
 from groupwise.trainers.tool_results import with_results
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
+from groupwise.training.session import Beside, Session
 from groupwise.training.start import Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup
@@ -52,6 +51,11 @@ class Learner(ABC):
         return None
 
     @property
+    def beside(self) -> Beside | None:
+        """What is trained beside the policy and kept with it."""
+        return self.critic_loss.critic if self.critic_loss else None
+
+    @property
     def updater(self) -> Updater:
         """What makes an update of groups with advantages."""
         sampling = self.recipe.sampling
@@ -73,7 +77,7 @@ class Learner(ABC):
 
     def publish(self) -> None:
         """Let the engine sample from the weights as they are now."""
-        self.actors.engine.publish(self.policy, self.optimizer.updates_done)
+        self.actors.publish(self.optimizer.updates_done)
 
 
 def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
@@ -108,12 +112,13 @@ def train_rl(
         start = Start(recipe, recipe.run, restart)
         policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
         learner = make_learner(recipe, policy, verifier)
-        session = start.begin(policy, learner.optimizer, learner.critic_loss and learner.critic_loss.critic)
+        session = start.begin(policy, learner.optimizer, learner.beside)
         learner.publish()
         run = RlRun(recipe, task, learner.actors, second, session, observer)
         run.evaluate_start()
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
+            run.plan_ahead(problems, step)
             run.record(step, with_results(learner, session.directory, step).step(step, chosen, spare))
             if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
                 run.evaluate_dev(step + 1)
@@ -131,9 +136,6 @@ def _check_ranks(recipe: RlRecipe) -> None:
             f"{RANKS.size} ranks are more than {recipe.algorithm}.prompts_per_step = "
             f"{recipe.batch.prompts_per_step}: every rank samples at least one problem of a step"
         )
-    if RANKS.size > 1 and recipe.engine.kind == "vllm":
-        raise ConfigError("engine.kind = 'vllm' takes the weights of one process; several ranks need 'in_process'")
-    refuse_tools_on_ranks(recipe.sampling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,14 +103,12 @@ class RlRecipe(Recipe):
                 f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
                 f"{self.batch.prompts_per_step}: every update needs at least one group"
             )
+        self._check_ahead()
+        if getattr(self.engine, "adapters", "merged") == "native" and self.lora is None:
+            raise ValueError("engine.adapters = 'native' has no effect without [lora]; allowed is 'merged'")
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools
-        if tools and self.engine.kind == "vllm":
-            raise ValueError(
-                f"sampling.tools has {', '.join(tools)}, and engine.kind = 'vllm' samples whole completions; allowed "
-                "with tools is 'in_process'"
-            )
         max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
         check_price(self.verifier.parts, self.verifier.correct_reward, max_calls)
         if self.loss.void_turns == "drop" and not tools:
@@ -120,4 +118,26 @@ class RlRecipe(Recipe):
             raise ValueError(
                 f"optimizer.schedule = '{self.optimizer.schedule}' falls to its end at run.num_steps, but token_budget "
                 "may end the run before; allowed with a budget is 'constant'"
+            )
+
+    def _check_ahead(self) -> None:
+        """What completions that are one step old need, and what cannot be known a step before."""
+        if not self.engine.looks_ahead:
+            return
+        if self.loss.correction.bound == "none":
+            raise ValueError(
+                "engine.steps_ahead = 1 trains on completions of older weights, and loss.correction.bound = 'none' "
+                "takes them for the policy's own; allowed are 'truncate' and 'mask'"
+            )
+        refills = int(getattr(self.batch, "refill_rounds", 0))
+        if self.batch.curriculum or refills:
+            why = "curriculum = true" if self.batch.curriculum else f"refill_rounds = {refills}"
+            raise ValueError(
+                f"{self.algorithm}.{why} chooses problems by what this step finds, and engine.steps_ahead = 1 samples "
+                "the next ones before; drop one of the two"
+            )
+        if self.sampling.tools:
+            raise ValueError(
+                "engine.steps_ahead = 1 samples a step before it begins, so after a kill its tools would be called "
+                "again and might answer otherwise; allowed with sampling.tools is 0"
             )

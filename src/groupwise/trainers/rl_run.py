@@ -57,6 +57,20 @@ class RlRun:
         chosen = [problems[index] for index in order]
         return chosen[:size], chosen[size:]
 
+    def plan_ahead(self, problems: Sequence[Problem], step: int) -> None:
+        """Where an engine samples one step ahead, say what the next step's problems will be.
+
+        A step after a checkpoint samples anew: a run that resumes from it has nothing that was sampled before.
+        """
+        ahead = self.actors.ahead
+        if ahead is None:
+            return
+        if RANKS.by_first(self.session.directory.checkpoint(step).exists):
+            ahead.drop()
+        done = step + 1
+        if done < self.recipe.run.num_steps and done % self.session.config.checkpoint_every:
+            ahead.plan(self.choose(problems, done)[0], Draws(self.recipe.run.seed, Purpose.TRAIN, done))
+
     def is_last(self, step: int) -> bool:
         """Whether the run ends with this step."""
         return self.session.progress.ending or step + 1 == self.recipe.run.num_steps
@@ -67,15 +81,18 @@ class RlRun:
         after = self.recorder.step(step, result, self.recipe.loss.tokens_per_micro_batch)
         spreads = distributions(result, after)
         record_s = time.perf_counter() - began
-        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step))
+        updates = self.session.optimizer.updates_done
+        ages = [updates - result.update.num_updates - one.scored.group.policy_version for one in result.groups]
+        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step), ages)
         facts = {
             "step": step,
             "problems": [list(ids) for ids in result.problems],
             "groups": [ledger_group(group) for group in result.groups],
             "surrogate": result.update.surrogate,
             "grad_norm": result.update.grad_norm,
-            "updates": self.session.optimizer.updates_done,
+            "updates": updates,
             "weights": self.actors.policy.fingerprint(),
+            **({"ages": ages} if any(ages) else {}),
         }
         more = {"record_s": record_s, "distributions": spreads}
         # servers have states and proofs; other engines have none

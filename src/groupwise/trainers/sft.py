@@ -58,12 +58,17 @@ class PairsData(Section):
 
     source: Literal["jsonl"] = "jsonl"
     """One JSON object a line."""
-    path: DataRef
-    """The file."""
+    path: DataRef | Annotated[tuple[DataRef, ...], Field(min_length=1)]
+    """The file, or several, whose rows are mixed."""
     prompt_field: str = "prompt"
     """Field with the prompt's text."""
     completion_field: str = "completion"
     """Field with the completion's text; the end token is added."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files."""
+        return (self.path,) if isinstance(self.path, str) else self.path
 
 
 class SftConfig(Section):
@@ -269,36 +274,36 @@ def _alphabet(data: object) -> str:
 
 
 def read_pairs(data: PairsData) -> list[tuple[str, str]]:
-    """Read a file of pairs.
+    """Read files of pairs.
 
     Raises:
         DataError: names the file, the line and what is wrong with it.
     """
-    pairs = []
+    return [pair for path in data.paths for pair in read_file(data, path)]
+
+
+def read_file(data: PairsData, path: str) -> list[tuple[str, str]]:
+    """One of them."""
     try:
-        lines = Path(data.path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{data.path} cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            pairs.append(_read_pair(data, number, line))
+        raise DataError(f"{path} cannot be read: {error}") from None
+    pairs = [_read_pair(data, f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
     if not pairs:
-        raise DataError(f"{data.path} holds no examples")
+        raise DataError(f"{path} holds no examples")
     return pairs
 
 
-def _read_pair(data: PairsData, number: int, line: str) -> tuple[str, str]:
+def _read_pair(data: PairsData, where: str, line: str) -> tuple[str, str]:
     try:
         row: dict[str, Any] = json.loads(line)
         pair = row[data.prompt_field], row[data.completion_field]
     except ValueError as error:
-        raise DataError(f"{data.path}, line {number} is not JSON: {error}") from None
+        raise DataError(f"{where} is not JSON: {error}") from None
     except (KeyError, TypeError):
-        raise DataError(
-            f"{data.path}, line {number} has no field {data.prompt_field!r} or {data.completion_field!r}"
-        ) from None
+        raise DataError(f"{where} has no field {data.prompt_field!r} or {data.completion_field!r}") from None
     if not all(isinstance(text, str) and text for text in pair):
-        raise DataError(f"{data.path}, line {number}: prompt and completion must be non-empty strings")
+        raise DataError(f"{where}: prompt and completion must be non-empty strings")
     return pair
 
 

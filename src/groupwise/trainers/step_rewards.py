@@ -9,24 +9,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from groupwise.algorithms.advantages import AdvantageEstimator
 from groupwise.artifacts import ModelRef, RewardModelRef
 from groupwise.config import ReadIf, Section
-from groupwise.errors import InvariantError, ModelError
+from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.implicit import load_scorer
+from groupwise.models.implicit import ImplicitRewardModel, load_scorer
 from groupwise.models.policy import Policy
 from groupwise.models.steps import Prefixes, ScoresSteps, encode_prefixes, score_prefixes
-from groupwise.types import Group, ScoredGroup, StepReward, Verdict
+from groupwise.ranks.group import RANKS
+from groupwise.trainers.online_steps import OnlineModel
+from groupwise.types import Group, Outcome, ScoredGroup, StepReward, Verdict
 from groupwise.verifiers.base import VerifierConfig
 from groupwise.verifiers.steps import DECIDED, Step, inner_ends
 from groupwise.verifiers.working import PLANNED, judge_working
 
 _WITH_MODEL = ReadIf(lambda config: bool(config.path), "step_rewards.path")
+_IMPLICIT = ReadIf(lambda config: bool(config.reference), "step_rewards.reference")
+_ONLINE = ReadIf(lambda config: config.online != "no", "step_rewards.online")
 
 
 class StepRewardsConfig(Section):
@@ -40,10 +44,13 @@ class StepRewardsConfig(Section):
     expression whose matches end steps."""
     reference: Annotated[ModelRef, _WITH_MODEL] = ""
     """The model that an implicit one was trained from (`supervision = "implicit"`); empty: it has a head."""
-    beta: Annotated[
-        float, Field(gt=0, allow_inf_nan=False), ReadIf(lambda c: bool(c.reference), "step_rewards.reference")
-    ] = 0.05
+    beta: Annotated[float, Field(gt=0, allow_inf_nan=False), _IMPLICIT] = 0.05
     """β of an implicit one."""
+    online: Annotated[Literal["no", "after", "before"], _IMPLICIT] = "no"
+    """Whether an implicit one goes on learning from every step's outcomes (PRIME, arXiv:2502.01456): `after` it has
+    judged the step, or `before` (PRIME's recipe), which tells it the outcomes of what it judges; `no`: it is frozen."""
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False), _ONLINE] = 1e-6
+    """Its learning rate (PRIME: 1e-6 for a 7 B model; the shipped model wants some 1e-4)."""
     tokens_per_micro_batch: Annotated[int, _WITH_MODEL] = Field(0, ge=0)
     """Most tokens in one forward; 0: what suits the device."""
 
@@ -63,6 +70,12 @@ def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator,
         raise ValueError(
             f"verifier.steps = '{verifier.steps}' and step_rewards.path both say what steps are worth; allowed is one"
         )
+    if advantage.needs_decided_ends and config.online == "before":
+        raise ValueError(
+            f"step_rewards.online = 'before': the model would have learnt the outcomes of the very completions whose "
+            f"baseline it is, which biases '{advantage.kind}'; allowed are 'after' and 'no', and the advantages "
+            "process and process_min"
+        )
     step = config.step if config.path else {"equations": "equation"}.get(verifier.steps, "")
     if advantage.needs_decided_ends and step == "equation":
         where = "step_rewards.step = 'equation'" if config.path else "verifier.steps = 'equations'"
@@ -75,10 +88,12 @@ def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator,
 
 @dataclass(frozen=True, slots=True)
 class StepJudge:
-    """A frozen process reward model, asked about the steps of groups."""
+    """A process reward model, asked about the steps of groups; frozen, or learning from each of them."""
 
     model: ScoresSteps
     config: StepRewardsConfig
+    online: OnlineModel | None = None
+    """The same model where it goes on learning."""
 
     def __call__(self, scored: Sequence[ScoredGroup]) -> list[ScoredGroup]:
         """The groups with the worth of their steps; what the verifier did not judge has none.
@@ -88,14 +103,35 @@ class StepJudge:
             ModelError: the model cannot read a completion.
         """
         ends = [[self._ends(group, i) for i in range(len(group.verdicts))] for group in scored]
+        loss = self._learnt(scored, ends) if self.config.online == "before" else None
         scores = self._scores(scored, ends)
+        if self.config.online == "after":
+            loss = self._learnt(scored, ends)
         return [
             replace(group, verdicts=tuple(
-                self._judged(group.group, i, verdict, ends[g][i], scores[g][i])
+                self._judged(group.group, i, verdict, ends[g][i], scores[g][i], loss)
                 for i, verdict in enumerate(group.verdicts)
             ))
             for g, group in enumerate(scored)
         ]  # fmt: skip
+
+    def _learnt(self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]) -> float | None:
+        """Learn from the outcomes of what the verifier judged; the loss before the update."""
+        if self.online is None:
+            return None
+        judged = [[i for i, verdict in enumerate(one.verdicts) if verdict.outcome.judged] for one in scored]
+        whole = [self._to_the_end(one.group, ends[g]) for g, one in enumerate(scored)]
+        asked = [[i for i in of_group if len(whole[g][i]) > 0] for g, of_group in enumerate(judged)]
+        groups = [(g, of_group) for g, of_group in enumerate(asked) if of_group]
+        prefixes = [self._prefixes(scored[g].group, of_group, whole[g]) for g, of_group in groups]
+        right = [[scored[g].verdicts[i].outcome is Outcome.CORRECT for i in of_group] for g, of_group in groups]
+        return self.online.learn(prefixes, right)
+
+    def _to_the_end(self, group: Group, ends: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The ends of every completion, and its own; none where it has no text."""
+        sizes = [len(group.prompt.prefill) + len(completion.text) for completion in group.completions]
+        whole = [sorted({*own, size}) for own, size in zip(ends, sizes, strict=True)]
+        return [own if group.completions[i].text else [] for i, own in enumerate(whole)]
 
     def _scores(
         self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]
@@ -141,13 +177,21 @@ class StepJudge:
             )
 
     def _judged(
-        self, group: Group, index: int, verdict: Verdict, ends: Sequence[int], scores: Sequence[float]
+        self,
+        group: Group,
+        index: int,
+        verdict: Verdict,
+        ends: Sequence[int],
+        scores: Sequence[float],
+        loss: float | None,
     ) -> Verdict:
         if verdict.reward is None:
             return verdict
         text = group.prompt.prefill + group.completions[index].text
         inner = [StepReward(end, score) for end, score in zip(ends, scores, strict=True)]
         measures = {"steps/num": float(len(inner) + 1)}
+        if loss is not None:
+            measures["steps/model_loss"] = loss
         if scores:
             measures |= {"steps/mean": fmean(scores), "steps/lowest": min(scores)}
         if set(PLANNED) <= group.prompt.problem.data.keys():
@@ -162,11 +206,14 @@ def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Polic
     """The process reward model of a recipe, if it names one; it computes as the policy does.
 
     Raises:
+        ConfigError: it goes on learning, and there are several ranks.
         ModelError: it cannot be loaded, or has another tokenizer than the policy.
     """
     if not config.path:
         return None
-    loaded = load_scorer(model.at(config.path), config.reference, config.beta)
+    if config.online != "no" and RANKS.size > 1:
+        raise ConfigError(f"step_rewards.online = {config.online!r} is for one process, not {RANKS.size} ranks")
+    loaded = load_scorer(model.at(config.path), config.reference, config.beta, frozen=config.online == "no")
     own, others = loaded.tokenizer.get_vocab(), policy.tokenizer.get_vocab()
     if own != others:
         raise ModelError(
@@ -174,4 +221,6 @@ def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Polic
             f"{len(others)} here, {len(own.items() & others.items())} in common): it would read other tokens than "
             "those that are trained; allowed is one that was trained from a model with the policy's tokenizer"
         )
-    return StepJudge(loaded, config)
+    if config.online == "no" or not isinstance(loaded, ImplicitRewardModel):
+        return StepJudge(loaded, config)
+    return StepJudge(loaded, config, OnlineModel.of(loaded, config.lr, config.tokens_per_micro_batch))

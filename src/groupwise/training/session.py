@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from groupwise.models.backbone import Backbone, Saved
 from groupwise.models.checkpoint import TrainerState, save_checkpoint
-from groupwise.models.critic import Critic
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, whole_tensor
 from groupwise.runs.atomic import write_file
@@ -27,8 +26,21 @@ from groupwise.training.optimizer import Optimizer
 from groupwise.training.progress import Progress
 from groupwise.training.run_config import RunConfig
 
-CRITIC = "critic:"
-"""Prefix of the critic's weights among a checkpoint's tensors."""
+BESIDE = "critic:"
+"""Prefix, among a checkpoint's tensors, of what is trained beside the policy."""
+
+
+class Beside(Protocol):
+    """What is trained beside the policy, as a checkpoint keeps it: a critic, for example."""
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """Its weights, by name, always in the same order."""
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors for a checkpoint, its weights among them."""
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` gave."""
 
 
 def peak_memory_mb() -> float:
@@ -50,7 +62,7 @@ class Session:
     progress: Progress
     policy: Backbone
     optimizer: Optimizer
-    critic: Critic | None = None
+    beside: Beside | None = None
     sinks: Sinks = field(default_factory=Sinks)
     stopping: bool = False
     """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
@@ -102,9 +114,9 @@ class Session:
         progress.step, progress.updates_done = step, self.optimizer.updates_done
         progress.ledger, progress.metrics = ledger, metrics
         policy, state = self.policy.gathered(), self.optimizer.state()
-        if self.critic:
+        if self.beside:
             settle()
-            state |= {CRITIC + name: whole_tensor(tensor) for name, tensor in self.critic.state()}
+            state |= {BESIDE + name: whole_tensor(tensor) for name, tensor in self.beside.state()}
         RANKS.by_first(lambda: self._write(path, policy, state))
         return path
 

@@ -12,7 +12,6 @@ from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state
 from groupwise.models.config import ModelConfig
-from groupwise.models.critic import Critic
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import sharded_like
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
@@ -21,7 +20,7 @@ from groupwise.sinks.process import Sinks
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.progress import Progress
 from groupwise.training.run_config import Recipe, RunConfig
-from groupwise.training.session import CRITIC, Session
+from groupwise.training.session import BESIDE, Beside, Session
 
 
 class Start:
@@ -62,8 +61,8 @@ class Start:
         """The checkpoint's when resuming, else the recipe's."""
         return model.at(self._checkpoint) if self._checkpoint else model
 
-    def begin(self, policy: Backbone, optimizer: Optimizer, critic: Critic | None = None) -> Session:
-        """Restore optimizer and critic, and cut off what came after the checkpoint.
+    def begin(self, policy: Backbone, optimizer: Optimizer, beside: Beside | None = None) -> Session:
+        """Restore the optimizer and what is trained beside the policy, and cut off what came after the checkpoint.
 
         Raises:
             CheckpointError: the policy does not have the weights that the ledger's last step left.
@@ -72,10 +71,10 @@ class Start:
         RANKS.by_first(lambda: self._cut(progress))
         if self._state:
             self._check_weights(policy)
-            restore(self._state, optimizer, critic)
+            restore(self._state, optimizer, beside)
         self._state = None  # the moments are the optimizer's now
         sinks = Sinks.start(self._directory.path, self._sinks) if RANKS.is_first else Sinks()
-        return Session(self._config, self._directory, self._hold, progress, policy, optimizer, critic, sinks)
+        return Session(self._config, self._directory, self._hold, progress, policy, optimizer, beside, sinks)
 
     def _cut(self, progress: Progress) -> None:
         """Begin anew where that is asked for, and cut off what came after the checkpoint."""
@@ -103,11 +102,12 @@ def _resolved(kind: type[Section], tables: Mapping[str, Any]) -> Mapping[str, An
         return tables
 
 
-def restore(state: TrainerState, optimizer: Optimizer, critic: Critic | None) -> None:
-    """Bring optimizer and critic back to where a checkpoint's state left them."""
-    if critic:  # first: the optimizer compares weights in bf16 with its masters
-        weights = {n.removeprefix(CRITIC): tensor for n, tensor in state.tensors.items() if n.startswith(CRITIC)}
-        named = dict(critic.trainable())
-        critic.load_state({name: sharded_like(tensor, named[name]) for name, tensor in weights.items()})
-    moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(CRITIC)}
+def restore(state: TrainerState, optimizer: Optimizer, beside: Beside | None) -> None:
+    """Bring the optimizer and what is trained beside the policy back to where a checkpoint's state left them."""
+    if beside:  # first: the optimizer compares weights in bf16 with its masters
+        tensors = {n.removeprefix(BESIDE): tensor for n, tensor in state.tensors.items() if n.startswith(BESIDE)}
+        named = dict(beside.trainable())
+        whole = {name: tensor for name, tensor in tensors.items() if name not in named}
+        beside.load_state(whole | {name: sharded_like(tensors[name], weight) for name, weight in named.items()})
+    moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(BESIDE)}
     optimizer.load_state(moments, state.facts["updates_done"])

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from groupwise.closing import Closing
 from groupwise.config import FOLDER
 from groupwise.errors import ConfigError
 from groupwise.kinds import KindSection, beside
@@ -146,7 +146,7 @@ def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Ve
     return Verdict(finding.outcome, parts, finding.evidence, finding.answer)
 
 
-class Verifier(ABC):
+class Verifier(Closing, ABC):
     """Judges completions against reference answers.
 
     A verifier never raises because of a completion, however odd: what it cannot read is UNPARSABLE, and where it fails
@@ -207,15 +207,3 @@ class Verifier(ABC):
     def start(self) -> None:
         """Prepare what the first verdict would otherwise wait for."""
         return  # most verifiers wait for nothing
-
-    def close(self) -> None:
-        """End what the verifier started. It may be used again afterwards."""
-        return  # most verifiers start nothing
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

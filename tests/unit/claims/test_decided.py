@@ -78,3 +78,24 @@ def test_the_page_says_value_interval_seeds_and_how_many_would_decide(
     # differences 0.1, 0.2, 0.3: 20 ± 4.303 · 10 / √3 = 20 ± 24.8; t s / √n < d = 10 first at n = 7
     assert "Not decided by this evidence: +20.0 points [-4.8, +44.8], seeds +10.0, +20.0, +30.0; about 7 seeds" in page
     assert "measured at code c" in page
+
+
+def test_a_cost_is_compared_between_runs_of_one_machine_and_accuracy_between_any(
+    ledger: Ledger, result: Callable[..., Result]
+) -> None:
+    def ruled(metric: str) -> tuple[int, ...]:
+        statistic = Statistic(kind="difference", of=f"other.{metric}", minus=f"plain.{metric}", claimed="above")
+        return decided(ledger.claims["better"].model_copy(update={"statistic": statistic}), results).seeds
+
+    numbers = {"whole__processor_s": 1.0, "whole__peak_memory_mb": 2.0, "whole__correct": 0.5}
+    results = {(arm, seed): result(arm, seed, **numbers) for arm in ("plain", "other") for seed in range(3)}
+    results["other", 1] = results["other", 1].model_copy(update={"machine": "there"})
+    assert ruled("whole.processor_s") == ruled("whole.peak_memory_mb") == (0, 2)
+    assert ruled("whole.correct") == (0, 1, 2)
+
+
+def test_the_page_names_every_machine_with_its_runs(ledger: Ledger, result: Callable[..., Result]) -> None:
+    results = {("plain", seed): result("plain", seed, after__pass_at_1=0.5) for seed in range(3)}
+    assert "Machine: here; fp32" in document(ledger, results)
+    results["plain", 1] = results["plain", 1].model_copy(update={"machine": "there"})
+    assert "Machines: here (2 runs); there (1 runs); fp32" in document(ledger, results)

@@ -19,7 +19,7 @@ def change(folder: Path, file: str, old: str, new: str) -> None:
     ("file", "old", "new", "words"),
     [
         ("better.toml", '"above"', '"higher"', ["better.toml", "statistic.claimed", "'higher'", "'above'"]),
-        ("better.toml", "seeds = 3", "seeds = 1", ["better.toml", "seeds", "1", "2"]),
+        ("better.toml", "seeds = 3", "seeds = 2", ["better.toml", "seeds", "2 decide nothing", "3 or more"]),
         ("better.toml", "margin = 0.1", "margin = -0.1", ["better.toml", "statistic.margin", "-0.1", "0"]),
         ("better.toml", "margin", "margen", ["better.toml", "margen", "did you mean 'margin'?"]),
         ("better.toml", '"difference"', '"slope"', ["better.toml", "'slope' needs 0 in `of`", "got 1 and 1"]),
@@ -53,3 +53,15 @@ def test_a_line_that_is_no_result_is_named(folder: Path, line: str, words: str) 
     path.write_text(line + "\n")
     with pytest.raises(DataError, match=words):
         read_results(folder, ["plain"])
+
+
+def test_short_runs_have_five_seeds_and_longer_ones_three(folder: Path) -> None:
+    change(folder, "better.toml", "seeds = 3\n", "")
+    ledger = load_ledger(folder)
+    assert ledger.seeds_of(ledger.claims["better"]) == 5
+    change(folder, "arms.toml", "minutes = 0.2", "minutes = 4.1")
+    ledger = load_ledger(folder)
+    assert ledger.seeds_of(ledger.claims["better"]) == 3
+    change(folder, "better.toml", "here =", "seeds = 7\nhere =")
+    ledger = load_ledger(folder)
+    assert ledger.seeds_of(ledger.claims["better"]) == 7

@@ -1,5 +1,6 @@
 """What is missing is run, a kill loses nothing, and what is stale is told."""
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -176,14 +177,16 @@ def test_the_mark_of_the_code_is_that_of_the_trainer_with_the_settings_of_the_ar
 @pytest.mark.slow
 def test_a_real_claim_that_was_killed_ends_in_the_same_results(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "groupwise", "claims", "--folder", str(folder), "--arm", "plain", "--seeds", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ledger_file = arm_run(load_ledger(folder), "plain", 0).directory / "ledger.jsonl"
     deadline = time.monotonic() + 300
     while not (ledger_file.exists() and ledger_file.read_text()) and time.monotonic() < deadline:
         assert process.poll() is None, (ledger_file.parents[1] / "log.txt").read_text()
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)  # with the training that it started
+    process.kill()
     process.wait()
+    with (ledger_file.parent / "lock").open("ab") as lock:  # the training ends when nobody reads what it prints
+        fcntl.lockf(lock, fcntl.LOCK_EX)
     assert read_results(folder, ARMS) == {}
     subprocess.run(command, check=True, capture_output=True)
     killed = read_results(folder, ARMS)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from groupwise.algorithms.statistics import pass_at_k
+from groupwise.algorithms.statistics import Estimate, pass_at_k
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.evaluation.test_time import store
 from groupwise.evaluation.test_time.budget import measure_budget
-from groupwise.evaluation.test_time.methods import Pools, Sizes, measure_pools
+from groupwise.evaluation.test_time.equal_tokens import at_equal_tokens
+from groupwise.evaluation.test_time.methods import Cost, Measured, Pools, Sizes, measure_pools
+from groupwise.evaluation.test_time.optimal import Difficulty
 from groupwise.evaluation.test_time.pool import Pool, Sample, check_budgets, enough
 from groupwise.evaluation.test_time.result import BudgetResult
 from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
@@ -130,6 +133,15 @@ def test_points_have_intervals_and_the_way_to_go(result: BudgetResult) -> None:
     assert best.over_majority.value == pytest.approx(best.accuracy.value - points["majority", 4].accuracy.value)
 
 
+def test_accuracy_between_two_budgets_lies_on_a_line_over_the_logarithm_of_tokens(result: BudgetResult) -> None:
+    points = [replace(one, accuracy=Estimate(value, 0, 1), policy_tokens=tokens)
+              for one, value, tokens in zip(result.points, (0.2, 0.6), (100.0, 400.0), strict=False)]  # fmt: skip
+    few = replace(result, points=[replace(one, method="m") for one in points])
+    # 200 lies half-way between 100 and 400 on that scale
+    assert [few.at_tokens("m", tokens) for tokens in (100, 200, 400)] == pytest.approx([0.2, 0.4, 0.6])
+    assert few.at_tokens("m", 99) is few.at_tokens("m", 401) is few.at_tokens("other", 200) is None
+
+
 def test_the_best_for_each_difficulty_is_no_control(result: BudgetResult) -> None:
     assert {one.difficulty for one in result.optimal} == {"label", "pass_rate", "pass_rate_absolute", "prm"}
     for one in result.optimal:
@@ -145,6 +157,9 @@ def test_files_have_every_figure(result: BudgetResult) -> None:
     assert lines == json.loads(json.dumps(result.records()))
     assert [line["kind"] for line in lines][:2] == ["settings", "point"]
     assert not any("seconds" in line for line in lines)
+    equal = [line for line in lines if line["kind"] == "equal_tokens"]
+    assert {line["method"] for line in equal} <= {"beam/best", "beam/weighted"}
+    assert all(1 <= line["samples"] <= 6 for line in equal)
     times = [json.loads(line) for line in (result.directory / "seconds.jsonl").read_text().splitlines()]
     assert all(line["seconds"] >= 0 for line in times)
     by_problem = [json.loads(line) for line in (result.directory / "by_problem.jsonl").read_text().splitlines()]
@@ -256,6 +271,32 @@ def test_choices_and_costs_by_hand() -> None:
     assert [float(part[0]) for part in chosen] == pytest.approx([12, 12, 2 * 100 * 22 + 2 * 7 * 12, 1.5])
 
 
+def test_a_search_is_compared_with_as_many_tokens_of_samples() -> None:
+    def pool(name: str, *answers: tuple[bool, float]) -> tuple[Pool, ScoredPool]:
+        samples = tuple(sample("a" if right else "b", right) for right, _ in answers)  # of 3 tokens each
+        made = Pool(Problem(name, "", "", difficulty=name), "", 10, samples, 0.0)
+        return made, ScoredPool(tuple(Scored((score,), 5) for _, score in answers), 0.0)
+
+    made = [pool("x", (True, 0.9), (False, 0.1), (False, 0.2)), pool("y", (True, 0.1), (False, 0.5), (False, 0.9))]
+    pools = Pools([one for one, _ in made], {"prm": [one for _, one in made]}, Sizes(1, {"prm": 1}), seed=0)
+    nothing = np.zeros(2)
+
+    def search(method: str, tokens: float) -> Measured:
+        return Measured(method, 4, np.array([1.0, 0.5]), Cost(np.full(2, tokens), nothing, nothing, nothing))
+
+    ways = [Difficulty("label", np.array([0, 1]), Cost(nothing, nothing, nothing, nothing))]
+    several = [search("beam/best", 7.5), search("dvts/best", 9.0), search("beam/best", 12.0), search("majority", 6.0)]
+    between, whole = at_equal_tokens(several, pools, "last", ways)  # more than the pool holds is not compared
+    # of x the best of 2 is right in 2 of 3 subsets, of 3 always; of y it never is beside another
+    assert (between.samples, between.against, between.budget) == (2.5, "best_of_n/prm_last", 4)
+    assert between.difference.value == pytest.approx(((1 - (2 / 3 + 1) / 2) + (0.5 - 0)) / 2)
+    assert whole.difference.value == pytest.approx((0 + 0.5) / 2)
+    assert {label: one.value for label, one in whole.by_difficulty["label"].items()} == {0: 0.0, 1: 0.5}
+    [voted] = at_equal_tokens([search("lookahead/weighted", 3.0)], pools, "last", ways)
+    assert (voted.against, voted.difference.value) == ("weighted/prm_last", pytest.approx(((1 + 0.5) - 2 / 3) / 2))
+    assert at_equal_tokens(several, Pools(pools.pools, {}, pools.sizes, 0), "last", ways) == []
+
+
 def test_pools_smaller_than_the_budget_are_named() -> None:
     with pytest.raises(ConfigError, match="budgets 1, 8 from a pool of 4 samples: 1 to 4"):
         check_budgets([1, 8], 4)
@@ -268,13 +309,13 @@ def test_pools_smaller_than_the_budget_are_named() -> None:
 
 
 def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None:
-    scorer = Scorer.load(str(models / "prm"), "prm", "sentence")
+    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence")
     pool = Pool(Problem("x", "", ""), "2+2?", 4, (sample(""), sample("4. So.", finished=False), sample("4. So.")), 0.0)
     told = [Told.of(pool, one, "sentence", "x") for one in pool.samples]
     empty, cut, whole = scorer.texts(told)
     assert (empty.steps, empty.tokens) == (cut.steps, cut.tokens) == ((), 0)
     assert len(whole.steps) == 2
-    orm = Scorer.load(str(models / "prm"), "orm", "sentence").texts(told)[2]
+    orm = Scorer.load(ModelConfig(path=str(models / "prm")), "orm", "sentence").texts(told)[2]
     assert orm.steps == pytest.approx(whole.steps[-1:])
 
 
@@ -284,9 +325,14 @@ def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None
         ({"prm": "broken"}, ModelError, r"gives nan to a step of sample \d of arithmetic/"),
         ({"prm": "language"}, ModelError, "not a reward model"),
         ({"temperature": 0.0}, ConfigError, "equal samples are no pool"),
-        ({"config": {"methods": ["beam"]}}, ConfigError, "--prm must name"),
-        ({"config": {"methods": ["weighted"]}}, ConfigError, "--prm or --orm"),
+        ({"config": {"methods": ["beam"]}}, ConfigError, "prm must name"),
+        ({"config": {"methods": ["weighted"]}}, ConfigError, "prm or orm must name one"),
         ({"config": {"samples": 2}}, ConfigError, "from a pool of 2 samples"),
+        (
+            {"config": {"methods": ["majority", "force"]}, "changes": ["sampling.tools.c.kind=calculator"]},
+            ConfigError,
+            "force samples completions in pieces, and sampling.tools has c: methods with tools are greedy",
+        ),
     ],
 )
 def test_bad_input_is_named(
@@ -300,7 +346,7 @@ def test_bad_input_is_named(
 
 
 def test_a_reward_model_that_cannot_read_a_completion_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = Scorer.load(str(models / "prm"), "prm", "sentence")
+    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence")
     long = Told("What?", ("x" * 300,), "sample 3 of arithmetic/2+2")
     with pytest.raises(
         DataError, match=r"process reward model .* cannot read sample 3 of arithmetic/2\+2: .* 256 in all"

@@ -16,6 +16,7 @@ from groupwise.evaluation.metrics import (
     by_difficulty,
     by_problem,
     estimate,
+    figures,
     metric,
     show,
     summary,
@@ -201,3 +202,13 @@ def test_a_failed_verifier_leaves_the_problem_out_of_both_sides(fake_run: Any, g
 )
 def test_numbers_as_people_read_them(estimate: Estimate, key: str, sign: str, expected: str) -> None:
     assert show(estimate, METRICS[key], sign) == expected
+
+
+def test_calls_are_measured_where_there_are_any() -> None:
+    rows = [row("p", "a", num_insertions=n, difficulty=d) for n, d in ((2, "hard"), (1, "hard"), (0, "easy"))]
+    assert summary(rows)["calls"].value == pytest.approx(1.0)
+    found = figures(rows)
+    assert found["calls"]["value"] == pytest.approx(1.0)
+    rates = {label: mean["value"] for label, mean in found["calls_by_difficulty"].items()}
+    assert rates == pytest.approx({"easy": 0.0, "hard": 1.5})
+    assert not {"calls", "calls_by_difficulty"} & figures(rows[2:]).keys()

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.steps import evaluate_steps, judge_scores
+from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.evaluation.steps import evaluate_scorer, evaluate_steps, judge_scores
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
@@ -38,6 +39,15 @@ def test_figures_by_hand() -> None:
     assert found.auc == 1  # .9, .8, .7 against .2, .6; what has no label does not count
     assert found.calibration_error == pytest.approx((0.1 + 0.2 + 0.2 + 0.3 + 0.6) / 5)
     assert math.isnan(judge_scores(ROWS[1:2], SCORES[1:2], 0.5).f1)
+
+
+def test_a_score_that_is_no_number_is_named(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "policy", tiny_policy())
+    broken = start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu"))
+    with torch.no_grad():
+        broken.head.weight.fill_(math.nan)
+    with pytest.raises(ModelError, match="gives nan to step 0 of the row that begins 'p': only numbers"):
+        evaluate_scorer(broken, ROWS, [], None)
 
 
 def write(path: Path, *records: dict[str, Any]) -> Path:

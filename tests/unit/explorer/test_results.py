@@ -69,6 +69,7 @@ def test_test_time_compute_has_the_figures_of_its_file(tmp_path: Path) -> None:
     assert [one["seconds"] for one in shown["points"]] == [0.0125, 0.05, 0.2] * 8
     assert (shown["settings"]["checkpoint"], shown["settings"]["problems"]) == ("base", "40")
     assert (len(shown["optimal"]), len(shown["flips"]), shown["notices"]) == (1, 1, [])
+    assert [one["against"] for one in shown["equal_tokens"]] == ["best_of_n/prm_last"]
     assert shown["methods"]["majority"] == "majority"
 
 
@@ -136,7 +137,7 @@ def test_hostile_and_damaged_figures_are_left_out_and_named(tmp_path: Path) -> N
     shown = Views([path]).result(0)
     assert len(shown["points"]) == 24
     assert [notice.split(":")[0] for notice in shown["notices"]] == [
-        f"budget.jsonl, line {number}" for number in (32, 33, 34)
+        f"budget.jsonl, line {number}" for number in (33, 34, 35)
     ]
     assert b"<script>" not in encoded(shown)
     (path / "budget.jsonl").write_text("")

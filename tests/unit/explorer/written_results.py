@@ -39,7 +39,9 @@ def write_budget(path: Path) -> Path:
                 "methods": {"easy": {"majority": 10, "best_of_n/orm": 2}, "hard": {"beam/weighted": 5}},
                 "policy_tokens": 800.0, "difficulty_policy_tokens": 400.0}]  # fmt: skip
     flips = [{"kind": "flips", "method": "revise", "link": 1, "lost": around(0.1), "gained": around(0.2)}]
-    lines(path / "budget.jsonl", [settings, *points, *optimal, *flips])
+    equal = [{"kind": "equal_tokens", "method": "beam/best", "budget": 16, "against": "best_of_n/prm_last",
+              "samples": 12.5, "difference": [0.04, -0.02, 0.1], "by_difficulty": {}}]  # fmt: skip
+    lines(path / "budget.jsonl", [settings, *points, *optimal, *equal, *flips])
     lines(path / "seconds.jsonl", times)
     return path
 

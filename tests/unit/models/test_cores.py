@@ -24,6 +24,24 @@ def four_threads() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has no large pages")
+@pytest.mark.parametrize(("setting", "asks"), [({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)])
+def test_large_tensors_ask_for_large_pages_unless_the_user_says_no(setting: dict[str, str], asks: bool) -> None:
+    look = """
+import torch, groupwise.models.cores
+large = torch.ones(1 << 20)
+for first, *words in map(str.split, open("/proc/self/smaps")):
+    if not first.endswith(":"):
+        begin, end = (int(number, 16) for number in first.split("-"))
+        lies = begin <= large.data_ptr() < end
+    elif lies and first == "VmFlags:":
+        print("hg" in words)
+"""
+    others = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    done = subprocess.run([sys.executable, "-c", look], env={**others, **setting}, capture_output=True, text=True)
+    assert done.stdout.split() == [str(asks)], done.stderr
+
+
 def test_results_come_in_the_order_of_the_items_whoever_is_first() -> None:
     def work(item: int) -> int:
         time.sleep(0.01 * (item % 3 == 0))

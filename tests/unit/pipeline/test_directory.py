@@ -41,6 +41,18 @@ def check(texts: list[str], folder: Path) -> None:
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == rows
 
 
+def test_several_files_are_read_one_behind_the_other(tmp_path: Path) -> None:
+    one, two = (str(tmp_path / name) for name in ("one.jsonl", "two.jsonl"))
+    write_rows(Path(one), [{"prompt": "p", "completion": "1"}])
+    write_rows(Path(two), [{"prompt": "p", "completion": "2"}])
+    assert read_pairs(PairsData(path=(two, one))) == [("p", "2"), ("p", "1")]
+    Path(one).write_text('{"prompt": 1}\n')
+    with pytest.raises(DataError, match=r"one.jsonl, line 1 has no field 'prompt' or 'completion'"):
+        read_pairs(PairsData(path=(two, one)))
+    with pytest.raises(ValueError, match="at least 1 item"):
+        PairsData(path=())
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

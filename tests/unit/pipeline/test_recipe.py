@@ -99,7 +99,7 @@ CHAT = "template = { chat = true }"
         ),
         (
             f'[stages.a]\nkind = "sample"\n{GRPO}',
-            "stages.a.kind: there is no stage 'sample'; known are cold_start, recall, .*train",
+            "stages.a.kind: there is no stage 'sample'; known are budget, cold_start, recall, .*train",
         ),
         (f"[stages.a]\nkind = 3\n{GRPO}", "stages.a.kind = 3; allowed are"),
         ('[stages.a]\nalgorithm = "dqn"', "stages.a.algorithm: there is no trainer 'dqn'; .*known are distill, dpo"),
@@ -139,6 +139,10 @@ CHAT = "template = { chat = true }"
         ),
         (COLD.replace('}"', '}", few_shot = true'), r"(?s)stages.cold.*sources.base.few_shot = true .* there are none"),
         ("", "stages"),
+        (
+            f"[stages.a]\n{GRPO}[measure.tools.sum.calculator]\nkind = 'calculator'",
+            r"measure\.tools\.sum: there is no such task in \[tasks\]; allowed are sums",
+        ),
         (f"[stages.a]\n{GRPO}[measure]\nnum_problem = 3", "num_problem: unknown key; did you mean 'num_problems'"),
     ],
 )
@@ -168,6 +172,17 @@ def test_what_a_stage_leaves_out_is_the_pipelines(tmp_path: Path) -> None:
     assert "path" not in cold.settings["model"]  # its sources say which models they are
     assert settings["run"]["seed"] == cold.settings["seed"] == 5
     assert (train_stage.makes, cold.makes) == ("model", "data")
+
+
+def test_the_engine_of_a_pipeline_is_every_stages_but_for_one_that_has_its_own(tmp_path: Path) -> None:
+    own = f'[stages.b]\n{GRPO}engine = {{ kind = "in_process" }}\n'
+    stages = f'{REJECTION}task = "sums"\n[stages.a]\n{GRPO}{own}'
+    engine = 'engine = { kind = "vllm", addresses = ["http://127.0.0.1:9"] }'
+    for line, kind in (("", "in_process"), (engine, "vllm")):
+        (tmp_path / "recipe.toml").write_text(f"{line}\n{RECIPE}{stages}")
+        recipe, found = load_pipeline(tmp_path / "recipe.toml")
+        kinds = {stage.name: stage.settings["engine"]["kind"] for stage in found}
+        assert (recipe.engine.kind, kinds) == (kind, {"r": kind, "a": kind, "b": "in_process"})
 
 
 def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path: Path) -> None:

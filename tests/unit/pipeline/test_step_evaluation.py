@@ -93,6 +93,10 @@ def test_judges_stand_side_by_side(tiny_policy: Callable[..., Policy], tmp_path:
     assert constant["best of 2 by min"] == control["pass@1"]
     assert implicit["auc"] != 0.5
     assert made.statistics["implicit"]["auc"] == implicit["auc"]
+    assert made.statistics["problems"] == {"all": 2, "with 2 completions": 2}
+    large = settings.model_copy(update={"choices": (2, 5)})
+    with pytest.raises(DataError, match=r"choices = 2, 5: no problem of .*rows.jsonl has 5 completions; 1 to 4 are"):
+        stage.run(large, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))
     again = settings.model_copy(update={"dev": settings.file})
     with pytest.raises(DataError, match="share 2 problems"):
         stage.run(again, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))

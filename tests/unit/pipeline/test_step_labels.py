@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -205,6 +206,54 @@ def test_imported_rows_say_where_they_are_from_and_held_out_problems_are_left_ou
         stage.run(stage.config, Workplace(StageDirectory(tmp_path / "b"), {}, no_training))
 
 
+LABELLED = StepRow(
+    "What is 8 + 1?\n", ("a. ", "b. ", "c. ", "d"), (0.0, 1.0, None, 0.0), "p", final_answer_correct=False,
+    provenance={"successes": [0, 3, 0], "rollouts": [8, 8, 0], "kinds": ["sound"] * 4, "exact_first_error": 3},
+)  # fmt: skip
+
+
+def imported_from(folder: Path, *rows: StepRow, **settings: Any) -> list[StepRow]:
+    folder.mkdir()
+    (folder / "steps.jsonl").write_text("\n".join(json.dumps(row.record()) for row in rows))
+    table = pipeline(folder)
+    whole = {"kind": "step_labels", "task": "sums", "method": "import", "file": str(folder / "steps.jsonl")}
+    table["stages"]["labels"] = {**whole, **settings}
+    _, [stage] = load_pipeline(table)
+    return read_step_rows(stage.run(stage.config, Workplace(StageDirectory(folder), {}, no_training)).output)
+
+
+def test_rollouts_that_are_there_make_other_labels(tmp_path: Path) -> None:
+    [hard] = imported_from(tmp_path / "a", LABELLED, from_rollouts="hard")
+    assert hard.labels == (0.0, 1.0, None, 0.0)
+    [soft] = imported_from(tmp_path / "b", LABELLED, from_rollouts="soft")
+    assert soft.labels == (0.0, 3 / 8, None, 0.0)
+    assert soft.provenance["estimate"] == "soft"
+    # the plan sees the first mistake at the last step, the rollouts at the first
+    right = replace(LABELLED, labels=(1.0, 1.0, 1.0, 0.0))
+    assert imported_from(tmp_path / "c", LABELLED, right, agree_with="exact") == [
+        replace(right, provenance={**right.provenance, "method": "import", "file": "steps.jsonl"})
+    ]
+    with pytest.raises(DataError, match="does not say how many `rollouts` from each step"):
+        imported_from(tmp_path / "d", replace(LABELLED, provenance={}), from_rollouts="soft")
+    with pytest.raises(DataError, match="nobody knows the truth of the row that begins 'What is 8"):
+        imported_from(tmp_path / "e", replace(LABELLED, provenance={}), agree_with="exact")
+
+
+def test_without_a_plan_nobody_can_agree_with_it(tmp_path: Path) -> None:
+    rows = [json.dumps({"question": f"{n}?", "answer": "1"}) for n in range(40)]
+    (tmp_path / "own.jsonl").write_text("\n".join(rows))
+    task = {"kind": "jsonl", "path": str(tmp_path / "own.jsonl")}
+    for settings, said in (
+        ({}, 'method = "exact"'),
+        ({"method": "group_tree", "agree_with": "exact"}, "agree_with = "),
+    ):
+        table = pipeline(tmp_path, **settings)
+        table["tasks"]["sums"] = task
+        _, [stage] = load_pipeline(table)
+        with pytest.raises(ConfigError, match=said + ".*needs problems with a plan, and 2 of 2 have none"):
+            stage.run(stage.config, Workplace(StageDirectory(tmp_path / "x"), {}, no_training))
+
+
 def test_a_text_without_a_boundary_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="step = 'QQQ' ends no step within any of the"):
         made(tmp_path, step="QQQ")
@@ -230,6 +279,7 @@ def test_what_cannot_be_cut_is_counted() -> None:
         ({"method": "import"}, "path = .* has no effect here"),
         ({"method": "group_tree", "num_samples": 1}, "leaves a group nothing to share"),
         ({"method": "binary_search", "estimate": "soft"}, "estimate = 'soft' has no effect here"),
+        ({"from_rollouts": "soft"}, "from_rollouts = 'soft' has no effect here"),
         ({"neutral": "drop"}, "neutral = 'drop' has no effect here"),
     ],
 )

@@ -16,7 +16,10 @@ from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier
 
 TASK = make_task({"kind": "arithmetic", "kinds": ["product", "chain"], "digits": [3, 2], "num_problems": 40})
-RIGHT = {"call": True, "wrong_call": False, "needless_call": True, "at_once": False, "text": True, "python": True}
+RIGHT = {
+    "call": True, "wrong_call": False, "needless_call": True, "at_once": False, "text": True, "chain": True,
+    "python": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -34,6 +37,22 @@ def test_forms(form: str) -> None:
             if form != "program":
                 is_right = verifier.verify(problem, text).outcome is Outcome.CORRECT
                 assert is_right == RIGHT[form], text
+
+
+def test_a_program_uses_what_it_has_found_and_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    for problem in TASK.problems("train")[:12]:
+        text = working(problem, "program", Draw("test"))
+        exec(compile(text.removeprefix("```python").removesuffix("```"), "program.py", "exec"), {})
+        assert capsys.readouterr().out.strip() == problem.reference
+    steps = [("+", 12, 5, 17), ("×", 17, 3, 51), ("÷", 51, 17, 3)]
+    text = working(Problem("p", "?", "3", data={"steps": steps}), "program", Draw("test"))
+    assert text == "```python\nx0 = 12 + 5\nx1 = x0 * 3\nx2 = x1 // x0\nprint(x2)\n```"
+
+
+def test_a_chain_works_products_out_by_tens() -> None:
+    steps = [("×", 47, 86, 4042), ("-", 4042, 2, 4040), ("×", 3, 40, 120)]
+    text = working(Problem("p", "?", "120", data={"steps": steps}), "chain", Draw("test"))
+    assert text == "<think>47×80=3760. 47×6=282. 3760+282=4042. 4042-2=4040. 3×40=120.</think>\\boxed{120}"
 
 
 def test_results_are_found_where_they_are_put_in() -> None:

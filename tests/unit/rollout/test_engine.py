@@ -13,6 +13,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose, key
+from groupwise.rollout.decode import KvCache
 from groupwise.rollout.engine import EngineConfig, Request, Sampled, make_engine
 from groupwise.rollout.in_process import PREFILL_TOKENS, generate
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -100,6 +101,20 @@ def test_prompts_beyond_one_prefill_are_computed_alike(
     monkeypatch.setattr("groupwise.rollout.in_process.PREFILL_TOKENS", 6)
     assert PREFILL_TOKENS > 6
     assert_same(generate(policy, requests(), CONFIG), expected)
+
+
+@pytest.mark.parametrize("max_rows", [3, 13])
+def test_keys_that_lie_the_other_way_give_the_same(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, max_rows: int
+) -> None:
+    policy = stopping(tiny_policy())
+    few = CONFIG.model_copy(update={"max_live_completions": max_rows})
+    expected = generate(policy, requests(), few)
+    stores = []
+    monkeypatch.setattr("groupwise.rollout.in_process.KvCache", lambda room: stores.append(KvCache(room)) or stores[-1])
+    monkeypatch.setattr("groupwise.rollout.decode.LONG", 1)
+    assert_same(generate(policy, requests(), few), expected)
+    assert all(keys.stride(-2) == 1 and values.stride(-1) == 1 for keys, values in stores[0].layers)
 
 
 @pytest.mark.parametrize("max_rows", [2, 5, 256])

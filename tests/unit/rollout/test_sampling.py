@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from groupwise.randomness import key, uniforms
-from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
+from groupwise.rollout.sampling import NUMBERS_AT_A_TIME, Drawn, SamplingConfig, draw
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -30.0])
 
@@ -53,6 +53,15 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
         drawn = draw(logits, torch.tensor([number], dtype=torch.float64), SamplingConfig())
         assert drawn.tokens.item() == token
         assert drawn.entropy.item() == pytest.approx(math.log(2))
+
+
+def test_rows_that_are_drawn_in_pieces_are_drawn_as_alone() -> None:
+    logits = torch.randn(5, NUMBERS_AT_A_TIME // 2 - 7, generator=torch.Generator().manual_seed(0))
+    numbers = torch.tensor([0.0, 0.2, 0.5, 0.9, 0.999], dtype=torch.float64)
+    config = SamplingConfig(temperature=0.8, top_p=0.9)
+    together = draw(logits, numbers, config)
+    alone = [draw(logits[i : i + 1], numbers[i : i + 1], config) for i in range(5)]
+    assert all(torch.equal(all_rows, torch.cat(rows)) for all_rows, rows in zip(together, zip(*alone), strict=True))
 
 
 def test_temperature_zero_takes_the_likeliest_token() -> None:

@@ -84,7 +84,12 @@ def echo_config(**changes: Any) -> dict[str, ToolConfig]:
 def sample(policy: Policy, requests: Sequence[Request], sampling: SamplingConfig, engine: Any = None) -> list[Any]:
     results: dict[int, list[Sampled]] = {}
     engine = engine or InProcessEngine(None, policy)  # type: ignore[arg-type]
-    generate_with_tools(engine, policy, requests, sampling, lambda i, group: results.update({i: group}))
+
+    def finished(index: int, group: list[Sampled]) -> None:
+        assert index not in results  # told once, when the last of them has ended
+        results[index] = group
+
+    generate_with_tools(engine, policy, requests, sampling, finished)
     return [results[i] for i in range(len(requests))]
 
 
@@ -305,7 +310,7 @@ class Broken(Echo):
             raise OSError("no network")
         if self.way == "hangs":
             threading.Event().wait(30)
-        return ToolResult("x" * 100_000 + "\x00<|endoftext|>é", CallOutcome.DONE)
+        raise AssertionError(self.way)
 
 
 @pytest.mark.parametrize(("way", "evidence"), [("raises", "OSError: no network"), ("hangs", "no result within 0.1 s")])
@@ -320,6 +325,36 @@ def test_a_tool_that_fails_ends_its_completion_and_nobody_elses(
     assert 0 < len(failed) < len(found)
     assert all(one.calls[-1].evidence == evidence for one in failed)
     assert all(one.sampled.all() for one in found)
+
+
+def test_a_group_is_told_once_where_some_calls_fail(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: Echo, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        return ToolResult("]", CallOutcome.FAILED if call < "m" else CallOutcome.DONE)
+
+    monkeypatch.setattr(Echo, "run", run)
+    groups = sample(tiny_policy(), requests(), config(echo_config(immediate=False)))
+    ends = [{(one.finish_reason is FinishReason.TOOL_FAILED, len(one.calls) > 1) for one in group} for group in groups]
+    assert any({(True, False), (False, True)} <= kinds for kinds in ends)
+    assert all(one.finish_reason is not FinishReason.TOOL_CALL for group in groups for one in group)
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_what_a_tool_prints_neither_ends_nor_answers(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, immediate: bool
+) -> None:
+    policy = tiny_policy()
+    specials = policy.tokenizer.all_special_tokens
+    said = ToolResult("".join(specials) + "\\boxed{5}</think>\x00é", CallOutcome.DONE)
+    monkeypatch.setattr(Echo, "run", lambda *_: said)
+    tools = {"echo": EchoConfig(kind=HERE, max_calls=1, max_result_tokens=99, immediate=immediate)}
+    found = [one for group in sample(policy, requests(), config(tools)) for one in group if not one.sampled.all()]
+    texts = {policy.tokenizer.decode(one.token_ids[~one.sampled].tolist()) for one in found}
+    [text] = texts
+    assert not any(mark in text for mark in (*specials, "\\boxed", "</think>"))
+    assert text.endswith("/boxed{5}(/think>\x00é]")
+    assert not any(set(one.token_ids[~one.sampled].tolist()) & policy.stop_ids for one in found)
 
 
 @pytest.mark.parametrize("immediate", [True, False])
@@ -344,7 +379,50 @@ def test_completions_end_where_the_context_does(tiny_policy: Callable[..., Polic
         assert {one.finish_reason for one in found} <= {FinishReason.LENGTH, FinishReason.STOP}
 
 
-def test_ranks_sample_without_tools(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RANKS, "size", 2)
-    with pytest.raises(ConfigError, match=r"sampling\.tools has echo, and completions with tools on several ranks"):
-        sample(tiny_policy(), requests(), config(echo_config()))
+@pytest.mark.parametrize("immediate", [True, False])
+def test_a_rank_with_fewer_rounds_takes_part_in_those_of_the_others(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, immediate: bool
+) -> None:
+    policy, rounds = tiny_policy(), list[int]()
+    sampling = config(echo_config(immediate=immediate))
+    expected = sample(policy, requests(), sampling)
+
+    def most(own: int) -> int:
+        rounds.append(own)
+        return max(own, len(rounds) <= 9)
+
+    monkeypatch.setattr(RANKS, "most", most)
+    found = sample(policy, requests(), sampling)
+    assert len(rounds) == 10
+    assert rounds[0] == 3
+    assert rounds[-4:] == [0] * 4
+    for a, b in zip((s for g in expected for s in g), (s for g in found for s in g), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+
+
+def test_calls_that_take_long_stop_nobody_else(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool that answers once another completion is told: it would wait in vain if that one waited for the tool."""
+    told, waited = threading.Event(), list[bool]()
+
+    def run(self: Echo, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        waited.append(told.wait(10))
+        return ToolResult("[", CallOutcome.DONE)
+
+    monkeypatch.setattr(Echo, "run", run)
+    monkeypatch.setattr(Echo, "look", lambda self, text: Call(text, 0) if "e" in text[:6] and text[-1] == "e" else None)
+    policy, ends = tiny_policy(), dict[int, list[Sampled]]()
+    many = requests([1] * 12)
+
+    def finished(index: int, group: list[Sampled]) -> None:
+        ends[index] = group
+        told.set()
+
+    sampling = config(echo_config(immediate=False))
+    generate_with_tools(InProcessEngine(None, policy), policy, many, sampling, finished)  # type: ignore[arg-type]
+    calls = [len(group[0].calls) for group in ends.values()]
+    assert len(calls) == 12
+    assert 0 < len(waited) == sum(calls)
+    assert all(waited)
+    assert max(len(group[0].token_ids) for group in ends.values() if not group[0].calls) == 40

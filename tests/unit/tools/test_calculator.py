@@ -40,6 +40,15 @@ def test_what_has_no_value_is_an_error_at_once(text: str) -> None:
     assert result.evidence
 
 
+def test_where_an_engine_may_pause() -> None:
+    """Every call and every fault ends with a text that was asked for."""
+    tool = Calculator()
+    assert tool.stops("1+1=2 ") == ("<<",)
+    for text in ("<<1+1=", "<<1<<", "<<1>>"):
+        assert tool.look(text) is not None
+        assert text[2:].endswith(tool.stops("<<"))
+
+
 @st.composite
 def trees(draw: Any, depth: int = 3) -> tuple[str, Fraction | None]:
     """An expression, fully bracketed, and its value by Python's own fractions."""

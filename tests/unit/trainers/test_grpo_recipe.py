@@ -125,10 +125,6 @@ BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithm
         (["loss.policy=process"], "there is no policy loss 'process'"),
         (["loss.policy=groupwise.algorithms.advantages:GroupMean"], "allowed is a class that builds on PolicyLoss"),
         (["loss.kl_estimator=k4"], "allowed are k1, k2, k3"),
-        (
-            ["engine.kind=vllm", "engine.launch=1", "sampling.tools.calculator.kind=calculator"],
-            r"sampling\.tools has calculator, and engine\.kind = 'vllm' samples whole completions",
-        ),
         (["token_budget=10", "optimizer.schedule=cosine"], "allowed with a budget is 'constant'"),
     ],
 )

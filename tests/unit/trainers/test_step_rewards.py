@@ -26,6 +26,7 @@ from groupwise.runs.records import Records
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, advantaged, grpo_learner
 from groupwise.trainers.replay import replay
+from groupwise.trainers.report import Observer
 from groupwise.trainers.rl import train_rl
 from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, load_step_judge
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, ScoredGroup, StepReward, Verdict
@@ -188,6 +189,58 @@ def test_steps_that_do_not_reach_the_end_are_refused(policy: Policy) -> None:
         advantaged([ScoredGroup(scored.group, verdicts)], ProcessGae(kind="process_gae"), policy)
 
 
+# ------------------------------------------------------------------------------------------ one that goes on learning
+
+ONLINE = {"beta": 0.5, "online": "after", "lr": 3e-3}
+
+
+def online(paths: dict[str, str], policy: Policy, **changes: Any) -> StepJudge:
+    config = StepRewardsConfig(path=paths["policy"], reference=paths["policy"], **{**ONLINE, **changes})
+    made = load_step_judge(config, ModelConfig(device="cpu"), policy)
+    assert made is not None
+    return made
+
+
+def inner(found: ScoredGroup) -> list[list[float]]:
+    return [[step.reward for step in verdict.steps[:-1]] for verdict in found.verdicts]
+
+
+def test_after_it_has_judged_it_learns_outcomes_and_before_it_knows_them(paths: dict[str, str], policy: Policy) -> None:
+    judge = online(paths, policy)
+    [first], [second] = judge([group(policy)]), judge([group(policy)])
+    assert inner(first) == [[0.5, 0.5], [], [0.5, 0.5], [], []]  # the model is its reference still
+    assert inner(second)[0][-1] > 0.5  # of the right answer
+    assert inner(second)[0][-1] > inner(second)[2][-1]
+    losses = [found.verdicts[0].measures["steps/model_loss"] for found in (first, second)]
+    assert losses[0] == pytest.approx(np.log(2))
+    assert losses[1] < losses[0]
+    # PRIME's order: it has learnt the step once when it judges it
+    [knowing] = online(paths, policy, online="before")([group(policy)])
+    assert inner(knowing) == inner(second)
+    [frozen] = online(paths, policy, online="no", lr=1e-6)([group(policy)])
+    assert inner(frozen) == inner(first)
+    assert "steps/model_loss" not in frozen.verdicts[0].measures
+
+
+def test_it_may_begin_as_the_shipped_model(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()  # what lies beside the recipe is not meant
+    rewards = {"path": "base", "reference": "base", "online": "after"}
+    recipe = parse(GrpoRecipe, {**BASE, "advantage": "process_gae", "step_rewards": rewards}, folder=tmp_path)
+    assert recipe.step_rewards.path == recipe.step_rewards.reference == "base"
+
+
+def test_only_judged_completions_with_a_text_are_learnt_from(paths: dict[str, str], policy: Policy) -> None:
+    judge, less = online(paths, policy), online(paths, policy)
+    judge([group(policy)])
+    less([group(policy, TEXTS[:3], OUTCOMES[:3])])
+    assert inner(judge([group(policy)])[0]) == inner(less([group(policy)])[0])
+    nothing = online(paths, policy)
+    [found] = nothing([group(policy, ["9. 9"], [Outcome.CRASHED])])
+    assert nothing.online is not None
+    assert nothing.online.optimizer.updates_done == 0
+    assert found.verdicts[0].steps == ()
+
+
 # ---------------------------------------------------------------------------------------------- what cannot be used
 
 
@@ -227,6 +280,23 @@ BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithm
             ["advantage=process_gae", "step_rewards.path=prm", "step_rewards.step=equation"],
             "step_rewards.step = 'equation': where an equation ends",
         ),
+        (
+            ["advantage=process", "step_rewards.path=p", "step_rewards.online=after"],
+            "online = 'after' has no effect here",
+        ),
+        (
+            ["advantage=process", "step_rewards.path=p", "step_rewards.reference=base", "step_rewards.lr=1e-3"],
+            "lr = 0.001 has no effect here",
+        ),
+        (
+            [
+                "advantage=process_gae",
+                "step_rewards.path=p",
+                "step_rewards.reference=base",
+                "step_rewards.online=before",
+            ],
+            "online = 'before': the model would have learnt the outcomes of the very completions",
+        ),
         (["advantage=process", "loss.kl_coef=0.1", "loss.kl_in=reward"], "kl_in = 'reward' has no effect with"),
     ],
 )
@@ -236,6 +306,38 @@ def test_contradictions_are_named(overrides: list[str], said: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- a whole run
+
+
+def test_what_goes_on_learning_is_resumed_as_it_was_left(paths: dict[str, str], tmp_path: Path) -> None:
+    def recipe(name: str) -> GrpoRecipe:
+        rewards = {"path": paths["policy"], "reference": paths["policy"], "step": "[0-9a-zA-Z]", **ONLINE}
+        table = {
+            "run": {"directory": str(tmp_path / name), "num_steps": 3, "checkpoint_every": 1},
+            "model": {"path": paths["policy"], "device": "cpu", "num_threads": 1},
+            "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24,
+                     "num_eval_problems": 3},
+            "grpo": {"prompts_per_step": 2, "group_size": 3}, "sampling": {"max_tokens": 12},
+            "advantage": {"kind": "process_gae", "lam": 0.5}, "step_rewards": rewards,
+            "evaluation": {"num_problems": 1, "num_samples": 1, "test_problems": 0},
+        }  # fmt: skip
+        return parse(GrpoRecipe, table)
+
+    def killed(report: Any) -> None:
+        if report.step == 1:
+            raise KeyboardInterrupt
+
+    train_rl(recipe("whole"), grpo_learner)
+    with pytest.raises(KeyboardInterrupt):  # the second step is done, its checkpoint is not written
+        train_rl(recipe("killed"), grpo_learner, observer=Observer(on_step=killed))
+    train_rl(recipe("killed"), grpo_learner)
+    lines = [(tmp_path / name / "ledger.jsonl").read_text() for name in ("whole", "killed")]
+    assert lines[0] == lines[1]
+    losses = [line["parts"]["measure/steps/model_loss/mean"] for line in Records.open(tmp_path / "whole").metrics()
+              if line["kind"] == "step"]  # fmt: skip
+    assert losses[0] == pytest.approx(np.log(2))
+    assert losses[1] != losses[0]
+    assert replay(tmp_path / "whole", 2, Records.open(tmp_path / "whole").groups(2)[0].problem, 0).identical
+    assert plan(recipe("plan")).weights["process reward model's optimizer"] > 0
 
 
 def test_a_run_records_what_the_model_said_and_is_replayed(paths: dict[str, str], tmp_path: Path) -> None:

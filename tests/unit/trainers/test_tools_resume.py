@@ -11,7 +11,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.runs.rollouts import read_rollouts
-from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
+from groupwise.trainers import TRAINERS
 from groupwise.trainers.replay import replay
 from groupwise.trainers.report import Observer, StepReport
 from groupwise.trainers.rl import train_rl
@@ -50,8 +50,8 @@ def kill(report: StepReport) -> None:
         raise KilledError
 
 
-@pytest.mark.parametrize("immediate", [True, False])
-def test_steps_that_are_done_again_need_no_tool(tmp_path: Path, immediate: bool) -> None:
+@pytest.mark.parametrize(("algorithm", "immediate"), [("grpo", True), ("grpo", False), ("ppo", False)])
+def test_steps_that_are_done_again_need_no_tool(tmp_path: Path, algorithm: str, immediate: bool) -> None:
     model = tmp_path / "model"
     shape = NewModel(
         architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
@@ -70,19 +70,20 @@ def test_steps_that_are_done_again_need_no_tool(tmp_path: Path, immediate: bool)
             "kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 2,
         },
         "verifier": {"extraction": "last_number"},
-        "grpo": {"prompts_per_step": 2, "group_size": 8},
+        algorithm: {"prompts_per_step": 2, "group_size": 8},
         "sampling": {"max_tokens": 8, "tools": {"oracle": {"kind": f"{tmp_path}/oracle.py:Oracle", "max_calls": 2}}},
         "evaluation": {"every": 4, "num_problems": 1, "num_samples": 1, "test_problems": 0},
     }  # fmt: skip
-    recipe = parse(GrpoRecipe, values)
+    trainer = TRAINERS.find(algorithm)
+    recipe = parse(trainer.recipe, {"algorithm": algorithm, **values})
     with pytest.raises(KilledError):
-        train_rl(recipe, grpo_learner, observer=Observer(on_step=kill))
+        train_rl(recipe, trainer.learner, observer=Observer(on_step=kill))
     ledger = tmp_path / "run" / "ledger.jsonl"
     before, rows = ledger.read_text(), read_rollouts(tmp_path / "run" / "rollouts" / "step-000002.parquet")
     called = [row for row in rows if row["sampled"] is not None]
     assert called
     at_kill = int(asked.read_text())
-    train_rl(recipe, grpo_learner)
+    train_rl(recipe, trainer.learner)
     assert ledger.read_text().startswith(before)  # byte for byte, although the tool would now say something else
     steps = [json.loads(line)["step"] for line in ledger.read_text().splitlines() if '"surrogate"' in line]
     assert steps == [0, 1, 2, 3]

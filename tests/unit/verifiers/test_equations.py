@@ -51,9 +51,9 @@ def test_no_text_raises(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["1+", "(", "1=", "((1", "1 ", "9" * 13, "1+1=2. "])
 def test_long_texts_end_soon(piece: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     equation_steps(piece * (100_000 // len(piece)))
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_the_answer_is_the_last_step() -> None:

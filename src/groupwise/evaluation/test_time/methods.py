@@ -112,13 +112,13 @@ def measure_pools(pools: Pools, budgets: Sequence[int], methods: Sequence[str]) 
         if "majority" in methods:
             yield Measured("majority", k, np.array([majority(pool, k) for pool in pools.pools]), sampled)
         for name, scores in _controls(pools).items():
-            yield _chosen(name, pools, scores, k, _best, sampled)
+            yield _chosen(name, pools, scores, k, best, sampled)
         for name, role, scores in pools.scores():
             cost = sampled.plus(pools.read(role, k))
             if "best_of_n" in methods:
-                yield _chosen(f"best_of_n/{name}", pools, scores, k, _best, cost)
+                yield _chosen(f"best_of_n/{name}", pools, scores, k, best, cost)
             if "weighted" in methods:
-                yield _chosen(f"weighted/{name}", pools, scores, k, _weighted, cost)
+                yield _chosen(f"weighted/{name}", pools, scores, k, weighted, cost)
 
 
 def measure_greedy(greedy: Sequence[Pool], sizes: Sizes) -> Measured:
@@ -149,11 +149,13 @@ def _chosen(
     return Measured(name, k, accuracy, cost, float(np.sqrt((errors**2).sum())) / len(errors))
 
 
-def _best(pool: Pool, scores: Sequence[float], k: int) -> Expected:
+def best(pool: Pool, scores: Sequence[float], k: int) -> Expected:
+    """The best-scored of k samples."""
     return Expected(best_of_k(scores, pool.right, k), 0.0)
 
 
-def _weighted(pool: Pool, scores: Sequence[float], k: int) -> Expected:
+def weighted(pool: Pool, scores: Sequence[float], k: int) -> Expected:
+    """The answer with the largest sum of scores among k samples."""
     return weighted_vote(pool.answers, scores, pool.right, k)
 
 

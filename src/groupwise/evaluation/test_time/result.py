@@ -11,6 +11,7 @@ import numpy as np
 
 from groupwise.algorithms.bootstrap import bootstrap_difference, bootstrap_share, bootstrap_way
 from groupwise.algorithms.statistics import Estimate
+from groupwise.evaluation.test_time.equal_tokens import EqualTokens
 from groupwise.evaluation.test_time.methods import Cost, Measured
 from groupwise.evaluation.test_time.optimal import Optimal
 from groupwise.runs.atomic import write_file
@@ -84,6 +85,19 @@ class BudgetResult:
     flips: Sequence[Mapping[str, Any]]
     """Of chains, how often a right answer became wrong and a wrong one right, by link."""
     directory: Path
+    equal_tokens: Sequence[EqualTokens] = ()
+    """Searches beside choices from the pool at as many tokens."""
+
+    def at_tokens(self, method: str, tokens: float) -> float | None:
+        """Accuracy of a method where it samples so many tokens per problem; None outside of its budgets.
+
+        Between two budgets it is read off the straight line over the logarithm of tokens.
+        """
+        points = sorted((one.policy_tokens, one.accuracy.value) for one in self.points if one.method == method)
+        if not points or not points[0][0] <= tokens <= points[-1][0]:
+            return None
+        sizes, values = zip(*points, strict=True)
+        return float(np.interp(math.log(tokens), np.log(sizes), values))
 
     def records(self) -> list[dict[str, Any]]:
         """Every fact, one object each; the same on every repeat."""
@@ -91,6 +105,7 @@ class BudgetResult:
             {"kind": "settings", **self.settings, "problems": len(self.problems), "left_out": list(self.left_out)},
             *(one.facts() for one in self.points),
             *(_optimal(one) for one in self.optimal),
+            *(_equal(one) for one in self.equal_tokens),
             *({"kind": "flips", **one} for one in self.flips),
         ]
 
@@ -129,8 +144,10 @@ class BudgetResult:
             {**fact, "seconds": one.seconds}
             for fact, one in zip((f for f in facts if f["kind"] == "point"), self.points, strict=True)
         ]
-        optimal, flips = ([f for f in facts if f["kind"] == kind] for kind in ("optimal", "flips"))
-        return {"settings": facts[0], "points": points, "optimal": optimal, "flips": flips}
+        others = {
+            kind: [fact for fact in facts if fact["kind"] == kind] for kind in ("optimal", "equal_tokens", "flips")
+        }
+        return {"settings": facts[0], "points": points, **others}
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -149,6 +166,16 @@ def _optimal(one: Optimal) -> dict[str, Any]:
         "kind": "optimal", "difficulty": one.difficulty, "budget": one.budget, "accuracy": plain(one.accuracy),
         "gain": plain(one.gain), "methods": {str(label): dict(counts) for label, counts in one.methods.items()},
         **_means(one.cost, ""), **_means(one.difficulty_cost, "difficulty_"),
+    }  # fmt: skip
+
+
+def _equal(one: EqualTokens) -> dict[str, Any]:
+    by_difficulty = {
+        name: {str(label): plain(value) for label, value in bins.items()} for name, bins in one.by_difficulty.items()
+    }
+    return {
+        "kind": "equal_tokens", "method": one.method, "budget": one.budget, "against": one.against,
+        "samples": one.samples, "difference": plain(one.difference), "by_difficulty": by_difficulty,
     }  # fmt: skip
 
 

@@ -62,18 +62,18 @@ class Scorer:
     """Weights that a token meets; those of an implicit model's reference too."""
 
     @classmethod
-    def load(cls, path: str, role: Role, step: str, reference: str = "", beta: float = 0.05) -> "Scorer":
+    def load(cls, config: ModelConfig, role: Role, step: str, reference: str = "", beta: float = 0.05) -> "Scorer":
         """Load it: a model with a head, or where a reference is named an implicit one.
 
         Raises:
             ModelError: it cannot be loaded, or is no reward model.
         """
-        model = load_scorer(ModelConfig(path=path), reference, beta)
+        model = load_scorer(config, reference, beta)
         if isinstance(model, RewardModel):
-            return cls(model, path, role, step, model.fingerprint(), model.num_parameters)
+            return cls(model, config.path, role, step, model.fingerprint(), model.num_parameters)
         both = model.policy, model.reference
         name = " ".join([*(one.fingerprint() for one in both), str(beta)])
-        return cls(model, path, role, step, name, sum(one.num_parameters for one in both))
+        return cls(model, config.path, role, step, name, sum(one.num_parameters for one in both))
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class BudgetConfig(Section):
             return (GREEDY, "majority", *(BY_SCORE if has_prm or has_orm else ()))
         for method in self.methods:
             if method in BY_SCORE and not (has_prm or has_orm):
-                raise ValueError(f"{method} chooses by a reward model: --prm or --orm must name one")
+                raise ValueError(f"{method} chooses by a reward model: prm or orm must name one")
             if method in SEARCHES and not has_prm:
-                raise ValueError(f"{method} scores steps: --prm must name a process reward model")
+                raise ValueError(f"{method} scores steps: prm must name a process reward model")
         return self.methods

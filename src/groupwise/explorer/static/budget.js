@@ -37,6 +37,13 @@ function optimal(rows) {
     difference(row.gain), amount(row.policy_tokens), amount(row.difficulty_policy_tokens), h("td", {}, shown(mostUsed(row.methods)))))));
 }
 
+function equalTokens(rows) {
+  if (!rows?.length) return null;
+  const names = ["search", "budget", "against", "samples", "difference, points"];
+  return section("Searches at equal tokens", "Each less a choice by the same scores among as many samples as its tokens pay for.", boxed("searches at equal tokens", heads(names), rows.map((row) => h("tr", {}, h("th", { scope: "row" }, shown(row.method)), amount(row.budget), h("td", {}, shown(row.against)),
+    amount(row.samples), difference(row.difference)))));
+}
+
 function flips(rows) {
   if (!rows.length) return null;
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "kind");
@@ -56,6 +63,6 @@ export async function budget(root, [index], context) {
     h("div", { class: "grid wide" }, figure("Accuracy over tokens", "All problems; bands are 95 % intervals over problems.", linesOf(value.points, value.methods)),
       joined.length > 2 ? figure("How the scores of steps are joined", "Best of k by the steps’ scores.", joined) : null,
       labels.length > 1 ? labels.map((label) => figure(`Difficulty: ${label}`, "Problems of this difficulty alone.", linesOf(value.points, value.methods, (point) => point.by_difficulty?.[label]))) : null),
-    budgets.map((one) => table(value.points, one)), optimal(value.optimal), flips(value.flips),
+    budgets.map((one) => table(value.points, one)), equalTokens(value.equal_tokens), optimal(value.optimal), flips(value.flips),
     section("Settings", "", h("dl", { class: "settings" }, Object.entries(value.settings).map(([name, text]) => h("div", {}, h("dt", {}, shown(name)), h("dd", {}, shown(text)))))));
 }

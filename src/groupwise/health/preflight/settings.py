@@ -7,6 +7,7 @@ import torch
 from groupwise.doctor.finding import Advice
 from groupwise.health.preflight.bench import Bench
 from groupwise.health.preflight.finding import Check, Checked, Finding, Level
+from groupwise.kinds import Place
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
 
@@ -17,7 +18,7 @@ MANY_EPOCHS = 20
 def settings(bench: Bench) -> Checked:
     """What can be said from the recipe alone."""
     recipe = bench.recipe
-    found = [*_rate(recipe), *_padding(recipe), *_style(recipe), *_rhythm(recipe), *_epochs(bench)]
+    found = [*_rate(recipe), *_padding(recipe), *_own_ends(recipe), *_style(recipe), *_rhythm(recipe), *_epochs(bench)]
     return Checked({"algorithm": recipe.algorithm, "passes over the problems": round(_passes(bench), 2)}, tuple(found))
 
 
@@ -59,6 +60,22 @@ def _padding(recipe: RlRecipe) -> Iterator[Finding]:
             "Idle true steps such as 1 + 1 = 2 are paid more than a right answer: the policy will learn to pad.",
             "advantage.kind", "'process_min' or 'process_gae', which pay nothing for padding; or verifier.steps = "
             "'none' with 'group_mean'",
+        )  # fmt: skip
+
+
+def _own_ends(recipe: RlRecipe) -> Iterator[Finding]:
+    """Whether steps of somebody's own verifier are baselines, whose ends nobody else can check."""
+    if not isinstance(recipe, GrpoRecipe) or not recipe.advantage.needs_decided_ends or recipe.step_rewards.path:
+        return
+    if Place.of(recipe.verifier.kind) is not None:
+        yield _finding(
+            Level.WARNING,
+            f"advantage.kind = '{recipe.advantage.kind}' reads its baselines at the ends of steps that "
+            f"{recipe.verifier.kind} says",
+            "The gradient is unbiased only if the text up to there decides where a step ends. One that ends where an "
+            "equation does, 12=1 before 12=12, knows the next token.",
+            "step_rewards.path", "a process reward model, whose steps are read from left to right; or ends after which "
+            "no text can move them",
         )  # fmt: skip
 
 

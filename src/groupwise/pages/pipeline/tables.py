@@ -83,7 +83,8 @@ def _metric_keys(data: PipelineData, task: str) -> tuple[str, ...]:
         return OPEN_TILES
     keys = {key for stage in data.policies for key in stage.evaluation.get(task, {})}
     largest = (_most_samples(keys, "pass_at_"), _most_samples(keys, "majority_"))
-    return ("pass_at_1", *filter(None, largest), "format", "language", "checks", "length", "helpful", "harmless")
+    behaviour = ("format", "language", "checks", "length", "calls", "helpful", "harmless")
+    return ("pass_at_1", *filter(None, largest), *behaviour)
 
 
 def _most_samples(keys: Iterable[str], prefix: str) -> str | None:

@@ -1,8 +1,11 @@
 """The canary: whether a server really samples from the weights that it was given.
 
-Its answers, its codes and its own label for the weights do not tell. So every server scores a fixed text and samples a
-few tokens after a fixed prompt, and the trainer computes the log-probabilities of both. The text shows the weights, but
-such a request never reads the prefix cache; the sample does, and shows keys and values that were left of older weights.
+Its answers, its codes and its own label for the weights do not tell. So every server scores a fixed text and draws a
+few next tokens after a fixed prompt, and the trainer has the log-probabilities of both. The text shows the weights, but
+such a request never reads the prefix cache; the draws do, and show keys and values that were left of older weights.
+
+What the trainer says of every token that may come next is computed once, when the weights are published: a server that
+comes back later is judged without the model, whose weights may lie on several ranks.
 """
 
 from typing import NamedTuple
@@ -24,7 +27,10 @@ BOUNDS = {"float32": 1e-3, "bfloat16": 0.5}
 TEXT_TOKENS = 2 * 128 + 16
 """Of the fixed text, where the context allows it: two blocks of the prefix cache and some more; a processor's blocks
 have 128 tokens."""
-SAMPLED_TOKENS = 8
+DRAWS = 4
+"""Next tokens that a server draws after the prompt."""
+HELD_BACK = 8
+"""Tokens at the text's end that the prompt does not have."""
 CLEARLY = 2.0
 """How many times nearer to one version than to the other is no accident of rounding."""
 
@@ -35,9 +41,9 @@ class Reading(NamedTuple):
     text: Logprobs
     """(T - 1,) log-probabilities of the text's tokens but the first, at temperature 1."""
     tokens: NDArray[np.int64]
-    """(n,) sampled after the prompt."""
+    """(n,) drawn, each as the first one after the prompt."""
     logprobs: Logprobs
-    """(n,)"""
+    """(n,) at the canary's temperature."""
 
 
 class Proof(NamedTuple):
@@ -46,7 +52,7 @@ class Proof(NamedTuple):
     text: float
     """Largest difference on the text."""
     sampled: float
-    """Largest difference on what it sampled after the prompt."""
+    """Largest difference on what it drew after the prompt."""
     before: float | None
     """Largest difference on the text from the weights before; None where there were none."""
     is_clear: bool
@@ -58,30 +64,34 @@ class Canary(NamedTuple):
 
     text: Tokens
     new: Logprobs
+    """(T - 1,) of the text's tokens but the first."""
     old: Logprobs | None
+    next: Logprobs
+    """(V,) of every token after the prompt, at the temperature."""
     bound: float
     temperature: float
 
     @property
     def prompt(self) -> Tokens:
-        """The beginning of the text, after which a server samples."""
-        return self.text[:-SAMPLED_TOKENS]
+        """The beginning of the text, after which a server draws."""
+        return self.text[:-HELD_BACK]
 
     @classmethod
     def of(cls, policy: Policy, before: "Canary | None", dtype: str, temperature: float = 0.7) -> "Canary":
-        """What must be said of these weights; `before` is the canary of those that the servers have now.
+        """What must be said of these weights; `before` is the canary of those that the servers have now. All ranks ask.
 
         Args:
             policy: whose weights the servers get.
             before: nothing where the servers' weights are not known.
             dtype: the precision of the servers.
-            temperature: of the sampled tokens; not 1, at which a server that leaves it out would not be seen.
+            temperature: of the draws; not 1, at which a server that leaves it out would not be seen.
         """
         text = fixed_text(policy)
         lowest = {dtype, str(policy.compute_dtype).removeprefix("torch.")}
         bound = max(BOUNDS[name] for name in lowest)
         new = trainer_logprobs(policy, text[:1], text[1:])
-        return cls(text, new, before.new if before else None, bound, temperature)
+        after = next_logprobs(policy, text[:-HELD_BACK], temperature)
+        return cls(text, new, before.new if before else None, after, bound, temperature)
 
 
 def fixed_text(policy: Policy) -> Tokens:
@@ -99,19 +109,24 @@ def trainer_logprobs(policy: Policy, prompt: Tokens, tokens: Tokens, temperature
     return logprobs
 
 
-def judge(reading: Reading, canary: Canary, policy: Policy, server: str) -> Proof:
+@torch.no_grad()
+def next_logprobs(policy: Policy, prompt: Tokens, temperature: float) -> Logprobs:
+    """(V,) the trainer's log-probabilities of every token that may come after a prompt."""
+    packed = pack([Sequences(prompt, [np.array([0])])], policy.device)
+    states = policy.completion_states(packed)
+    with policy.precision():
+        logits = policy.next_logits(states)[0].float()
+    found: Logprobs = torch.log_softmax(logits / temperature, -1).cpu().numpy()
+    return found
+
+
+def judge(reading: Reading, canary: Canary, server: str) -> Proof:
     """What a reading proves.
 
     Raises:
         InvariantError: the server has other weights than these, or reads keys and values of others.
     """
-    tokens = tuple(reading.tokens.tolist())
-    ours = trainer_logprobs(policy, canary.prompt, tokens, canary.temperature)
-    return compare(reading, canary, ours, server)
-
-
-def compare(reading: Reading, canary: Canary, ours: Logprobs, server: str) -> Proof:
-    """The same, given the trainer's log-probabilities (n,) of what was sampled."""
+    ours = canary.next[reading.tokens]
     new = np.abs(reading.text - canary.new)
     old = None if canary.old is None else np.abs(reading.text - canary.old)
     sampled = float(np.abs(reading.logprobs - ours).max())
@@ -131,5 +146,5 @@ def _refused(server: str, proof: Proof, canary: Canary, why: str) -> InvariantEr
     before = "" if proof.before is None else f", {proof.before:.2g} from those before"
     return InvariantError(
         f"the server {server} {why}: its log-probabilities of the fixed text are up to {proof.text:.2g} nats from the "
-        f"trainer's{before}, those of what it samples up to {proof.sampled:.2g} (allowed: {canary.bound:.2g})"
+        f"trainer's{before}, those of what it draws up to {proof.sampled:.2g} (allowed: {canary.bound:.2g})"
     )

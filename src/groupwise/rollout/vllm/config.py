@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import ReadIf
+from groupwise.models.adapters import Adapters
+from groupwise.models.policy import Policy
 from groupwise.rollout.engine import EngineConfig
 
 WITH_LAUNCH = ReadIf(lambda engine: engine.launch > 0, "launch above 0")
@@ -35,10 +37,18 @@ class VllmConfig(EngineConfig):
     temporary one, for servers on this machine."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """In which precision the servers compute; it decides how far their log-probabilities may be from the trainer's."""
+    adapters: Literal["merged", "native"] = "merged"
+    """How a run with `[lora]` gives its adapters to servers. `merged`: added to the weights, the whole model at every
+    publish. `native`: alone, which is a hundredth of the bytes; servers hold the model that they stand on and add them
+    while they sample, so they need `--enable-lora` and take 1.3 times as long (vLLM's documentation)."""
     rehearse: bool = True
     """At the start, publish weights that are changed a little in every tensor, and demand that the servers notice. It
     proves that new weights arrive whole, which a first step with a small learning rate cannot; it takes the memory of
     another copy of the model for that moment."""
+    steps_ahead: int = Field(0, ge=0, le=1)
+    """1: while the trainer trains on a step, the next one's completions are sampled from the weights that it began
+    with. They are one step old when they are trained on, which needs `loss.correction`. 0: from the newest weights,
+    and servers and trainer wait for each other."""
     request_s: float = Field(600.0, gt=0)
     """How long one completion may take, in seconds; afterwards it is asked of another server."""
     patience_s: float = Field(300.0, gt=0)
@@ -55,6 +65,14 @@ class VllmConfig(EngineConfig):
         if len(set(found)) < len(found):
             raise ValueError("an address is there twice: every server stands once, with its own")
         return found
+
+    def adapters_of(self, policy: Policy) -> Adapters | None:
+        """The policy's adapters, where the servers add them themselves."""
+        return policy.adapters if self.adapters == "native" else None
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.steps_ahead > 0
 
     @model_validator(mode="after")
     def _some_servers(self) -> Self:

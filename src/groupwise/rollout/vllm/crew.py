@@ -1,22 +1,24 @@
 """The servers at work: errands run in threads of their own, and everything that is decided is decided in one.
 
 An errand is one request to a server, or the few that give it new weights. It only talks. Its outcome comes back through
-a queue to the thread that trains, which alone computes with the model, changes the fleet's books and stops the run.
+a queue to the thread that asked for completions, which alone changes the fleet's books and stops the run.
+
+Among ranks the first one's crew looks after the servers, as one process does; the others' crews only ask them. What the
+canary has proven to the first is left for the others to read, and they take no other word for it.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple
 
 from groupwise.errors import EngineError, GroupwiseError
-from groupwise.models.policy import Policy
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.vllm.canary import Canary, Proof, Reading, judge
+from groupwise.rollout.vllm.canary import Proof, Reading, judge
 from groupwise.rollout.vllm.fleet import Event, Fleet, State
-from groupwise.rollout.vllm.loading import Asker, load
+from groupwise.rollout.vllm.loading import Asker, Weights, load
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
 
@@ -26,15 +28,6 @@ SUSPECT_S = 60.0
 """How long a server of which a request failed may take for a single token."""
 LOOK_S = 0.5
 """How long nothing may happen before the states are looked at again."""
-
-
-class Weights(NamedTuple):
-    """What the servers must have."""
-
-    label: str
-    directory: Path
-    canary: Canary
-    policy: Policy
 
 
 class Outcome(NamedTuple):
@@ -76,7 +69,7 @@ class Care(NamedTuple):
     """An errand that looks after a server: a probe, or new weights."""
 
     server: str
-    label: str
+    name: str
     """Of the weights that were of the day when it began."""
 
 
@@ -108,8 +101,15 @@ class Crew:
             self.fleet.learn(server, Event.OUTDATED)
             self._next_probe[server] = 0.0
 
-    def wait(self, patience_s: float) -> None:
-        """Until every server that lives has the weights and has proven it, and there is at least one.
+    def adopt(self, states: Mapping[str, State]) -> None:
+        """Take the first rank's word for what the servers are, which has just looked at all of them."""
+        for server, state in states.items():
+            events = (Event.ALIVE, Event.PROVEN) if state is State.HEALTHY else (Event.SILENT, Event.SILENT)
+            for event in events:
+                self.fleet.learn(server, event)
+
+    def wait(self, patience_s: float) -> dict[str, State]:
+        """Until every server that lives has the weights and has proven it, and there is at least one; what they are.
 
         Raises:
             EngineError: none has in time.
@@ -126,8 +126,16 @@ class Crew:
             outcome = self.errands.next(LOOK_S)
             if outcome is not None and isinstance(outcome.what, Care):
                 self.cared(outcome)
-                if outcome.what.label == self.weights.label:
+                if outcome.what.name == self.weights.name:
                     awaited.discard(outcome.what.server)
+        return dict(self.fleet.states)
+
+    def look_after(self, seconds: float) -> None:
+        """Begin what the servers need, and hear for so long what became of it."""
+        self.tend()
+        outcome = self.errands.next(seconds)
+        if outcome is not None and isinstance(outcome.what, Care):
+            self.cared(outcome)
 
     def nobody(self, patience_s: float) -> EngineError:
         """What is said when no server is left."""
@@ -141,33 +149,44 @@ class Crew:
         """Begin what the servers need: a probe for those that nobody trusts, weights for those that have others."""
         for address in self.servers.keys() - self._cared:
             state = self.fleet.states[address]
-            if state is State.STALE:
+            if state is State.STALE and RANKS.is_first:
+                RANKS.post(address, "")
                 self._care(address, self._load)
             elif state is State.SUSPECT:
                 self._care(address, self._probe)
-            elif state is State.DEAD and monotonic() >= self._next_probe.get(address, 0.0):
+            elif state is not State.HEALTHY and monotonic() >= self._next_probe.get(address, 0.0):
                 self._next_probe[address] = monotonic() + PROBE_EVERY_S
-                self._care(address, self._look)
+                self._care(address, self._look if state is State.DEAD else self._read_proof)
 
     def _care(self, address: str, call: Callable[[Server, Weights], Any]) -> None:
         weights = self.weights
         assert weights is not None
         self._cared.add(address)
         server = self.servers[address]
-        self.errands.begin(Care(address, weights.label), lambda: call(server, weights))
+        self.errands.begin(Care(address, weights.name), lambda: call(server, weights))
 
     def _load(self, server: Server, weights: Weights) -> Reading:
-        return load(server, weights.directory, weights.label, self.asker, weights.canary)
+        return load(server, weights, self.asker)
 
     def _probe(self, server: Server, weights: Weights) -> Event:
         one = SamplingConfig(max_tokens=1)
         try:
-            self.asker.sample(server, (0,), 0, one, weights.label, weights.label, SUSPECT_S)
+            weights.asker(self.asker).sample(server, (0,), 0, one, weights.label, weights.name, SUSPECT_S)
         except ForeignWeights:
             return Event.FOREIGN
         except (Unreachable, Unfinished):
             return Event.SILENT
         return Event.ALIVE
+
+    def _read_proof(self, server: Server, weights: Weights) -> Event:
+        """Whether the server has the weights, and the first rank has seen its canary since it got them.
+
+        The first rank takes its word back before it gives a server weights and their label, so a server that has the
+        label again has the word of today.
+        """
+        event = self._probe(server, weights)
+        proven = event is Event.ALIVE and RANKS.posted(server.address) == weights.name
+        return Event.PROVEN if proven else event
 
     def _look(self, server: Server, weights: Weights) -> Event:
         self._revive(server.address)
@@ -189,6 +208,7 @@ class Crew:
             raise result if isinstance(result, GroupwiseError) else EngineError(f"{care.server}: {result!r}")
         elif isinstance(result, Event):
             self.fleet.learn(care.server, result)
-        elif self.weights is not None and care.label == self.weights.label:
-            self.proofs[care.server] = judge(result, self.weights.canary, self.weights.policy, care.server)
+        elif self.weights is not None and care.name == self.weights.name:
+            self.proofs[care.server] = judge(result, self.weights.canary, care.server)
+            RANKS.post(care.server, care.name)
             self.fleet.learn(care.server, Event.PROVEN)

@@ -5,20 +5,31 @@ generate  waiting -> the healthy server that owes least -> checked -> a group is
 """
 
 from collections.abc import Sequence
-from time import perf_counter
+from itertools import count
+from pathlib import Path
+from time import monotonic, perf_counter
 from typing import Any, ClassVar
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, RankError
+from groupwise.models.adapters import Adapters
 from groupwise.models.policy import Policy
-from groupwise.models.serving import changed_a_little
+from groupwise.models.serving import changing_a_little, serving_weights
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import OnFinished, Request
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import Canary
 from groupwise.rollout.vllm.config import VllmConfig
-from groupwise.rollout.vllm.crew import Crew, Weights
+from groupwise.rollout.vllm.crew import Crew
+from groupwise.rollout.vllm.loading import Weights
 from groupwise.rollout.vllm.round import Deadlines, Round
 from groupwise.rollout.vllm.start import Started, start
 from groupwise.rollout.vllm.weights import WeightsFolder
+
+OTHERS_S = 0.05
+"""How long the first rank hears of nothing but its servers before it looks whether the others are done."""
+REHEARSAL, REHEARSAL_BASE = "rehearsal", "rehearsal-base"
+_NUMBERS = count()
+"""Of engines; ranks run one program, so all of them give an engine the same."""
 
 
 class VllmEngine:
@@ -32,6 +43,9 @@ class VllmEngine:
         self.facts: dict[str, Any] = {}
         """What is recorded of the newest publish and the newest round."""
         self._started: Started | None = None
+        self._bases: dict[str, Path] = {}
+        """The directory of what adapters stand on, by its label."""
+        self._name, self._rounds = f"engine-{next(_NUMBERS)}", 0
 
     @property
     def crew(self) -> Crew:
@@ -45,28 +59,49 @@ class VllmEngine:
         """Sample every completion of every request.
 
         Raises:
-            ConfigError: a prompt and its completion do not fit in the model's context, or completions are to be sampled
-                in pieces.
+            ConfigError: a prompt and its completion do not fit in the model's context, or completions are to be looked
+                at after every token.
             EngineError: no server is left, or an answer cannot be trusted.
         """
-        _refuse_continued(requests, sampling)
+        _refuse_searches(requests)
         crew = self.crew
         self._check_lengths(requests, sampling)
         deadlines = Deadlines(self.config.request_s, self.config.patience_s)
-        Round(crew, requests, sampling, deadlines, on_finished).run()
-        self.facts |= {"reissued": crew.fleet.reissued, "servers": self._states(crew)}
+        self._rounds += 1
+        name = f"{self._name}/{self._rounds}"
+        try:
+            Round(crew, requests, sampling, deadlines, on_finished).run()
+        finally:
+            RANKS.count(f"{name}/reissued", crew.fleet.reissued)
+            RANKS.count(f"{name}/done", 1)
+        if RANKS.is_first:
+            self._look_after_others(crew, f"{name}/done")
+        self.facts |= {"reissued": RANKS.count(f"{name}/reissued"), "servers": self._states(crew)}
+
+    def _look_after_others(self, crew: Crew, done: str) -> None:
+        """While other ranks still ask for completions, servers may die, and this rank alone gives them weights."""
+        end = monotonic() + RANKS.deadline_s
+        while RANKS.count(done) < RANKS.size:
+            crew.look_after(OTHERS_S)
+            if monotonic() > end:
+                raise RankError(
+                    f"the other ranks did not get their completions within {RANKS.deadline_s:g} s (ranks.deadline_s)"
+                )
 
     def _check_lengths(self, requests: Sequence[Request], sampling: SamplingConfig) -> None:
-        longest = max((len(request.token_ids) for request in requests), default=0)
         context = min(self.policy.context_length, *(self._started.contexts if self._started else ()))
-        if longest + sampling.max_tokens > context:
-            raise ConfigError(
-                f"a prompt of {longest} tokens and a completion of up to {sampling.max_tokens} (sampling.max_tokens) "
-                f"do not fit in the context of {context} tokens that model and servers have"
-            )
+        for request in requests:
+            if (longest := len(request.token_ids)) + request.room(sampling) > context:
+                raise ConfigError(
+                    f"a prompt of {longest} tokens and a completion of up to {request.room(sampling)} "
+                    f"(sampling.max_tokens) do not fit in the context of {context} tokens that model and servers have"
+                )
 
     def publish(self, policy: Policy, version: int) -> None:
         """Give these weights to every server that lives, and let each of them prove that it has them.
+
+        All ranks call it. They gather the weights, and each knows what the canary must be; the first one writes, and
+        deals with the servers.
 
         Raises:
             EngineError: no server can be reached, or one is not what it must be.
@@ -75,25 +110,48 @@ class VllmEngine:
         """
         began = perf_counter()
         if self._started is None:
-            self._started = start(self.config, policy, self.folder)
+            self._started = start(self.config, policy)
             if self.config.rehearse:
-                self._send(changed := changed_a_little(policy), f"rehearsal-{changed.fingerprint()}", None)
+                with changing_a_little(policy):
+                    self._send(policy, REHEARSAL, None)
         crew = self._started.crew
-        before = crew.weights.canary if crew.weights else None
-        self._send(policy, f"v{version}-{policy.fingerprint()}", before)
+        self._send(policy, f"v{version}", crew.weights.canary if crew.weights else None)
         self.policy, self.version = policy, version
-        self.facts = {
+        self.facts |= {  # what the round before cost stays
             "version": version,
             "publish_s": perf_counter() - began,
             "servers": self._states(crew),
         }
 
-    def _send(self, policy: Policy, label: str, before: Canary | None) -> None:
+    def _send(self, policy: Policy, name: str, before: Canary | None) -> None:
         assert self._started is not None
-        crew = self._started.crew
-        directory = self.folder.write(policy, label)
-        crew.outdate(Weights(label, directory, Canary.of(policy, before, self.config.dtype), policy))
-        crew.wait(self.config.patience_s)
+        crew, name = self._started.crew, f"{name}-{policy.fingerprint()}"
+        canary = Canary.of(policy, before, self.config.dtype)
+        if adapters := self.config.adapters_of(policy):
+            weights = self._with_adapters(policy, adapters, name, canary)
+        else:
+            weights = Weights(name, self._write(policy, name), canary)
+        crew.outdate(weights)
+        states = RANKS.by_first(lambda: crew.wait(self.config.patience_s))
+        if not RANKS.is_first:
+            crew.adopt(states)
+
+    def _write(self, policy: Policy, label: str) -> Path:
+        weights = serving_weights(policy)
+        return RANKS.by_first(lambda: self.folder.write(policy, label, weights))
+
+    def _with_adapters(self, policy: Policy, adapters: Adapters, name: str, canary: Canary) -> Weights:
+        """The adapters in a directory of their own, and what they stand on in the one where it was put first.
+
+        A rehearsal changes that too, so it is another model under another label then.
+        """
+        label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{adapters.base_fingerprint}"
+        if label not in self._bases:
+            self._bases = {label: self._write(policy.base(), label)}
+        saved = policy.gathered()
+        return Weights(
+            label, self._bases[label], canary, RANKS.by_first(lambda: self.folder.write_adapters(saved, name))
+        )
 
     def _states(self, crew: Crew) -> dict[str, Any]:
         """By server, its state and what its canary proved."""
@@ -105,10 +163,9 @@ class VllmEngine:
         self.folder.close()
 
 
-def _refuse_continued(requests: Sequence[Request], sampling: SamplingConfig) -> None:
-    """A server samples completions from their beginning to their end."""
-    if sampling.tools or any(one.begun or one.pause or one.max_tokens is not None for one in requests):
+def _refuse_searches(requests: Sequence[Request]) -> None:
+    if any(request.pause for request in requests):
         raise ConfigError(
-            "engine.kind = 'vllm' samples whole completions: tools (sampling.tools) and searches, which go on from a "
-            "completion's beginning, need engine.kind = 'in_process'"
+            "engine.kind = 'vllm' samples completions to their end: searches, which look at them after every token, "
+            "need engine.kind = 'in_process'"
         )

@@ -1,9 +1,11 @@
 """The fleet: what is known of each server, and which completion each of them owes. No I/O, no clock, no thread.
 
-    healthy --failed, silent--> suspect --failed, silent--> dead --alive--> stale --proven--> healthy
-    healthy, suspect --foreign, outdated--> stale
+    healthy --failed, silent--> suspect --silent--> dead --alive--> stale --proven--> healthy
+    healthy, suspect --foreign, outdated--> stale        stale --failed, silent--> dead
 
 A server comes back from the dead only through `stale`: it gets the weights of the day and passes the canary first.
+Requests that fail make a server suspect, however many do: they fail together where connections break, and what else it
+owes may still come. Only the probe says that it is dead.
 """
 
 from collections import Counter, deque
@@ -47,7 +49,7 @@ class Event(StrEnum):
 _H, _S, _D, _T = State.HEALTHY, State.SUSPECT, State.DEAD, State.STALE
 TRANSITIONS: dict[Event, dict[State, State]] = {
     Event.ANSWERED: {_H: _H, _S: _S, _D: _D, _T: _T},
-    Event.FAILED: {_H: _S, _S: _D, _D: _D, _T: _D},
+    Event.FAILED: {_H: _S, _S: _S, _D: _D, _T: _D},
     Event.FOREIGN: {_H: _T, _S: _T, _D: _T, _T: _T},
     Event.ALIVE: {_H: _H, _S: _H, _D: _T, _T: _T},
     Event.SILENT: {_H: _S, _S: _D, _D: _D, _T: _D},

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
+from torch import Tensor
+
 from groupwise.errors import EngineError
 from groupwise.models.policy import Policy
 from groupwise.rollout.vllm import keeper
@@ -73,21 +75,33 @@ class Launched:
 
 _LAUNCHED: dict[tuple[object, ...], list[Launched]] = {}
 """By what they were started for."""
+_FOLDERS: list[WeightsFolder] = []
+"""What they were started with."""
 
 
-def launched(config: VllmConfig, policy: Policy, folder: WeightsFolder) -> tuple[str, ...]:
+def launched(config: VllmConfig, policy: Policy, weights: dict[str, Tensor]) -> tuple[str, ...]:
     """The addresses of as many servers as the settings say, started at the first call of this process.
+
+    Args:
+        config: how many, and how.
+        policy: what they serve.
+        weights: what they start with, which stays as long as they may have to start again.
 
     Raises:
         EngineError: there is no such environment, or a server does not start.
     """
-    needs = (config.launch, config.environment, config.options, config.kv_cache_gib, config.dtype, policy.vocabulary)
+    alike = (config.launch, config.environment, config.options, config.kv_cache_gib, config.dtype, policy.vocabulary)
+    needs = (*alike, bool(_for_adapters(config, policy)))
+    if needs not in _LAUNCHED and (*alike, True) in _LAUNCHED:
+        needs = (*alike, True)  # servers that can add adapters serve a plain model as well
     servers = [server for server in _LAUNCHED.get(needs, ()) if server.is_running]
     if len(servers) < config.launch:
         for server in servers:
             server.close()
         python = _python(Path(config.environment))
-        model = folder.write(policy, "start")
+        folder = WeightsFolder(config.directory)
+        _FOLDERS.append(folder)
+        model = folder.write(policy, "start", weights)
         logs = Path(tempfile.mkdtemp(prefix="groupwise-vllm-"))
         ports = _free_ports(config.launch)
         servers = [
@@ -117,6 +131,9 @@ def end_all() -> None:
     for server in (server for servers in _LAUNCHED.values() for server in servers):
         server.close()
     _LAUNCHED.clear()
+    for folder in _FOLDERS:
+        folder.close()
+    _FOLDERS.clear()
 
 
 def _python(environment: Path) -> Path:
@@ -135,15 +152,31 @@ def _command(config: VllmConfig, python: Path, model: Path, policy: Policy, port
         config.model, "--host", HOST, "--port", str(port), "--dtype", config.dtype, "--max-model-len",
         str(policy.context_length), "--enforce-eager", "--enable-scale-out", "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm", "--kv-cache-memory-bytes", str(int(config.kv_cache_gib * 2**30)),
-        "--block-size", str(BLOCK), "--api-server-count", "1", *config.options,
+        "--block-size", str(BLOCK), "--api-server-count", "1", *_for_adapters(config, policy), *config.options,
     ]  # fmt: skip
+
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The limits that vLLM knows."""
+
+
+def _for_adapters(config: VllmConfig, policy: Policy) -> list[str]:
+    if (adapters := config.adapters_of(policy)) is None:
+        return []
+    rank = max(adapters.config.r, *adapters.config.rank_pattern.values(), 0)
+    limit = next((limit for limit in LORA_RANKS if limit >= rank), None)
+    if limit is None:
+        raise EngineError(
+            f"the adapters have rank {rank}, and vLLM serves at most {LORA_RANKS[-1]}: use engine.adapters = 'merged'"
+        )
+    return ["--enable-lora", "--max-lora-rank", str(limit), "--max-loras", "1", "--max-cpu-loras", "4"]
 
 
 def _environment() -> dict[str, str]:
     """This process's, with the control routes opened, and without what asks a hub or takes a core for itself alone."""
     changed = {
         "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     }  # fmt: skip
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | changed
 

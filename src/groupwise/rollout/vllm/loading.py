@@ -3,16 +3,20 @@
 All of this only talks to the server; nothing here computes with a model, so several threads may do it at one time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
+from typing import NamedTuple
+
+import numpy as np
 
 from groupwise.errors import EngineError
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.vllm.canary import SAMPLED_TOKENS, Canary, Reading
-from groupwise.rollout.vllm.server import Server, Unreachable
+from groupwise.rollout.vllm.canary import DRAWS, Canary, Reading
+from groupwise.rollout.vllm.server import Refused, Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled, read_scores, wanted, wanted_scores
+from groupwise.types import FinishReason
 
 CANARY_S = 120.0
 """How long a server may take for a request of the canary, in seconds."""
@@ -20,6 +24,7 @@ SALT = "canary"
 """Of the canary's requests, the same for all weights: keys and values that were left would be read again and seen."""
 LOOKS = 8
 """Short completions by which more than one engine behind an address is looked for."""
+LOOK_TOKENS = 8
 HOT = 2.0
 """The highest temperature that servers allow; few models draw the same tokens twice by chance then."""
 
@@ -32,15 +37,25 @@ class Asker:
     """Name of the served model."""
     vocabulary: int
     stop_ids: frozenset[int]
+    is_adapted: bool = False
+    """Whether the name is that of adapters, which a server that was started anew does not know."""
 
     def sample(
         self, server: Server, prompt: tuple[int, ...], key: int, sampling: SamplingConfig, label: str, salt: str,
-        deadline_s: float,
+        deadline_s: float, stops: tuple[str, ...] = (),
     ) -> Sampled:  # fmt: skip
-        """One completion from weights of this label."""
-        body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt)
-        answer = server.generate(body, deadline_s)
-        return read_sampled(answer, server.address, self.served, label, self.vocabulary, sampling)
+        """One completion from weights of this label, up to one of the texts `stops` at most."""
+        body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt, stops)
+        try:
+            answer = server.generate(body, deadline_s)
+        except Refused as error:
+            if not self.is_adapted or error.status != 404:
+                raise
+            raise ForeignWeights(f"a server that has no adapters named {self.served}") from None
+        found = read_sampled(answer, server.address, self.served, label, self.vocabulary, sampling)
+        if stops and found.finish_reason is FinishReason.STOP and int(found.token_ids[-1]) not in self.stop_ids:
+            return replace(found, finish_reason=FinishReason.TOOL_CALL)
+        return found
 
     def read(self, server: Server, canary: Canary, label: str) -> Reading:
         """What a server says of the canary's text and after its prompt."""
@@ -48,8 +63,10 @@ class Asker:
             server.generate(wanted_scores(canary.text, self.served, SALT), CANARY_S), canary.text, server.address,
             self.served,
         )  # fmt: skip
-        sampled = self.sample(server, canary.prompt, 0, _short(canary.temperature), label, SALT, CANARY_S)
-        return Reading(text, sampled.token_ids, sampled.logprobs)
+        one = _short(canary.temperature)
+        drawn = [self.sample(server, canary.prompt, i << 1, one, label, SALT, CANARY_S) for i in range(DRAWS)]
+        tokens = np.concatenate([sampled.token_ids for sampled in drawn])
+        return Reading(text, tokens, np.concatenate([sampled.logprobs for sampled in drawn]))
 
     def warm(self, server: Server, canary: Canary) -> None:
         """Let the server keep keys and values of the canary's prompt, which new weights must make it forget."""
@@ -59,32 +76,45 @@ class Asker:
             )
 
 
-def _short(temperature: float, tokens: int = SAMPLED_TOKENS) -> SamplingConfig:
+def _short(temperature: float, tokens: int = 1) -> SamplingConfig:
     return SamplingConfig(temperature=temperature, max_tokens=tokens)
 
 
-def load(server: Server, directory: Path, label: str, asker: Asker, canary: Canary) -> Reading:
-    """Give a server the weights of a directory, and read the canary from it.
+class Weights(NamedTuple):
+    """What the servers must have."""
 
-    It stands still meanwhile: no completion is of two kinds of weights. Where anything fails, it is left as it is, for
-    nobody knows what it holds then.
+    label: str
+    directory: Path
+    canary: Canary
+    adapters: Path | None = None
+    """Directory of adapters that servers add themselves; its name is the one that they serve them by."""
+
+    @property
+    def name(self) -> str:
+        """Differs for whatever differs; keys and values in the prefix cache are shared under it."""
+        return self.adapters.name if self.adapters else self.label
+
+    def asker(self, asker: Asker) -> Asker:
+        """Who asks for what these weights sample."""
+        return replace(asker, served=self.adapters.name, is_adapted=True) if self.adapters else asker
+
+
+def load(server: Server, weights: Weights, asker: Asker) -> Reading:
+    """Give a server its weights, and read the canary from it.
+
+    Where anything fails, it is left as it is, for nobody knows what it holds then.
 
     Raises:
         Unreachable: the server does not answer, or cannot read the directory.
         EngineError: it keeps keys and values, or answers with what cannot be trusted.
     """
-    asker.warm(server, canary)
-    server.pause()
-    server.reload(str(directory))
-    if not server.clear_prefix_cache():
-        raise EngineError(
-            f"the server {server.address} keeps keys and values of older weights: it could not clear its prefix cache, "
-            "although it is paused"
-        )
-    server.set_label(label)
-    server.resume()
+    label, own = weights.label, weights.asker(asker)
+    if weights.adapters is None or not _has(server, label, asker):
+        _reload(server, weights, asker)
+    if weights.adapters and weights.adapters.name not in server.models():
+        server.load_adapters(weights.adapters.name, str(weights.adapters))
     try:
-        return asker.read(server, canary, label)
+        reading = own.read(server, weights.canary, label)
     except ForeignWeights as error:
         raise EngineError(
             f"the server {server.address} was told that its weights are {label}, and answers from {error}: behind "
@@ -92,6 +122,37 @@ def load(server: Server, directory: Path, label: str, asker: Asker, canary: Cana
         ) from None
     except Unfinished as error:
         raise Unreachable(f"the canary's completion ended by {error}") from None
+    if weights.adapters:
+        for name in server.models().keys() - {own.served, asker.served}:  # nobody asks for them any more
+            server.unload_adapters(name)
+    return reading
+
+
+def _has(server: Server, label: str, asker: Asker) -> bool:
+    """Whether a server says that it has the weights on which adapters are to stand; the canary will tell."""
+    if server.is_paused():  # in the middle of what failed: nobody knows what it holds
+        return False
+    try:
+        asker.sample(server, (0,), 0, _short(1.0), label, SALT, CANARY_S)
+    except ForeignWeights:
+        return False
+    except Unfinished as error:
+        raise Unreachable(f"a short completion ended by {error}") from None
+    return True
+
+
+def _reload(server: Server, weights: Weights, asker: Asker) -> None:
+    """New weights; the server stands still meanwhile, so no completion is of two kinds of weights."""
+    asker.warm(server, weights.canary)
+    server.pause()
+    server.reload(str(weights.directory))
+    if not server.clear_prefix_cache():
+        raise EngineError(
+            f"the server {server.address} keeps keys and values of older weights: it could not clear its prefix cache, "
+            "although it is paused"
+        )
+    server.set_label(weights.label)
+    server.resume()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +202,12 @@ def _check_vocabulary(server: Server, asker: Asker) -> None:
     if server.is_paused():
         server.resume()
     for token, exists in ((asker.vocabulary - 1, True), (asker.vocabulary, False)):
-        body = wanted((token,), 0, _short(1.0, 1), asker.stop_ids, asker.served, SALT)
+        body = wanted((token,), 0, _short(1.0), asker.stop_ids, asker.served, SALT)
         try:
             server.generate(body, CANARY_S)
             found = True
-        except EngineError as error:
-            if "/inference" not in str(error) or "HTTP 400" not in str(error):
+        except Refused as error:
+            if error.status != 400:
                 raise
             found = False
         if found is not exists:
@@ -165,7 +226,7 @@ def _check_one_engine(server: Server, asker: Asker) -> None:
     drawn = []
     for look in range(LOOKS):
         try:
-            sampled = asker.sample(server, (0,), look // 2 << 32, _short(HOT), label, SALT, CANARY_S)
+            sampled = asker.sample(server, (0,), look // 2 << 32, _short(HOT, LOOK_TOKENS), label, SALT, CANARY_S)
         except ForeignWeights:
             raise EngineError(
                 f"behind the address {server.address} there is more than one engine (a balancer): new weights would "

@@ -5,6 +5,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from groupwise.errors import EngineError, GroupwiseError, InvariantError
+from groupwise.randomness import key as key_of
 from groupwise.rollout.engine import OnFinished, Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.crew import LOOK_S, Care, Crew, Outcome
@@ -72,11 +73,14 @@ class Round:
         crew, (index, sample) = self.crew, self.tasks[attempt.task]
         request, server, weights = self.requests[index], crew.servers[attempt.server], crew.weights
         assert weights is not None
-        label = weights.label
+        asker, label, name, key = weights.asker(crew.asker), weights.label, weights.name, request.keys[sample]
+        if request.begun:  # a server draws from its seed's beginning, and those draws are behind it
+            key = key_of("continued", key, request.begun)
+        sampling = self.sampling.model_copy(update={"max_tokens": request.room(self.sampling)})
         crew.errands.begin(
             (self, attempt),
-            lambda: crew.asker.sample(
-                server, request.token_ids, request.keys[sample], self.sampling, label, label, self.deadlines.request_s
+            lambda: asker.sample(
+                server, request.token_ids, key, sampling, label, name, self.deadlines.request_s, request.stops
             ),
         )
 

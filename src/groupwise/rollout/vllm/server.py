@@ -18,8 +18,17 @@ PROBE_S = 10.0
 HINTS = {
     "/inference": "start it with --enable-scale-out",
     "/pause": "start it with VLLM_SERVER_DEV_MODE=1 in its environment",
+    "/v1/load_lora_adapter": "start it with --enable-lora, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment",
 }
 """What is missing where a route is."""
+
+
+class Refused(EngineError):  # noqa: N818 - an answer, which may be one that was asked for
+    """The server refuses a request, with this code."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 class Unreachable(Exception):  # noqa: N818 - the ordinary end of a server, which the fleet handles
@@ -74,6 +83,14 @@ class Server:
         """Name the weights; every token that is sampled from them bears this label. It proves nothing."""
         self.call("POST", "/update_weight_version", {"new_version": label}, CONTROL_S)
 
+    def load_adapters(self, name: str, directory: str) -> None:
+        """Serve adapters of a directory under a name that no others ever had: keys and values are kept by it."""
+        self.call("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": directory}, CONTROL_S)
+
+    def unload_adapters(self, name: str) -> None:
+        """Serve them no more."""
+        self.call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, CONTROL_S)
+
     def resume(self) -> None:
         """Answer requests again."""
         self.call("POST", "/resume", {}, CONTROL_S)
@@ -83,7 +100,8 @@ class Server:
 
         Raises:
             Unreachable: there is no answer, or the server has failed.
-            EngineError: the server refuses the request.
+            Refused: the server refuses the request.
+            EngineError: its answer is none.
         """
         parts = urlsplit(self.address)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -103,10 +121,10 @@ class Server:
             raise self._refused(path, answer.status, text)
         return _json(text, self.address, path)
 
-    def _refused(self, path: str, status: int, text: bytes) -> EngineError:
+    def _refused(self, path: str, status: int, text: bytes) -> Refused:
         missing = [hint for route, hint in HINTS.items() if path.startswith(route) and status in (403, 404, 405)]
         hint = f": {missing[0]}" if missing else ""
-        return EngineError(f"the server {self.address} refuses {path} (HTTP {status}, {_message(text)}){hint}")
+        return Refused(status, f"the server {self.address} refuses {path} (HTTP {status}, {_message(text)}){hint}")
 
 
 def _json(text: bytes, server: str, path: str) -> Any:

@@ -6,8 +6,10 @@ import weakref
 from pathlib import Path
 
 from safetensors import safe_open
+from torch import Tensor
 
 from groupwise.errors import InvariantError
+from groupwise.models.backbone import Saved
 from groupwise.models.policy import Policy
 from groupwise.models.serving import WEIGHTS, save_for_serving
 from groupwise.runs.atomic import new_directory
@@ -25,12 +27,12 @@ class WeightsFolder:
             Path(path).mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(prefix="groupwise-weights-", dir=path or None)).resolve()
         self.path.chmod(0o755)  # a server may run as somebody else
-        self._written: list[Path] = []
+        self._written: dict[str, list[Path]] = {}
         self._layout: dict[str, tuple[int, ...]] = {}
         self.close = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
-    def write(self, policy: Policy, label: str) -> Path:
-        """A new directory with these weights.
+    def write(self, policy: Policy, label: str, weights: dict[str, Tensor]) -> Path:
+        """A new directory with these weights of a policy.
 
         Raises:
             CheckpointError: the disk is full or not writable.
@@ -38,12 +40,27 @@ class WeightsFolder:
         """
         directory = self.path / label
         with new_directory(directory) as temporary:
-            save_for_serving(policy, temporary)
+            save_for_serving(policy, temporary, weights)
             self._check(temporary / WEIGHTS)
-        self._written = [*[path for path in self._written if path != directory], directory]
-        for old in self._written[:-KEPT]:
+        return self._keep("weights", directory)
+
+    def write_adapters(self, saved: Saved, name: str) -> Path:
+        """A new directory with adapters alone.
+
+        Raises:
+            CheckpointError: the disk is full or not writable.
+        """
+        directory = self.path / name
+        with new_directory(directory) as temporary:
+            saved.save(temporary)
+        return self._keep("adapters", directory)
+
+    def _keep(self, kind: str, directory: Path) -> Path:
+        """The newest of a kind stay."""
+        written = [*[path for path in self._written.get(kind, ()) if path != directory], directory]
+        for old in written[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
-        self._written = self._written[-KEPT:]
+        self._written[kind] = written[-KEPT:]
         return directory
 
     def _check(self, file: Path) -> None:

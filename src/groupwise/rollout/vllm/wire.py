@@ -72,8 +72,9 @@ class _Scored(_Answer):
 
 
 def wanted(
-    token_ids: tuple[int, ...], key: int, sampling: SamplingConfig, stop_ids: frozenset[int], model: str, salt: str
-) -> dict[str, Any]:
+    token_ids: tuple[int, ...], key: int, sampling: SamplingConfig, stop_ids: frozenset[int], model: str, salt: str,
+    stops: tuple[str, ...] = (),
+) -> dict[str, Any]:  # fmt: skip
     """The body of a request for one completion.
 
     Args:
@@ -83,13 +84,16 @@ def wanted(
         stop_ids: the only tokens that end it.
         model: name of the served model.
         salt: keys and values in the prefix cache are shared by requests of the same salt only.
+        stops: texts that end it as well; their tokens are kept. A server needs its tokenizer for them.
     """
     draw = {
         "n": 1, "seed": key >> 1, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
         "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
         "max_tokens": sampling.max_tokens, "min_tokens": 0, "stop_token_ids": sorted(stop_ids), "ignore_eos": True,
-        "logprobs": 0, "detokenize": False,
+        "logprobs": 0, "detokenize": bool(stops),
     }  # fmt: skip
+    if stops:
+        draw |= {"stop": list(stops), "include_stop_str_in_output": True}
     return {"model": model, "token_ids": list(token_ids), "sampling_params": draw, "cache_salt": salt}
 
 

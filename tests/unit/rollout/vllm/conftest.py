@@ -80,11 +80,11 @@ def short_waits() -> Iterator[None]:
 
 @pytest.fixture
 def make_engine(trained: Policy) -> Iterator[Callable[..., VllmEngine]]:
-    """make_engine(*servers, **settings) -> an engine on them."""
+    """make_engine(*servers, policy=..., **settings) -> an engine on them, of the trainer's policy or another."""
     engines = []
 
-    def make(*servers: Any, **settings: Any) -> VllmEngine:
-        engines.append(engine_on(trained, *servers, **settings))
+    def make(*servers: Any, policy: Policy = trained, **settings: Any) -> VllmEngine:
+        engines.append(engine_on(policy, *servers, **settings))
         return engines[-1]
 
     yield make

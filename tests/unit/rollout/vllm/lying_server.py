@@ -6,6 +6,7 @@ keeps the model that computed a prompt. So each lie has the consequence that it 
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,7 +32,9 @@ class RefusalError(Exception):
 
 
 class Quiet(ThreadingHTTPServer):
-    """Says nothing of clients that have gone."""
+    """Says nothing of clients that have gone, and lets as many wait at its door as a real one does (uvicorn's 2048)."""
+
+    request_queue_size = 2048
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
@@ -42,9 +45,10 @@ class Engine:
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.label, self.paused = policy.copy(), "default", False
-        self.cache: dict[tuple[str, tuple[int, ...]], Policy] = {}
+        self.cache: dict[tuple[str, str, tuple[int, ...]], Policy] = {}
         self.directory: Path | None = None
         self.previous: Path | None = None
+        self.adapters: dict[str, Policy] = {}
 
 
 class LyingServer:
@@ -56,11 +60,13 @@ class LyingServer:
         self.lies: set[str] = set()
         self.refuses = ""
         """A tensor that a reload leaves out."""
-        self.loads = self.generated = 0
+        self.loads = self.generated = self.adapters_loaded = 0
         self.dies_after: int | None = None
         """Completions after which it is killed."""
         self.aborts = 0
         """Completions that it ends before their end."""
+        self.drops = 0
+        """Requests for completions whose connection breaks, though the server lives."""
         self.lock = threading.Lock()
         self.hang = threading.Event()
         self.port = 0
@@ -106,7 +112,7 @@ class LyingServer:
                     code, found = 200, server.respond(urlsplit(self.path).path, json.loads(body or b"{}"))
                 except RefusalError as refusal:
                     code, found = refusal.code, {"error": {"message": refusal.message}}
-                if server.dead:
+                if server.dead or server.drops_this(json.loads(body or b"{}")):
                     return  # the connection ends without a word
                 text = json.dumps(found).encode()
                 self.send_response(code)
@@ -123,13 +129,19 @@ class LyingServer:
         """The JSON of an answer."""
         if "hangs" in self.lies and path not in ("/health", "/is_paused"):
             self.hang.wait(60)
+        if path.startswith("/inference") and self.num_engines == 1:
+            self.wait_while_paused()
         with self.lock:
             self.turn += 1
             engine = self.engines[self.turn % len(self.engines)]
             routes: dict[str, Callable[[], Any]] = {
                 "/health": lambda: {},
                 "/version": lambda: {"version": self.version},
-                "/v1/models": lambda: {"data": [{"id": self.model, "max_model_len": 256}]},
+                "/v1/models": lambda: {
+                    "data": [{"id": name, "max_model_len": 256} for name in (self.model, *engine.adapters)]
+                },
+                "/v1/load_lora_adapter": lambda: self.load_adapters(engine, body["lora_name"], Path(body["lora_path"])),
+                "/v1/unload_lora_adapter": lambda: engine.adapters.pop(body["lora_name"]) and {},
                 "/is_paused": lambda: {"is_paused": engine.paused},
                 "/pause": lambda: self.pause(engine),
                 "/resume": lambda: self.resume(engine),
@@ -141,6 +153,19 @@ class LyingServer:
             if path not in routes or path in self.lies:
                 raise RefusalError(404, "Not Found")
             return routes[path]()
+
+    def drops_this(self, body: dict[str, Any]) -> bool:
+        with self.lock:  # a probe asks for one token
+            drops = self.drops > 0 and body.get("sampling_params", {}).get("max_tokens", 0) > 1
+            self.drops -= drops
+        return drops
+
+    def wait_while_paused(self) -> None:
+        for _ in range(200):
+            if not self.engines[0].paused:
+                return
+            time.sleep(0.01)
+        raise RefusalError(500, "nobody resumed it")
 
     def pause(self, engine: Engine) -> Any:
         engine.paused = True
@@ -182,9 +207,31 @@ class LyingServer:
         engine.policy = policy
         return {"results": [None]}
 
+    def load_adapters(self, engine: Engine, name: str, directory: Path) -> Any:
+        """Adapters beside the model that is there; what they come to is computed here, from the files alone."""
+        if name in engine.adapters:
+            raise RefusalError(400, f"The lora adapter '{name}' has already been loaded.")
+        if "previous adapters" in self.lies and engine.adapters:
+            engine.adapters[name] = next(reversed(engine.adapters.values()))
+            return {}
+        config = json.loads((directory / "adapter_config.json").read_text())
+        tensors = load_file(directory / "adapter_model.safetensors")
+        policy = engine.policy.copy()
+        with torch.no_grad():
+            for key, weight in policy.state():
+                stem = f"base_model.model.{key.removesuffix('.weight')}"
+                if f"{stem}.lora_A.weight" in tensors:
+                    product = tensors[f"{stem}.lora_B.weight"] @ tensors[f"{stem}.lora_A.weight"]
+                    weight.add_(config["lora_alpha"] / config["r"] * product)
+        engine.adapters[name] = policy
+        self.adapters_loaded += 1
+        return {}
+
     def answer(self, engine: Engine, body: dict[str, Any]) -> Any:
         draw, ids, salt = body["sampling_params"], tuple(body["token_ids"]), body["cache_salt"]
-        policy = engine.policy
+        if body["model"] not in (self.model, *engine.adapters):
+            raise RefusalError(404, f"The model `{body['model']}` does not exist.")
+        policy = engine.adapters.get(body["model"], engine.policy)
         if max(ids) >= policy.vocabulary:
             raise RefusalError(400, f"Token id {max(ids)} is out of vocabulary")
         if "fails" in self.lies:
@@ -192,11 +239,11 @@ class LyingServer:
         if draw.get("prompt_logprobs") is not None:
             found = logprobs(policy, ids[:1], ids[1:], 1.0)
             entries = [{str(token): {"logprob": value, "rank": 1}} for token, value in zip(ids[1:], found, strict=True)]
-            return {"model": self.model, "choices": [], "prompt_logprobs": [None, *entries]}
-        computed_by = engine.cache.setdefault((salt, ids), policy)
-        return self.complete(engine, computed_by, ids, draw)
+            return {"model": body["model"], "choices": [], "prompt_logprobs": [None, *entries]}
+        computed_by = engine.cache.setdefault((body["model"], salt, ids), policy)
+        return self.complete(engine, computed_by, ids, draw, body["model"])
 
-    def complete(self, engine: Engine, policy: Policy, ids: tuple[int, ...], draw: dict[str, Any]) -> Any:
+    def complete(self, engine: Engine, policy: Policy, ids: tuple[int, ...], draw: dict[str, Any], model: str) -> Any:
         self.generated += 1
         if self.dies_after is not None and self.generated > self.dies_after:
             self.dies_after = None
@@ -212,6 +259,8 @@ class LyingServer:
         if "raw log-probabilities" in self.lies:
             found = logprobs(policy, ids, tuple(tokens), 1.0)
         reason = str(sampled.finish_reason)
+        if draw.get("stop") and (end := stopped_at(policy, tokens, draw)) < len(tokens):
+            tokens, found, reason = tokens[:end], found[:end], "stop"
         if self.aborts > 0 and len(tokens) > 1:
             self.aborts -= 1
             tokens, found, reason = tokens[:1], found[:1], "abort"
@@ -220,7 +269,7 @@ class LyingServer:
             "logprobs": {"content": [{"token_id": t, "logprob": p} for t, p in zip(tokens, found, strict=True)]},
             "weight_versions": [{"version": engine.label, "start": 0, "end": len(tokens)}],
         }  # fmt: skip
-        return self.falsified({"model": self.model, "choices": [choice]})
+        return self.falsified({"model": model, "choices": [choice]})
 
     def falsified(self, answer: dict[str, Any]) -> Any:
         """One thing of an answer that is as it must not be."""
@@ -255,6 +304,14 @@ class LyingServer:
                 case "no JSON object":
                     return ["nothing"]
         return answer
+
+
+def stopped_at(policy: Policy, tokens: list[int], draw: dict[str, Any]) -> int:
+    """How many tokens there are up to the first stop text; all of them, whatever text the last one holds."""
+    if not draw["detokenize"]:
+        raise RefusalError(400, "stop strings are only supported when detokenize is True")
+    texts = (policy.tokenizer.decode(tokens[: i + 1]) for i in range(len(tokens)))
+    return next((i + 1 for i, text in enumerate(texts) if any(stop in text for stop in draw["stop"])), len(tokens))
 
 
 @torch.no_grad()

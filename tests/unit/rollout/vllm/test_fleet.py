@@ -63,6 +63,19 @@ def test_a_dead_servers_requests_go_to_the_other() -> None:
     assert fleet.reissued == 2
 
 
+def test_requests_that_fail_together_do_not_kill_a_server_that_still_answers() -> None:
+    fleet = proven("a")
+    fleet.begin(5)
+    asked = [attempt for _ in range(5) if (attempt := fleet.next())]
+    for attempt in asked[:3]:
+        fleet.settle(attempt, Event.FAILED)
+    assert (fleet.states["a"], [attempt.task for attempt in fleet.owed]) == (State.SUSPECT, [3, 4])
+    assert fleet.settle(asked[3], Event.ANSWERED)
+    assert fleet.learn("a", Event.ALIVE) is State.HEALTHY  # no weights, no canary: it never was away
+    assert fleet.settle(asked[4], Event.ANSWERED)
+    assert (fleet.reissued, sorted(fleet.waiting)) == (3, [0, 1, 2])
+
+
 def test_an_answer_that_comes_after_its_servers_death_does_not_count() -> None:
     fleet = proven("a", "b")
     fleet.begin(1)

@@ -16,7 +16,6 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.vllm import keeper, launch
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.launch import Launched, launched
-from groupwise.rollout.vllm.weights import WeightsFolder
 
 SERVER = """
 import os, subprocess, sys, time
@@ -89,7 +88,7 @@ def test_a_server_that_ends_at_once_is_named_with_its_last_words(tmp_path: Path)
 def test_without_the_environment_the_command_that_makes_it_is_named(trained: Policy, tmp_path: Path) -> None:
     config = VllmConfig(kind="vllm", launch=1, environment=str(tmp_path))
     with pytest.raises(EngineError, match=r"no virtual environment .* `make vllm` makes"):
-        launched(config, trained, WeightsFolder(str(tmp_path)))
+        launched(config, trained, {})
 
 
 def test_what_was_not_started_here_is_not_started_again() -> None:

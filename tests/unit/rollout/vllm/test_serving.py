@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.serving import changed_a_little, save_for_serving, serving_weights
+from groupwise.models.serving import changed_a_little, changing_a_little, save_for_serving, serving_weights
 from groupwise.rollout.vllm.canary import trainer_logprobs
 
 
@@ -20,7 +20,7 @@ def test_it_loads_in_transformers_and_always_has_the_head(
     architecture: str, tied: bool, tiny_policy: Callable[..., Policy], tmp_path: Path
 ) -> None:
     policy = tiny_policy(architecture, tie_word_embeddings=tied, num_hidden_layers=1)
-    save_for_serving(policy, tmp_path)
+    save_for_serving(policy, tmp_path, serving_weights(policy))
     assert "lm_head.weight" in load_file(tmp_path / "model.safetensors")
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert (list(report["missing_keys"]), list(report["mismatched_keys"])) == ([], [])
@@ -39,8 +39,15 @@ def test_every_tensor_of_a_rehearsal_differs_and_the_policy_stays(trained: Polic
     assert all(torch.equal(again[name], weight) for name, weight in changed.items())
 
 
+def test_a_policy_that_is_changed_for_a_while_has_its_bits_again(trained: Policy) -> None:
+    before, copy = trained.fingerprint(), changed_a_little(trained)
+    with changing_a_little(trained):
+        assert trained.fingerprint() == copy.fingerprint() != before
+    assert trained.fingerprint() == before
+
+
 def test_adapters_are_added_to_what_they_stand_on(adapted: Policy, tmp_path: Path) -> None:
-    save_for_serving(adapted, tmp_path)
+    save_for_serving(adapted, tmp_path, serving_weights(adapted))
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert (list(report["missing_keys"]), list(report["unexpected_keys"])) == ([], [])
     served, text = make_policy(model, adapted.tokenizer), tuple(range(5, 25))

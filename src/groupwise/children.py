@@ -1,0 +1,86 @@
+"""Commands of Groupwise that this process runs as processes of their own: for their memory, and several at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class Children:
+    """Processes that do not outlive what started them: Ctrl-C and SIGTERM are passed on, each once.
+
+    with ThreadPoolExecutor(2) as pool, Children(at_once=2) as children:
+        pool.map(children.run, commands)
+    """
+
+    def __init__(self, at_once: int) -> None:
+        """`at_once` share the CPU threads."""
+        self._environment = share_of_threads(at_once)
+        self._live: list[subprocess.Popen[str]] = []
+        self._stopped = False
+        self._guard = threading.RLock()  # of the two above; the handler of a signal may interrupt who holds it
+        self._handler: Any = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # elsewhere nobody may handle signals
+            self._handler = signal.signal(signal.SIGTERM, self._terminated)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGTERM, self._handler)
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._stop(signal.SIGINT)  # each stops after the step in hand
+
+    def run(self, words: Sequence[str], on_line: Callable[[str], None] = lambda line: None) -> str | None:
+        """Run `groupwise` with these arguments to its end.
+
+        Args:
+            words: what stands after `groupwise`.
+            on_line: called with each line that it prints.
+
+        Returns:
+            Its last line if it failed, else None.
+        """
+        with self._guard:
+            if self._stopped:
+                return "not begun: it was interrupted"
+            # a session of its own: Ctrl-C reaches it once, through us
+            process = subprocess.Popen(
+                [sys.executable, "-m", "groupwise", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, encoding="utf-8", env=self._environment, start_new_session=True,
+            )  # fmt: skip
+            self._live.append(process)
+        last = "no output"
+        with process:
+            for line in process.stdout or ():
+                if line.strip():
+                    last = line.rstrip()
+                    on_line(last)
+        with self._guard:
+            self._live.remove(process)
+        return last.removeprefix("groupwise: ") if process.returncode else None
+
+    def _terminated(self, number: int, frame: FrameType | None) -> None:
+        self._stop(signal.SIGTERM)
+        raise SystemExit(128 + number)
+
+    def _stop(self, number: int) -> None:
+        with self._guard:
+            self._stopped = True
+            for process in self._live:
+                process.send_signal(number)
+
+
+def share_of_threads(at_once: int) -> dict[str, str]:
+    """The environment in which each of `at_once` processes computes with its share of the CPU threads.
+
+    Who sets OMP_NUM_THREADS has chosen.
+    """
+    return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once)), **os.environ}

@@ -1,0 +1,40 @@
+"""Measuring the models of a pipeline: which tools the completions of a task may use."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.pipeline import evaluation, load_pipeline
+from groupwise.pipeline.directory import StageDirectory
+from groupwise.rollout.sampling import SamplingConfig
+
+CALCULATOR = {"calculator": {"kind": "calculator"}}
+
+
+def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dict[str, SamplingConfig]()
+
+    def evaluate(actors: Any, problems: Any, num_samples: int, sampling: SamplingConfig, draws: Any) -> Any:
+        asked[actors.template.prompt.split()[-1]] = sampling
+        raise_ = len(asked) == 3
+        if raise_:
+            raise StopIteration
+        return type("Evaluation", (), {"scored": [], "rows": []})
+
+    monkeypatch.setattr(evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "summary", lambda rows, hidden_rule: {})
+    tasks = {
+        name: {"kind": "arithmetic", "template": {"prompt": f"{{question}} {name}"}} for name in ("with", "bare", "as")
+    }
+    recipe, _ = load_pipeline({
+        "pipeline": {"directory": str(tmp_path)}, "tasks": tasks,
+        "sampling": {"tools": {"mine": {"kind": "calculator", "max_calls": 2}}},
+        "measure": {"num_problems": 1, "tools": {"with": CALCULATOR, "bare": {}}},
+        "stages": {"a": {"algorithm": "sft", "run": {"num_steps": 1}, "data": {"source": "corpus"}}},
+    })  # fmt: skip
+    with pytest.raises(StopIteration):
+        evaluation.evaluate_model(recipe, "base", StageDirectory(tmp_path / "a"), lambda done, total: None)
+    assert {name: list(one.tools) for name, one in asked.items()} == {
+        "with": ["calculator"], "bare": [], "as": ["mine"]
+    }  # fmt: skip
