@@ -68,8 +68,14 @@ def document(results: Sequence[Result]) -> str:
 def _row(result: Result) -> str:
     case, found = result
     evidence = re.sub(r"/\S*/(?=rewards\.py)", "", found.evidence) if found else "-"  # no place of this machine
-    because = evidence.replace("|", "\\|").replace("\n", " ")[:160]
+    because = shorten(evidence, 160).replace("|", "\\|").replace("<", "&lt;")  # a tag would be one on the page, too
     return f"| {case.name} | {case.what} | `{case.check}` | {found.level if found else 'GO'} | {because} |\n"
+
+
+def shorten(text: str, most: int) -> str:
+    """One line of at most this many characters, cut between words."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1].rpartition(' ')[0]} …"
 
 
 def main() -> int:
