@@ -110,4 +110,5 @@ def test_every_fault(case: Case, model: Path, tmp_path: Path) -> None:
 
 def test_the_page_is_that_of_the_data() -> None:
     page = Path(__file__).parents[2] / "docs" / "doctor.md"
-    assert page.read_text(encoding="utf-8") == document(read_data()), "python tests/doctor/matrix.py write"
+    text = page.read_text(encoding="utf-8")
+    assert text == document(read_data(), text), "python tests/doctor/matrix.py write"
