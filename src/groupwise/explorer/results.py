@@ -118,7 +118,7 @@ def _budget_of(stage: str) -> str:
 def _is_there(path: Path, stage: str) -> bool:
     """Whether a stage of test-time compute has figures, and in the pipeline's own directory."""
     place = _budget_of(stage)
-    return (path / place / BUDGET).is_file() and not leads_out(path, ["stages", f"stages/{stage}", place])
+    return (path / place / BUDGET).is_file() and not unsafe(path, ["stages", f"stages/{stage}", place])
 
 
 def stage_names(path: Path) -> list[str]:
