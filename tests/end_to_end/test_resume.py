@@ -246,7 +246,7 @@ def test_a_run_killed_at_random_times_ends_in_the_same_ledger(
 
 
 @ONE
-@pytest.mark.parametrize("step", [0, 2, NUM_STEPS - 1])
+@pytest.mark.parametrize("step", [0, pytest.param(2, marks=pytest.mark.slow), NUM_STEPS - 1])
 def test_an_interrupt_finishes_the_step_and_writes_a_checkpoint(
     model: Path, variant: dict[str, Any], uninterrupted: RunDirectory, tmp_path: Path, step: int
 ) -> None:
