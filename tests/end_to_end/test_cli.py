@@ -191,6 +191,7 @@ def test_train_prints_steps_evaluations_and_where_the_report_is(trained: Trained
     assert " loss" not in trained.out
 
 
+@pytest.mark.slow  # every day in test_examples.py, with one step
 def test_the_resolved_recipe_reruns_the_run(trained: Trained, without_report: None, tmp_path: Path) -> None:
     succeed("train", trained.path / "config.toml", "--set", f"run.directory={tmp_path / 'other'}")
     assert ledger(tmp_path / "other") == ledger(trained.path)
