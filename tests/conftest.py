@@ -43,6 +43,14 @@ def one_quiet_thread() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Generator[None]:
+    """What was written outlives a process that is killed; no test stops the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which refuses what is not open, too
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test is told of the runs of others that go on on this machine."""
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
@@ -52,8 +60,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 LIMIT_S = 5.0
 """Processor time, in seconds, beyond which a test is no everyday test."""
-NOISE = 1.6
-"""How many times longer a test may seem: two at one time on the two halves of one core slow each other so much."""
 YARDSTICK_S = 0.018
 """What `yardstick_s` finds on the quiet machine for which the limit is meant, a server of two cores. Seconds."""
 SLOW_MARKS = ("slow", "peers", "gpu", "browser")
@@ -73,7 +79,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
     spent = processor_s() - before
     is_everyday = not any(item.get_closest_marker(mark) for mark in SLOW_MARKS)
-    if is_everyday and spent > NOISE * LIMIT_S and (spent := spent / slowness()) > NOISE * LIMIT_S:
+    if is_everyday and spent > LIMIT_S and (spent := spent / slowness()) > LIMIT_S:
         pytest.fail(
             f"{item.nodeid} takes {spent:.1f} s of processor time; {LIMIT_S:g} s are allowed every day. "
             "Make it smaller (a smaller model, fewer steps, a fixture that several tests share), or mark it "

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+import os
 from contextlib import suppress
 from functools import cache
 
@@ -20,5 +21,6 @@ from groupwise.pipeline import fingerprint
 with suppress(ImportError):  # transformers imports it where it is installed
     import pandas
 
+os.fsync = os.fstat  # type: ignore[assignment]  # as in all tests
 fingerprint._near = cache(fingerprint._near)  # type: ignore[assignment]
 fingerprint.code_version(["groupwise.pipeline.train", "groupwise.pipeline.evaluation"])

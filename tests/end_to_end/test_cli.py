@@ -191,6 +191,7 @@ def test_train_prints_steps_evaluations_and_where_the_report_is(trained: Trained
     assert " loss" not in trained.out
 
 
+@pytest.mark.slow  # every day in test_examples.py, with one step
 def test_the_resolved_recipe_reruns_the_run(trained: Trained, without_report: None, tmp_path: Path) -> None:
     succeed("train", trained.path / "config.toml", "--set", f"run.directory={tmp_path / 'other'}")
     assert ledger(tmp_path / "other") == ledger(trained.path)
@@ -224,7 +225,7 @@ def test_a_finished_run_is_left_alone_until_restart(copy: Path) -> None:
     assert "--restart" in sentence
     assert ledger(copy) == before
     (copy / "report.html").unlink()
-    succeed("train", copy / "config.toml", "--restart", "--set", "run.seed=7")
+    succeed("train", copy / "config.toml", "--restart", "--set", "run.seed=7", "--set", "run.num_steps=1")
     assert (copy / "report.html").exists()
     assert ledger(copy) != before
     assert tomllib.loads((copy / "config.toml").read_text())["run"]["seed"] == 7
@@ -316,7 +317,9 @@ def test_the_alarm_is_red_and_names_an_example() -> None:
     assert "no answer (boxed)" in out.getvalue()
 
 
-def test_a_second_verifier_watches_training_and_the_ledger_repeats(tmp_path: Path) -> None:
+def test_a_second_verifier_watches_training_and_the_ledger_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sets = [
         "run.num_steps=1",
         "evaluation.second_verifier=math",
@@ -327,6 +330,7 @@ def test_a_second_verifier_watches_training_and_the_ledger_repeats(tmp_path: Pat
     changes = [word for each in sets for word in ("--set", each)]
     out = succeed("train", recipe, *changes)
     assert len(re.findall(r"^  second verifier: math rejects 0 of \d completions", out, re.MULTILINE)) == 2
+    monkeypatch.setattr(cli_train, "write_report", lambda path: path)  # one page is enough
     succeed("train", recipe, *changes, "--set", f"run.directory={tmp_path / 'again'}")
     assert ledger(tmp_path / "run") == ledger(tmp_path / "again")
     dev = [line for line in map(json.loads, ledger(tmp_path / "run").splitlines()) if line.get("evaluation") == "dev"]
@@ -763,7 +767,8 @@ def test_a_damaged_checkpoint_is_named_on_resume(trained: Trained, without_repor
 def test_a_mistake_found_while_loading_does_not_block_the_run_directory(without_report: None, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, tmp_path / "run")
     refuse("train", recipe, "--set", f"model.path={tmp_path / 'missing'}")
-    assert "3 of 3 steps, finished" in succeed("train", recipe)
+    short = ["run.num_steps=1", "evaluation.num_problems=1", "evaluation.test_problems=0"]
+    assert "1 of 1 steps, finished" in succeed("train", recipe, *(word for each in short for word in ("--set", each)))
 
 
 def test_a_restart_that_cannot_begin_deletes_nothing(copy: Path) -> None:

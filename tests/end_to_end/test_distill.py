@@ -102,7 +102,7 @@ def exit_code_of_a_kill_at(one: DistillRecipe, place: str) -> int | None:
     return process.exitcode
 
 
-@SOURCES
+@pytest.mark.parametrize("source", ["jsonl", pytest.param("teacher", marks=pytest.mark.slow), "student"])
 def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     source: str, model: Path, pairs: Path, server: None, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     overrides = [f"{key}={value}" for key, value in SMALL.items()]
 
     def compare_small(source: dict[str, Any], **options: Any) -> Any:
-        return compare({**source, "overrides": [*source["overrides"], *overrides]}, **options)
+        return compare({**source, "overrides": [*source["overrides"], *overrides, "sampling.max_tokens=8"]}, **options)
 
     monkeypatch.setattr(gw, "compare", compare_small)
 

@@ -67,6 +67,7 @@ def test_every_stage_is_finished_and_says_what_it_made(finished: Path) -> None:
     assert base["evaluation"]["general"]["num_problems"] == 4
 
 
+@pytest.mark.slow  # every day a report with holes is written from facts (test_pipeline_page.py)
 def test_one_stage_alone_is_reported_beside_a_base_that_nobody_measured(tmp_path: Path) -> None:
     output = groupwise("--only", "zero", *settings(tmp_path / "r1"))
     assert "report.html" in output
@@ -99,6 +100,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(file.relative_to(directory)): file.read_bytes() for file in files if file.name != "environment.json"}
 
 
+@pytest.mark.slow  # every day the plan is tried with stages that compute nothing (test_plan.py)
 def test_a_changed_setting_runs_its_stage_and_what_stands_on_it(copied: Path) -> None:
     change = "stages.sft.optimizer.lr=1e-4"
     plan = groupwise(*settings(copied, change), "--dry-run")
@@ -115,6 +117,7 @@ def hashes(directory: Path) -> dict[str, str]:
     return {one["name"]: one["output_hash"] for one in stages}
 
 
+@pytest.mark.slow  # the same
 def test_only_and_from(copied: Path) -> None:
     plan = groupwise(*settings(copied), "--dry-run", "--from", "sft")
     assert "requested again" in plan

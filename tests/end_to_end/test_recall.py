@@ -26,7 +26,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("server")
-@pytest.mark.parametrize("place", [".pages.jsonl.tmp", ".round-2.json.tmp", ".recall.json.tmp"])
+@pytest.mark.parametrize(
+    "place",  # what a kill elsewhere leaves is imitated every day (tests/unit/recall/test_run.py)
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in (".pages.jsonl.tmp", ".recall.json.tmp")),
+     ".round-2.json.tmp"],
+)  # fmt: skip
 def test_a_kill_changes_no_byte(finished: Path, tmp_path: Path, place: str) -> None:
     recipe = small_recall.recipe(tmp_path / "web")
     killed = processes.start(signalled_run.train_and_signal, recipe, signal.SIGKILL, place, small_recall.run)
