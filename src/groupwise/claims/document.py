@@ -38,7 +38,8 @@ with marks of recipe, base model and code; a test fails where recipe or base mod
 
 
 MANY = {
-    Ruling.HOLDS.value: "hold here", Ruling.FAILS.value: "do not", Ruling.OPEN.value: "are not decided by this evidence",
+    Ruling.HOLDS.value: "hold here", Ruling.FAILS.value: "do not",
+    Ruling.OPEN.value: "are not decided by this evidence",
     "not yet measured": "not yet measured",
 }  # fmt: skip
 """Verdicts of several claims."""
