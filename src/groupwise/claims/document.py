@@ -37,6 +37,14 @@ with marks of recipe, base model and code; a test fails where recipe or base mod
 """
 
 
+MANY = {
+    Ruling.HOLDS.value: "hold here", Ruling.FAILS.value: "do not",
+    Ruling.OPEN.value: "are not decided by this evidence",
+    "not yet measured": "not yet measured",
+}  # fmt: skip
+"""Verdicts of several claims."""
+
+
 def document(ledger: Ledger, results: Results) -> str:
     """The whole page."""
     found = {name: decided(claim, results) for name, claim in ledger.claims.items()}
@@ -51,8 +59,7 @@ def document(ledger: Ledger, results: Results) -> str:
 
 def _counts(found: Iterable[Decided]) -> str:
     count = Counter(one.verdict for one in found)
-    names = [*(ruling.value for ruling in Ruling), "not yet measured"]
-    told = ", ".join(f"{count[name]} {name}" for name in names if count[name])
+    told = ", ".join(f"{count[name]} {words}" for name, words in MANY.items() if count[name])
     return f"**{sum(count.values())} claims**: {told}.\n"
 
 
