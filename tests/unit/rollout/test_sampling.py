@@ -61,7 +61,7 @@ def test_rows_that_are_drawn_in_pieces_are_drawn_as_alone() -> None:
     config = SamplingConfig(temperature=0.8, top_p=0.9)
     together = draw(logits, numbers, config)
     alone = [draw(logits[i : i + 1], numbers[i : i + 1], config) for i in range(5)]
-    assert all(torch.equal(all_rows, torch.cat(rows)) for all_rows, rows in zip(together, zip(*alone), strict=True))
+    assert all(torch.equal(all_rows, torch.cat(rows)) for all_rows, rows in zip(together, zip(*alone, strict=True), strict=True))
 
 
 def test_temperature_zero_takes_the_likeliest_token() -> None:
