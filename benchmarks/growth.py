@@ -44,8 +44,8 @@ MEANINGS = {
     "width": "width of the model",
     "completion, large": "most tokens per completion, 2 prompts × 8, 42 M parameters",
 }
-LONG_S = 5.0
-"""Seconds of a step beside which what the first one does beside its work is small."""
+LONG_S = 20.0
+"""Seconds of a step beside which what the first one has to set up is small."""
 REFERENCE = 256
 """Tokens of the completions that longer ones are compared with."""
 
@@ -145,6 +145,7 @@ def draw(points: list[Point], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     dials = list(dict.fromkeys(point.dial for point in points))
     figure, axes = pyplot.subplots(2, len(dials), figsize=(3.2 * len(dials), 5.2), squeeze=False, sharex="col")
@@ -161,11 +162,18 @@ def draw(points: list[Point], path: Path) -> None:
         memory.loglog(values, [p.memory_mb for p in of_dial], "o-", color="#741b47")
         time.set_title(dial, fontsize=11)
         memory.set_xlabel(MEANINGS[dial], fontsize=8)
+        for axis in (time.yaxis, memory.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        memory.set_xticks(values[:: -(-len(values) // 5)], minor=False)
+        memory.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        memory.xaxis.set_minor_formatter(NullFormatter())
     axes[0][0].set_ylabel("seconds")
     axes[1][0].set_ylabel("memory, MB")
     axes[0][0].legend(fontsize=7, frameon=False)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
 
 
 def main() -> None:

@@ -60,8 +60,8 @@ def test_rows_that_are_drawn_in_pieces_are_drawn_as_alone() -> None:
     numbers = torch.tensor([0.0, 0.2, 0.5, 0.9, 0.999], dtype=torch.float64)
     config = SamplingConfig(temperature=0.8, top_p=0.9)
     together = draw(logits, numbers, config)
-    alone = [draw(logits[i : i + 1], numbers[i : i + 1], config) for i in range(5)]
-    assert all(torch.equal(all_rows, torch.cat(rows)) for all_rows, rows in zip(together, zip(*alone, strict=True), strict=True))
+    alone = zip(*(draw(logits[i : i + 1], numbers[i : i + 1], config) for i in range(5)), strict=True)
+    assert all(torch.equal(whole, torch.cat(rows)) for whole, rows in zip(together, alone, strict=True))
 
 
 def test_temperature_zero_takes_the_likeliest_token() -> None:
