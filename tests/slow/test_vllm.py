@@ -29,7 +29,7 @@ from groupwise.rollout.vllm.canary import trainer_logprobs
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.engine import VllmEngine
 from groupwise.rollout.vllm.fleet import State
-from groupwise.tools.calculator import Calculator, CalculatorConfig
+from groupwise.tools.calculator import Calculator
 from groupwise.trainers import load_recipe, train
 from groupwise.types import CallOutcome
 
@@ -94,7 +94,7 @@ def test_calculator_calls_stop_get_their_results_and_go_on(one: VllmEngine, poli
     numbers = [(4821 + 97 * i, 7306 - 61 * i) for i in range(24)]
     encoded = [tuple(policy.tokenizer(f"What is {a} × {b}?\n")["input_ids"]) for a, b in numbers]
     wanted = [Request(ids, tuple(key("tools", i, k) for i in range(4))) for k, ids in enumerate(encoded)]
-    sampling = SamplingConfig(max_tokens=64, tools={"calculator": CalculatorConfig()})
+    sampling = SamplingConfig.model_validate({"max_tokens": 64, "tools": {"calculator": {"kind": "calculator"}}})
     groups: dict[int, list[Sampled]] = {}
     generate_with_tools(one, policy, wanted, sampling, groups.__setitem__)
     found = [(request, done) for i, request in enumerate(wanted) for done in groups[i]]
