@@ -115,8 +115,9 @@ def general_rows(
 
 def _from_file(file: PairsData) -> list[Candidate]:
     return [
-        Candidate(prompt=prompt, completion=completion, problem=f"{Path(file.path).name}:{number}", language="")
-        for number, (prompt, completion) in enumerate(read_pairs(file))
+        Candidate(prompt=prompt, completion=completion, problem=f"{Path(path).name}:{number}", language="")
+        for path in file.paths
+        for number, (prompt, completion) in enumerate(read_pairs(file.model_copy(update={"path": path})))
     ]
 
 

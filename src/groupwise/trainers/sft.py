@@ -65,6 +65,11 @@ class PairsData(Section):
     completion_field: str = "completion"
     """Field with the completion's text; the end token is added."""
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files."""
+        return (self.path,) if isinstance(self.path, str) else self.path
+
 
 class SftConfig(Section):
     """The loss and its batches."""
@@ -274,8 +279,7 @@ def read_pairs(data: PairsData) -> list[tuple[str, str]]:
     Raises:
         DataError: names the file, the line and what is wrong with it.
     """
-    paths = (data.path,) if isinstance(data.path, str) else data.path
-    return [pair for path in paths for pair in _read_file(data, path)]
+    return [pair for path in data.paths for pair in _read_file(data, path)]
 
 
 def _read_file(data: PairsData, path: str) -> list[tuple[str, str]]:
