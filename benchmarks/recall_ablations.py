@@ -73,11 +73,12 @@ def of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """All arms on the web of a seed, which is made once."""
     with tempfile.TemporaryDirectory() as folder:
         base = Prepared(config(options, seed), Path(folder))
+        assert base.pages  # reading them writes what was dropped
         found = {}
         for name, changes in ARMS.items():
             directory = Path(folder) / name.replace(" ", "-")
             directory.mkdir()
-            (directory / "dropped.jsonl").write_bytes((base.pages and Path(folder) / "dropped.jsonl").read_bytes())
+            (directory / "dropped.jsonl").write_bytes((Path(folder) / "dropped.jsonl").read_bytes())
             arm = Recall(config(options, seed, changes), directory)
             shared = (*SHARED, *([] if "symbols" in str(changes) else ["features"]))
             arm.prepared.__dict__.update({key: getattr(base, key) for key in shared})

@@ -24,12 +24,15 @@ from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.randomness import key
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.vllm import engine, launch, weights
 from groupwise.rollout.vllm.canary import trainer_logprobs
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.engine import VllmEngine
 from groupwise.rollout.vllm.fleet import State
+from groupwise.tools.calculator import Calculator
 from groupwise.trainers import load_recipe, train
+from groupwise.types import CallOutcome
 
 ENVIRONMENT = Path(os.environ.get("VLLM_ENVIRONMENT", Path(__file__).parents[2] / ".venv-vllm"))
 pytestmark = [
@@ -84,6 +87,31 @@ def test_log_probabilities_of_a_hundred_completions_are_ours(
     print(f"T = {temperature}: {differences.max():.2e} over {len(differences)} tokens")
     assert sum(map(len, groups.values())) == 100
     assert differences.max() < 1e-4
+
+
+def test_calculator_calls_stop_get_their_results_and_go_on(one: VllmEngine, policy: Policy) -> None:
+    numbers = [(4821 + 97 * i, 7306 - 61 * i) for i in range(24)]
+    encoded = [tuple(policy.tokenizer(f"What is {a} × {b}?\n")["input_ids"]) for a, b in numbers]
+    wanted = [Request(ids, tuple(key("tools", i, k) for i in range(4))) for k, ids in enumerate(encoded)]
+    sampling = SamplingConfig.model_validate({"max_tokens": 64, "tools": {"calculator": {"kind": "calculator"}}})
+    groups: dict[int, list[Sampled]] = {}
+    generate_with_tools(one, policy, wanted, sampling, groups.__setitem__)
+    found = [(request, done) for i, request in enumerate(wanted) for done in groups[i]]
+    answered = [
+        (call, policy.tokenizer.decode(done.token_ids.tolist()))
+        for _, done in found
+        for call in done.calls
+        if call.outcome is CallOutcome.DONE
+    ]
+    print(f"{len(answered)} results in {len(found)} completions")
+    assert len(answered) > 3
+    for call, text in answered:
+        assert f"<<{call.content}={Calculator().run(call.content).text}>>" in text
+    for request, done in found:
+        assert done.sampled is not None
+        assert done.sampled.sum() <= 64
+        ours = trainer_logprobs(policy, request.token_ids, tuple(done.token_ids.tolist()))
+        assert np.abs(ours - done.logprobs)[done.sampled].max() < 1e-4
 
 
 def test_fifty_publishes_and_no_growth_of_memory(one: VllmEngine, policy: Policy) -> None:
