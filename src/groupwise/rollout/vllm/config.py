@@ -68,7 +68,7 @@ class VllmConfig(EngineConfig):
 
     def adapters_of(self, policy: Policy) -> Adapters | None:
         """The policy's adapters, where the servers add them themselves."""
-        return policy.root.adapters if self.adapters == "native" else None
+        return policy.adapters if self.adapters == "native" else None
 
     @property
     def looks_ahead(self) -> bool:
