@@ -68,6 +68,7 @@ ALGORITHMS |= {
 }
 """By algorithm, and what else is special of the run after a comma."""
 EVERYDAY = ("grpo", "sft")
+KILLS = 10
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +210,7 @@ def test_ten_lost_ranks_cost_nothing_but_time(world: Path, tmp_path: Path) -> No
     ]
     run_on_ranks([expected], 1)
     run, seen = RunDirectory(tmp_path / "killed"), set()
-    for _ in range(10):
+    for _ in range(KILLS):
         size = chance.choice((2, 4))
         victim, began_with = chance.randrange(size), num_done(run)
         ranks = start_ranks([killed], size)
