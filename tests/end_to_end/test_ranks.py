@@ -71,6 +71,7 @@ ALGORITHMS |= {
 """By algorithm, and what else is special of the run after a comma."""
 EVERYDAY, WITH_TOOLS = ("grpo", "sft"), ("grpo, tools",)
 OTHERS = tuple(name for name in ALGORITHMS if name not in (*EVERYDAY, *WITH_TOOLS))
+KILLS = 10
 
 
 @pytest.fixture(scope="module")
@@ -199,16 +200,23 @@ def test_products_in_bf16_from_shares_in_fp32(world: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_ten_lost_ranks_cost_nothing_but_time(world: Path, tmp_path: Path) -> None:
-    """Each is killed at a moment of chance, and any number of ranks goes on."""
-    chance, num_steps, kills = random.Random(0), 40, 0
+    """Each is killed at a moment of chance, some before they meet, and any number of ranks goes on."""
+    chance, num_steps = random.Random(0), 40
     long = {"num_steps": num_steps, "checkpoint_every": 2, "seed": 1}
     [expected, killed] = [
-        recipe(world, "grpo", tmp_path, 4, run={"directory": str(tmp_path / name), **long})
+        recipe(
+            world,
+            "grpo",
+            tmp_path,
+            4,
+            run={"directory": str(tmp_path / name), **long},
+            ranks={"partial_sums": 4, "deadline_s": 30},  # who is killed before they meet is waited for so long
+        )
         for name in ("expected", "killed")
     ]
     run_on_ranks([expected], 1)
     run, seen = RunDirectory(tmp_path / "killed"), set()
-    while kills < 10:
+    for _ in range(KILLS):
         size = chance.choice((2, 4))
         victim, began_with = chance.randrange(size), num_done(run)
         ranks = start_ranks([killed], size)
@@ -226,7 +234,6 @@ def test_ten_lost_ranks_cost_nothing_but_time(world: Path, tmp_path: Path) -> No
         said = [path.read_text() for path in tmp_path.glob("killed-rank-*.txt")]
         assert all(text.startswith("RankError: rank") and "the same command resumes" in text for text in said)
         seen.add(num_done(run))
-        kills += 1
     assert len(seen) > 3  # moments of which some work was done
     run_on_ranks([killed], chance.choice((1, 2, 4)))
     assert run.ledger.path.read_bytes() == expected_ledger(tmp_path)

@@ -32,6 +32,7 @@ from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.size import ModelSize, adapter_weights, language_model_size, reward_model_size
+from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.trainers import trainer_of
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
@@ -124,10 +125,31 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     }
     if recipe.model.attention == "flex":
         training["block mask"] = mask_bytes(tokens)
-    sampling = {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}
+    by_servers = isinstance(recipe.engine, VllmConfig)
+    sampling = {} if by_servers else {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}
+    if isinstance(recipe.engine, VllmConfig):
+        weights |= _servers(recipe.engine, size)
+        sampling |= {REHEARSAL: of_weight * count} if recipe.engine.rehearse else {}
     if device.type == "cpu" and not checkpointing:
-        training["freed, but held"] = int(HELD * activations) + _held_of(sampling["keys and values"], text)
+        held = 0 if by_servers else _held_of(sampling["keys and values"], text)
+        training["freed, but held"] = int(HELD * activations) + held
     return MemoryPlan(weights, sampling, training, checkpointing)
+
+
+REHEARSAL = "policy's bits, while servers rehearse"
+
+
+def _servers(engine: VllmConfig, size: ModelSize) -> dict[str, int]:
+    """What servers hold that the run starts on this machine; each has a head of its own."""
+    if not engine.launch:
+        return {}
+    text = size.config.get_text_config()
+    head = int(text.vocab_size) * int(text.hidden_size) if text.tie_word_embeddings else 0
+    of_weight = torch.finfo(getattr(torch, engine.dtype)).bits // 8
+    return {
+        "servers' weights": engine.launch * of_weight * (size.total + head),
+        "servers' keys and values": int(engine.launch * engine.kv_cache_gib * 2**30),
+    }
 
 
 class _Learns(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from groupwise.errors import ConfigError
-from groupwise.health.memory import MemoryPlan, plan
+from groupwise.health.memory import REHEARSAL, MemoryPlan, plan
 from groupwise.models.activations import FP32
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
@@ -27,7 +27,7 @@ from groupwise.models.sharded import refuse_bfloat16
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.trainers.rl_recipe import RlRecipe
 
-WHOLE = ("reward model ", "process reward model")
+WHOLE = ("reward model ", "process reward model", "servers' ")
 """Beginnings of the names of parts that no rank shares."""
 OF_ACTIVATIONS = "their gradients"
 
@@ -61,7 +61,8 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     }
     if shares > ranks:
         training["gradients not yet added up"] = alone.training["gradients"]
-    sampling = {"gathered weights": FP32 * size.total, **alone.sampling}
+    own = {name: _rows(size, ranks, part) if name == REHEARSAL else part for name, part in alone.sampling.items()}
+    sampling = {"gathered weights": FP32 * size.total, **own}  # to sample here, or for the servers
     return replace(alone, weights=weights | whole, sampling=sampling, training=training)
 
 

@@ -111,6 +111,11 @@ class Backbone:
         return self.root.model
 
     @property
+    def adapters(self) -> Adapters | None:
+        """What the model's adapters are; None where it has none."""
+        return self.root.adapters
+
+    @property
     def compute_dtype(self) -> torch.dtype:
         return self.root.compute_dtype
 

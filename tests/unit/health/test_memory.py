@@ -8,7 +8,7 @@ import torch
 from groupwise.config import parse
 from groupwise.errors import ModelError
 from groupwise.health import memory
-from groupwise.health.memory import plan
+from groupwise.health.memory import REHEARSAL, plan
 from groupwise.models import activations
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
@@ -53,6 +53,21 @@ def test_keys_and_values_by_hand() -> None:
     few_alive = plan(recipe(GrpoRecipe, "sampling.max_live_completions=5", "sampling.max_tokens=50"), 10)
     all_alive = plan(recipe(GrpoRecipe, "sampling.max_tokens=50"), 10)
     assert few_alive.sampling["keys and values"] < all_alive.sampling["keys and values"]
+
+
+def test_servers_that_are_started_here_share_the_machine(count: int) -> None:
+    config = load_policy(ModelConfig()).model.config
+    launched = ("engine.kind=vllm", "engine.launch=2", "engine.kv_cache_gib=0.5")
+    found = plan(recipe(GrpoRecipe, *launched))
+    head = config.vocab_size * config.hidden_size  # of its own, although it is tied
+    assert found.weights["servers' weights"] == 2 * 4 * (count + head)
+    assert found.weights["servers' keys and values"] == 2**30
+    assert found.sampling == {REHEARSAL: 4 * count}
+    elsewhere = plan(
+        recipe(GrpoRecipe, "engine.kind=vllm", 'engine.addresses=["http://127.0.0.1:1"]', "engine.rehearse=false")
+    )
+    assert elsewhere.weights == plan(recipe(GrpoRecipe)).weights
+    assert elsewhere.sampling == {}
 
 
 SHORT = "sampling.max_tokens=16"

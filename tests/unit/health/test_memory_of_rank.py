@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError
-from groupwise.health.memory import plan
+from groupwise.health.memory import REHEARSAL, plan
 from groupwise.health.memory_of_rank import plan_of_rank
 from groupwise.models.size import language_model_size, layers_of
 from groupwise.ranks.group import RANKS
@@ -153,6 +153,14 @@ def test_ranks_share_what_stays_and_what_they_compute(kind: Any) -> None:
         assert two.weights[name] == pytest.approx(part / 2, rel=0.01), name
         assert four.weights[name] == pytest.approx(part / 4, rel=0.01), name
     assert four.sampling["keys and values"] < 0.6 * two.sampling["keys and values"]
+
+
+def test_of_servers_the_first_rank_holds_everything_and_its_rows_while_they_rehearse() -> None:
+    one = recipe("base", "engine.kind=vllm", "engine.launch=1")
+    alone, two = (plan_of_rank(one, 64, ranks) for ranks in (1, 2))
+    for name in ("servers' weights", "servers' keys and values"):
+        assert two.weights[name] == alone.weights[name]
+    assert two.sampling[REHEARSAL] == pytest.approx(alone.sampling[REHEARSAL] / 2, rel=0.01)
 
 
 def test_a_rank_that_waits_with_its_sums_holds_the_whole_gradient() -> None:

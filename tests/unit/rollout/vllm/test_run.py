@@ -103,6 +103,7 @@ def test_one_step_off_trains_on_completions_of_the_weights_before(
     assert {row["policy_version"] for row in rows} == {0}
 
 
+@pytest.mark.slow
 def test_one_step_off_resumes_to_the_same_ledger(
     run: Callable[..., Path], make_server: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
