@@ -292,7 +292,7 @@ def _agrees(row: StepRow, settings: StepLabelsConfig) -> bool:
             f"agree_with = {settings.agree_with!r}: nobody knows the truth of the row that begins {row.prompt[:60]!r}; "
             'allowed is agree_with = "none", or problems with a plan'
         )
-    return row.first_error == row.provenance["exact_first_error"]
+    return bool(row.first_error == row.provenance["exact_first_error"])
 
 
 def _check_boundaries(cut: Sequence[Cut], step: str) -> None:
