@@ -131,46 +131,45 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------ any Hugging Face model, and GSM8K's texts
 
 
+def question(n: int) -> str:
+    return f"Ann has {n % 7} pears and {3 + n} plums. She eats {n} plums. What is left of the plums?"
+
+
 def problems_of_gsm8k(folder: Path) -> None:
     """Files as GSM8K's are: `question`, and `answer` with a working, `#### ` and a number."""
-    lines = [
-        json.dumps({
-            "question": f"Ann has {n % 7} pears and {3 + n} plums. She eats {n} plums. What is left of the plums?",
-            "answer": f"Of {3 + n} plums {n} are eaten.\nThen <<{3 + n}-{n}=3>>3 are left.\n#### 3",
-        })
-        for n in range(90)
-    ]  # fmt: skip
+    answers = (f"Of {3 + n} plums {n} are eaten.\nThen <<{3 + n}-{n}=3>>3 are left.\n#### 3" for n in range(90))
+    lines = [json.dumps({"question": question(n), "answer": answer}) for n, answer in enumerate(answers)]
     (folder / "gsm8k").mkdir(parents=True)
     (folder / "gsm8k" / "train.jsonl").write_text("\n".join(lines[:80]))
     (folder / "gsm8k" / "test.jsonl").write_text("\n".join(lines[80:]))
 
 
 def model_that_answers_at_random(folder: Path) -> None:
-    """A Hugging Face directory: random weights that have learnt nothing but lines, a box, and one of two digits."""
+    """A Hugging Face directory: random weights that have learnt nothing but two lines, a box, and one of two digits."""
     tiny = NewModel(
         architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=32, context_length=512,
+        intermediate_size=64, context_length=512,
     )  # fmt: skip
     save_checkpoint(folder / "random", new_policy(tiny, byte_tokenizer(), ModelConfig(device="cpu")))
     rows = [
-        {"prompt": "Ann.\n", "completion": "".join(["a\n", "b\n"][: n % 3]) + f"\\boxed{{{3 + n % 2}}}"}
-        for n in range(24)
+        {"prompt": f"{question(n)}\n", "completion": f"{'ab'[n % 2]};\nso:\n\\boxed{{{3 + n % 2 * (n % 4 // 2)}}}"}
+        for n in range(96)
     ]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     recipe = {
-        "algorithm": "sft", "run": {"directory": str(folder / "sft"), "num_steps": 120, "checkpoint_every": 120},
+        "algorithm": "sft", "run": {"directory": str(folder / "sft"), "num_steps": 160, "checkpoint_every": 160},
         "model": {"path": str(folder / "random"), "device": "cpu", "num_threads": 1},
         "data": {"source": "jsonl", "path": str(folder / "rows.jsonl")}, "sft": {"sequences_per_step": 12},
-        "optimizer": {"lr": 2e-2},
+        "optimizer": {"lr": 1e-2, "warmup_steps": 5, "schedule": "cosine"},
     }  # fmt: skip
     train(load_recipe(recipe))
-    (folder / "sft" / "checkpoints" / "step-000120").rename(folder / "model")
+    (folder / "sft" / "checkpoints" / "step-000160").rename(folder / "model")
 
 
 IN_TEXTS = {
     "model": {"num_threads": 1, "device": "cpu", "compute_dtype": "float32"},
     "measure": {"num_problems": 4, "num_samples": 2},
-    "sampling": {"max_tokens": 24},
+    "sampling": {"max_tokens": 32},
     "tasks": {"stories": {"dev_fraction": 0.4, "template": {"prompt": "{question}\n"}}},
     "stages": {
         "labels": {"num_problems": 6, "num_samples": 6, "rollouts": 2},

@@ -4,7 +4,6 @@ Its rows are the facts of `budget.jsonl`; the samples, scores and searches stay 
 goes on where it was and makes the same bytes.
 """
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -13,7 +12,6 @@ from groupwise.artifacts import ModelRef, RewardModelRef, label
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.measurement import RewardModels, Subject, measure
-from groupwise.evaluation.test_time.optimal import Optimal
 from groupwise.evaluation.test_time.result import BudgetResult
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.models.config import ModelConfig
@@ -90,16 +88,14 @@ def _rewards(settings: BudgetStageConfig) -> RewardModels:
 
 def _statistics(result: BudgetResult) -> dict[str, object]:
     """Accuracy of every method by its budget, and what choosing by difficulty adds."""
-    found: dict[str, object] = {"problems": len(result.problems), "left out": len(result.left_out)}
+    methods: dict[str, dict[str, float]] = {}
     for point in result.points:
-        of_method = found.setdefault(point.method, {})
-        assert isinstance(of_method, dict)
-        of_method[f"of {point.budget}"] = round(point.accuracy.value, 6)
-    return found | {f"chosen by {name}": gains for name, gains in _gains(result.optimal).items()}
-
-
-def _gains(optimal: Sequence[Optimal]) -> dict[str, dict[str, float]]:
+        methods.setdefault(point.method, {})[f"of {point.budget}"] = round(point.accuracy.value, 6)
     gains: dict[str, dict[str, float]] = {}
-    for one in optimal:
-        gains.setdefault(one.difficulty, {})[f"gain of {one.budget}"] = round(one.gain.value, 6)
-    return gains
+    for one in result.optimal:
+        by = gains.setdefault(f"chosen by {one.difficulty}", {})
+        by[f"gain of {one.budget}"] = round(one.gain.value, 6)
+    for equal in result.equal_tokens:
+        by = gains.setdefault(f"{equal.method} at equal tokens", {})
+        by[f"gain of {equal.budget}"] = round(equal.difference.value, 6)
+    return {"problems": len(result.problems), "left out": len(result.left_out), **methods, **gains}
