@@ -65,8 +65,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_truncate(logits / config.temperature, config)",
-                "_truncate(logits / config.temperature, config.model_copy(update={'top_k': 5}))",
+                "_truncate(scaled, config)",
+                "_truncate(scaled, config.model_copy(update={'top_k': 5}))",
             ),
         ),
     ),

