@@ -15,6 +15,7 @@ from groupwise.algorithms.values import clipped_value_loss
 from groupwise.errors import InvariantError
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
+from groupwise.ranks.group import RANKS
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.gradient import accumulate
 from groupwise.training.invariants import Agreement, check_agreement, check_gradient
@@ -94,8 +95,8 @@ def update_policy(
 
     The first update runs on the weights that sampled: its old_logprobs are its own, detached, so the ratio is exactly
     1, and they are compared with the sampler's. Later updates divide by the sampler's, or, where `config.correction`
-    says that the sampler is another engine, by the trainer's from before the first update. A `trace` collects what was
-    computed for every token.
+    says that the sampler is another engine, and where sums are fixed (`ranks.partial_sums`), by the trainer's from
+    before the first update. A `trace` collects what was computed for every token.
 
     Raises:
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
@@ -134,9 +135,12 @@ def _mean_report(reports: Sequence[UpdateMetrics]) -> UpdateMetrics:
 
 
 def _old_logprobs(updater: Updater, groups: Sequence[AdvantagedGroup]) -> list[Arrays] | None:
-    """The trainer's log-probabilities before the first update, where the sampler's will not do."""
+    """The trainer's log-probabilities before the first update, where the sampler's will not do.
+
+    Where sums are fixed they will not: their last bits depend on how many completions a rank samples side by side.
+    """
     policy, config = updater.policy, updater.loss
-    if config.correction.bound == "none" or config.num_updates == 1:
+    if config.num_updates == 1 or (config.correction.bound == "none" and not RANKS.are_sums_fixed):
         return None
     return per_token(
         [group.scored.group for group in groups],

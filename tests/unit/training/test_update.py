@@ -15,6 +15,7 @@ from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
+from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
@@ -318,6 +319,28 @@ def test_later_updates_divide_by_the_samplers_logprobs(
         assert_close(found, expected, 1e-5)
     assert metrics.clipped > 0.05
     assert metrics.ratio_max > 1.3
+
+
+def test_with_fixed_sums_the_last_bits_of_the_sampler_do_not_count(
+    policy: Policy, tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks sample other numbers of completions side by side, and that rounds otherwise."""
+    groups = make_groups(policy, [*SIGNAL, (0.0, 1.0)])
+    rounded = groups
+    for index in range(len(groups)):
+        rounded = with_logprobs(rounded, index, lambda values: np.nextafter(values, np.float32(-np.inf)))
+
+    def last_gradient(groups: list[AdvantagedGroup]) -> dict[str, Tensor]:
+        same_weights = tiny_policy()  # for the first update changes them
+        return run(same_weights, groups, change=0.05, mini_batches=2)[1].gradients[-1]
+
+    def are_equal() -> bool:
+        ours, theirs = last_gradient(groups), last_gradient(rounded)
+        return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    assert not are_equal()
+    monkeypatch.setattr(RANKS, "partial_sums", 2)
+    assert are_equal()
 
 
 @pytest.mark.parametrize("mini_batches", [2, 3, 4])
