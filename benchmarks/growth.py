@@ -42,7 +42,7 @@ MEANINGS = {
     "completion": "most tokens per completion, 1 prompt × 8",
     "vocabulary": "tokens in the vocabulary",
     "width": "width of the model",
-    "completion, large": "most tokens per completion, 2 prompts × 8, 42 M parameters",
+    "completion, large": "most tokens, 2 prompts × 8, 42 M",
 }
 LONG_S = 20.0
 """Seconds of a step beside which what the first one has to set up is small."""

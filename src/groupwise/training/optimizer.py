@@ -7,7 +7,7 @@ comes in bf16; it is added up over micro-batches, clipped and used in fp32.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -18,7 +18,7 @@ from groupwise.config import ReadIf, Section
 from groupwise.errors import CheckpointError, InvariantError
 from groupwise.models.cores import Sharing
 from groupwise.ranks.group import RANKS
-from groupwise.ranks.sharding import clip_by_norm, settle, sharded_like, whole_tensor
+from groupwise.ranks.sharding import clip_by_norm, own_rows, settle, sharded_like, whole_tensor
 
 FALLS = ReadIf(lambda optimizer: optimizer.schedule in ("linear", "cosine"), "a schedule that falls: linear or cosine")
 
@@ -112,11 +112,24 @@ class Optimizer:
         share = learning_rate_share(self.config, step, self.num_steps)
         for group in self.adamw.param_groups:
             group["lr"] = group["peak"] * share
-        self.adamw.step()
+        self._step()
         self._round()
         self.adamw.zero_grad(set_to_none=True)
         self.updates_done += 1
         return norms[0]
+
+    def _step(self) -> None:
+        """One step of AdamW; where sums are fixed, apart for what ranks may cut within a kernel's block."""
+        apart = []
+        if RANKS.are_sums_fixed:
+            for group in self.adamw.param_groups:
+                apart += [(weight, weight.grad, group) for weight in group["params"] if _is_ragged(weight)]
+        for weight, _, _ in apart:
+            weight.grad = None
+        self.adamw.step()
+        for weight, gradient, group in apart:
+            if gradient is not None:
+                _step_in_double(weight, gradient, group, self.adamw.state[weight])
 
     def _masters(self) -> list[tuple[int, Tensor]]:
         """Masters with their index among all that AdamW changes."""
@@ -177,6 +190,35 @@ class Optimizer:
             if not torch.equal(saved[key].to(master.device, torch.bfloat16), self._rounded[id(master)]):
                 raise CheckpointError(f"the checkpoint's master {key} does not round to the model's weight")
             master.copy_(saved[key])
+
+
+BLOCK = 16
+"""Numbers that a kernel of a processor takes at a time; those that are left at a tensor's end it rounds otherwise."""
+
+
+def _is_ragged(weight: Tensor) -> bool:
+    """Whether some division of a weight's rows among ranks ends within a block."""
+    return math.prod(weight.shape[1:]) % BLOCK > 0
+
+
+@torch.no_grad()
+def _step_in_double(weight: Tensor, gradient: Tensor, group: dict[str, Any], state: dict[str, Tensor]) -> None:
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) in fp64, rounded once: the same bits wherever a number lies."""
+    if not state:
+        state |= {
+            "step": torch.zeros(()), "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight),
+        }  # fmt: skip
+    state["step"] += 1
+    updates, (first, second) = state["step"].item(), group["betas"]
+    rows = [own_rows(tensor) for tensor in (weight, gradient, state["exp_avg"], state["exp_avg_sq"])]
+    w, g, m, v = (tensor.double() for tensor in rows)
+    m = first * m + (1 - first) * g
+    v = second * v + (1 - second) * g * g
+    w = w * (1 - group["lr"] * group["weight_decay"])
+    denominator = (v / (1 - second**updates)).sqrt() + group["eps"]
+    w = w - group["lr"] * (m / (1 - first**updates)) / denominator
+    for tensor, value in ((rows[0], w), (rows[2], m), (rows[3], v)):
+        tensor.copy_(value)
 
 
 def _clip(weights: Sequence[Tensor], limit: float) -> float:

@@ -13,6 +13,7 @@ from groupwise.ranks.config import RanksConfig
 from groupwise.ranks.group import RANKS, Ranks, added
 from groupwise.ranks.sharding import clip_by_norm
 from groupwise.training.gradient import accumulate
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
 
 CPU = torch.device("cpu")
 
@@ -134,3 +135,27 @@ def test_sums_of_shards_make_the_fingerprint_of_the_whole() -> None:
     )
     assert isinstance(sums, Tensor)
     assert digest(list(whole), sums) == fingerprint(whole.items())
+
+
+@pytest.mark.parametrize("shape", [(33,), (12, 7), (12, 16)], ids=str)
+def test_an_update_has_the_same_bits_however_rows_are_divided(shape: tuple[int, ...], sums: None) -> None:
+    """A kernel takes 8 or 16 numbers at a time and rounds those at the end otherwise; ranks have other ends."""
+    RANKS.partial_sums = 4
+    generator = torch.Generator().manual_seed(0)
+    start, *gradients = (torch.randn(shape, generator=generator) for _ in range(4))
+    config = OptimizerConfig(lr=1e-2, weight_decay=0.1, max_grad_norm=0.0)
+
+    def after(rows: slice) -> Tensor:
+        weight = torch.nn.Parameter(start[rows].clone())
+        optimizer = Optimizer([("w", weight)], config, num_steps=3)
+        for step, gradient in enumerate(gradients):
+            weight.grad = gradient[rows].clone()
+            optimizer.update(step)
+        return weight.detach()
+
+    whole = after(slice(None))
+    for size in (1, 3, 5):
+        pieces = [after(slice(first, first + size)) for first in range(0, shape[0], size)]
+        assert torch.equal(torch.cat(pieces), whole)
+    RANKS.partial_sums = 1
+    torch.testing.assert_close(after(slice(None)), whole, rtol=1e-6, atol=1e-7)
