@@ -9,6 +9,7 @@ import processes
 import pytest
 import signalled_run
 
+import groupwise as gw
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
@@ -32,7 +33,7 @@ def labelling(directory: Path, method: str) -> dict[str, Any]:
         "stages": {
             "labels": {
                 "kind": "step_labels", "task": "sums", "path": "{base}", "method": method, "rollouts": 2,
-                "num_problems": 3, "num_samples": 3,
+                "num_problems": 6, "num_samples": 4,
             }
         },
     }  # fmt: skip
@@ -125,7 +126,7 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
         assert judges["controls"]["pass@1"] <= judges["controls"]["pass@2"]
         assert 0 <= judges[name]["best of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
     assert 0 <= facts["workings_process_gae"]["statistics"]["sound_workings"] <= 1
-    assert (directory / "report.html").exists()
+    assert gw.pipeline_report(directory).exists()
 
 
 # ------------------------------------------------------------------------ any Hugging Face model, and GSM8K's texts
