@@ -33,7 +33,7 @@ def labelling(directory: Path, method: str) -> dict[str, Any]:
         "stages": {
             "labels": {
                 "kind": "step_labels", "task": "sums", "path": "{base}", "method": method, "rollouts": 2,
-                "num_problems": 6, "num_samples": 4,
+                "num_problems": 16, "num_samples": 4,
             }
         },
     }  # fmt: skip

@@ -49,6 +49,15 @@ class EncodedSteps(NamedTuple):
         return len(self.prompt) + len(self.completion)
 
 
+def has_unknown(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
+    """Whether a tokenizer had to leave out characters: it wrote more unknown tokens than the text names itself.
+
+    A model that samples the unknown token leaves its name in the text, and that can be written.
+    """
+    unknown = tokenizer.unk_token_id
+    return unknown is not None and list(ids).count(unknown) > text.count(tokenizer.unk_token)
+
+
 def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process") -> EncodedSteps:
     """Token ids of a row: step by step, so that every token belongs to one step and every step ends with a token.
 
@@ -64,7 +73,7 @@ def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process")
             f"the row that begins {row.prompt[:60]!r} has {len(prompt) + len(ids)} tokens, {len(prompt)} of them "
             f"prompt; allowed: a prompt and steps of at least 1 token each, {model.context_length} in all"
         )
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*prompt, *ids):
+    if has_unknown(tokenizer, row.prompt + "".join(row.steps), [*prompt, *ids]):
         raise DataError(f"the tokenizer cannot write all characters of the row that begins {row.prompt[:60]!r}")
     ends = [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
     labels = list(row.labels)

@@ -17,6 +17,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out
 from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
+from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.preferences import Message, Pair, PairsData
 from groupwise.trainers.base import Recipe
@@ -139,7 +140,7 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
             f"the pair that begins {prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a prompt "
             f"of at least 1 token, {model.context_length} in all"
         )
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in (*ids, *chosen, *rejected):
+    if has_unknown(tokenizer, "".join((prompt, *completions)), [*ids, *chosen, *rejected]):
         raise DataError(f"the tokenizer cannot write all characters of the pair that begins {prompt[:60]!r}")
     return encoded
 

@@ -17,8 +17,9 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import byte_tokenizer, character_tokenizer
-from groupwise.models.policy import Policy, make_policy
+from groupwise.models.policy import Policy, load_policy, make_policy
 from groupwise.models.reward_model import RewardModel, start_reward_model
+from groupwise.models.steps import has_unknown
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
@@ -112,6 +113,14 @@ def test_characters_that_the_tokenizer_cannot_write_are_refused(make_model: Call
     assert encode(policy, [Pair("2+2=", "4", "5")])
     with pytest.raises(DataError, match=r"cannot write all characters of the pair that begins '2\+2='"):
         encode(policy, [Pair("2+2=", "4", "five")])
+
+
+def test_an_unknown_token_that_the_model_sampled_can_be_written() -> None:
+    tokenizer = load_policy(ModelConfig(path="base", device="cpu")).tokenizer
+    name, number = tokenizer.unk_token, tokenizer.unk_token_id
+    assert not has_unknown(tokenizer, f"1+1={name}2", tokenizer(f"1+1={name}2")["input_ids"])
+    assert has_unknown(tokenizer, f"1+1={name}ƕ", tokenizer(f"1+1={name}ƕ")["input_ids"])
+    assert tokenizer(f"{name}ƕ")["input_ids"].count(number) == 2
 
 
 def test_every_epoch_draws_every_pair_once() -> None:
