@@ -140,7 +140,7 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
             f"the pair that begins {prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a prompt "
             f"of at least 1 token, {model.context_length} in all"
         )
-    if has_unknown(tokenizer, "".join((prompt, *completions)), [*ids, *chosen, *rejected]):
+    if has_unknown(tokenizer, "".join(map(str, (prompt, *completions))), [*ids, *chosen, *rejected]):
         raise DataError(f"the tokenizer cannot write all characters of the pair that begins {prompt[:60]!r}")
     return encoded
 
