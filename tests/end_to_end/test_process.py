@@ -28,12 +28,12 @@ def labelling(directory: Path, method: str) -> dict[str, Any]:
         "pipeline": {"directory": str(directory), "seed": 3},
         "model": {"path": "base", "device": "cpu", "num_threads": 1},
         "sampling": {"max_tokens": 64},
-        "tasks": {"sums": {"kind": "arithmetic", "kinds": ["product"], "digits": [2, 2]}},
+        "tasks": {"sums": {"kind": "numbers", "kinds": ["signed_chain"]}},
         "measure": {"num_problems": 1, "num_samples": 1},
         "stages": {
             "labels": {
                 "kind": "step_labels", "task": "sums", "path": "{base}", "method": method, "rollouts": 2,
-                "num_problems": 16, "num_samples": 4,
+                "num_problems": 4, "num_samples": 4,
             }
         },
     }  # fmt: skip

@@ -217,6 +217,7 @@ def test_the_cut_into_micro_batches_does_not_change_the_gradient(policy: Policy,
     )
     assert same == pytest.approx(other, rel=1e-4, abs=1e-6)
     assert max(metrics.logprob_difference for metrics in (cut[0], whole[0])) < 1e-5
+    assert max(abs(metrics.logprob_bias) for metrics in (cut[0], whole[0])) < 1e-6
 
 
 def test_a_group_larger_than_the_budget_is_cut_between_completions(policy: Policy) -> None:
