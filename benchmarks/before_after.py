@@ -2,6 +2,7 @@
 
     git worktree add ../before v0.1.0
     python benchmarks/before_after.py ../before . --shape a --repeats 20
+    python benchmarks/before_after.py . . --compile        what model.compile gains, and what its start costs
 
 Each side is a process of its own with its own sources and its own `benchmarks/sides.py`; the one whose turn it is not
 waits. A busy machine slows both sides of a pair, so only the ratio means something: after over before, as the geometric
@@ -23,33 +24,38 @@ from groupwise.algorithms.statistics import mean_over_seeds
 
 PARTS = ("total", "generate", "train")
 SIDE = """
-import json, sys
+import json, sys, time
 from sides import Ours
 from workload import SHAPES, Workload
+from groupwise.models.config import ModelConfig
 
-ours = Ours(Workload(SHAPES[sys.argv[1]]))
-print("ready", flush=True)
+shape, settings, *parts = sys.argv[1:]
+workload = Workload(SHAPES[shape])
+begin = time.perf_counter()
+ours = Ours(workload, *([ModelConfig.model_validate_json(settings)] if settings else []))
+print(time.perf_counter() - begin, flush=True)
 for line in sys.stdin:
     seconds = ours.step(int(line))
-    print(json.dumps({part: getattr(seconds, part) for part in sys.argv[2:]}), flush=True)
+    print(json.dumps({part: getattr(seconds, part) for part in parts}), flush=True)
 """
-"""A side's program: it reads the number of a step and writes that step's seconds."""
+"""A side's program: it writes the seconds of its start, then reads numbers of steps and writes each one's seconds."""
 
 
 class Side:
     """A checkout in a process of its own."""
 
-    def __init__(self, checkout: Path, shape: str) -> None:
+    def __init__(self, checkout: Path, shape: str, settings: str = "") -> None:
         paths = os.pathsep.join(str((checkout / folder).resolve()) for folder in ("src", "benchmarks"))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SIDE, shape, *PARTS],
+            [sys.executable, "-c", SIDE, shape, settings, *PARTS],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"},
         )
         self.checkout = checkout
-        self._read()
+        self.start = float(self._read())
+        """Seconds that it took to make the model ready."""
 
     def step(self, number: int) -> dict[str, float]:
         """Seconds of each part of a step."""
@@ -78,8 +84,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("after", type=Path, help="another one")
     parser.add_argument("--shape", default="a", help="as in grpo_step.py")
     parser.add_argument("--repeats", type=int, default=20, help="pairs")
+    parser.add_argument("--compile", action="store_true", help="with model.compile in the second one")
     options = parser.parse_args(arguments)
-    sides = [Side(checkout, options.shape) for checkout in (options.before, options.after)]
+    settings = ("", json.dumps({"compile": True}) if options.compile else "")
+    sides = [
+        Side(checkout, options.shape, of_one)
+        for checkout, of_one in zip((options.before, options.after), settings, strict=True)
+    ]
     pairs = []
     for step in range(options.repeats + 1):
         pair = [side.step(step) for side in sides]
@@ -89,6 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     for side in sides:
         side.close()
     print(f"shape {options.shape}, {len(pairs)} pairs; {describe()}")
+    print(f"   start: {sides[0].start:.1f} s before, {sides[1].start:.1f} s after")
     for part in PARTS:
         before, after = ([pair[i][part] for pair in pairs] for i in range(2))
         ratio = mean_over_seeds([math.log(b / a) for a, b in zip(before, after, strict=True)])

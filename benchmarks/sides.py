@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PrinterCallback, TrainerCallback
 from workload import Shape, StepPlan, Workload
 
+from groupwise.models.config import ModelConfig
 from groupwise.models.policy import make_policy
 from groupwise.randomness import Draws, Purpose, uniforms
 from groupwise.rollout import in_process
@@ -47,10 +48,10 @@ class StepTime(NamedTuple):
 class Ours:
     """Groupwise: `grpo_step` with its default configuration."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, config: ModelConfig | None = None) -> None:
         shape = workload.shape
         self.workload = workload
-        self.policy = make_policy(workload.model("eager"), workload.tokenizer)
+        self.policy = make_policy(workload.model("eager"), workload.tokenizer, config)
         self.before = _copy(self.policy.model)
         self.recipe = GrpoRecipe(
             run=RunConfig(directory="unused", num_steps=1000),

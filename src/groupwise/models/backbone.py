@@ -23,6 +23,7 @@ from groupwise.models.activations import drops_activations
 from groupwise.models.adapter_files import write_adapters
 from groupwise.models.adapters import Adapters, adapters_used, plain_weights
 from groupwise.models.attention import Layout
+from groupwise.models.compiled import compile_now, is_compiled, takes_compiled
 from groupwise.models.cores import Sharing
 from groupwise.models.flex import flex_layout, takes_flex
 from groupwise.models.packed import Pack
@@ -56,6 +57,8 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     named = {"position_ids": packed.position_ids, "layout": layout, "use_cache": False}
     if drops_activations(body, packed.input_ids):
         named["drop_activations"] = True
+    if takes_compiled(body, packed.input_ids):
+        named["compiled"] = True
     out = body(packed.input_ids, **named)
     return nn.functional.embedding(positions, out.last_hidden_state[0])
 
@@ -69,6 +72,8 @@ class Root(nn.Module):
         self.compute_dtype = compute_dtype
         self.adapters = adapters
         """What the model's adapters are; None: it has none."""
+        if is_compiled(model.base_model):
+            compile_now(model.base_model, lambda packed: self._states_at(packed, packed.head_positions))
 
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
