@@ -14,7 +14,7 @@ from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.fingerprint import code_of, fingerprint
 from groupwise.pipeline.recipe import PipelineRecipe
-from groupwise.runs.directory import flattened
+from groupwise.runs.directory import flattened, without_places
 
 
 class Action(StrEnum):
@@ -77,7 +77,7 @@ def plan(
     planned, again = dict[str, Planned](), dict[str, str]()
     for stage in stages:
         inputs = {name: planned[name].fingerprint for name in stage.inputs} | _hashes(stage.files, hashed)
-        mark = fingerprint({"kind": stage.kind, **stage.settings}, inputs, stage.code)
+        mark = fingerprint({"kind": stage.kind, **without_places(stage.settings)}, inputs, stage.code)
         if stage.name == start:
             again[stage.name] = "requested again"
         elif remade := [name for name in stage.inputs if name in again]:
@@ -140,7 +140,7 @@ def _broken(stage_dir: StageDirectory, facts: Mapping[str, Any]) -> str | None:
 
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
     """The first difference, in words, that makes work begun earlier unusable."""
-    before, now = flattened(begun["settings"]), flattened(stage.settings)
+    before, now = (flattened(without_places(settings)) for settings in (begun["settings"], stage.settings))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""

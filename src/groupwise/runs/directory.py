@@ -247,6 +247,15 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def without_places(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables without what says where something is."""
+    return {
+        name: without_places(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in table.items()
+        if f"{prefix}{name}" not in PLACES
+    }
+
+
 def find_run(path: Path) -> RunDirectory:
     """An existing run directory.
 

@@ -44,6 +44,7 @@ class FakeConfig(Section):
     task: TaskOptions | None = None
     examples: list[dict[str, str]] = Field(default_factory=list)
     empty: list[int] = Field(default_factory=list)
+    engine: dict[str, Any] = Field(default_factory=dict)
 
 
 class Fake(Stage[FakeConfig]):

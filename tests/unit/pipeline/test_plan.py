@@ -184,6 +184,15 @@ def test_the_directory_and_its_name_do_not_matter(fake: Any) -> None:
     assert {name: one.fingerprint for name, one in fake.plan().items()} == before
 
 
+def test_servers_may_be_moved(fake: Any) -> None:
+    fake.values["stages"]["first"]["engine"] = {"kind": "vllm", "addresses": ["http://a:8000"], "max_tokens": 1}
+    fake.run()
+    fake.values["stages"]["first"]["engine"]["addresses"] = ["http://b:8000", "http://c:8000"]
+    assert fake.actions()["first"] == "skip"
+    fake.values["stages"]["first"]["engine"]["max_tokens"] = 2
+    assert fake.plan()["first"].why == "engine.max_tokens was 1 and is 2"
+
+
 @pytest.mark.parametrize("option", ["only", "start"])
 def test_unknown_stages_are_named(fake: Any, option: str) -> None:
     with pytest.raises(ConfigError, match="there is no stage sixth; the stages are first, second, other"):
