@@ -52,7 +52,7 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 demo: venv ## teach the shipped base model arithmetic (a few minutes), evaluate it, ask it a question
 	$(BIN)/groupwise demo --restart
 
-r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (25 to 30 minutes of one core)
+r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (twenty minutes on two cores)
 	$(BIN)/groupwise pipeline recipes/r1.toml
 
 deepseekmath: venv ## DeepSeekMath in miniature: recall of a corpus, continued pre-training, fine-tuning, GRPO in three forms
