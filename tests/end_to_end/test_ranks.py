@@ -68,6 +68,7 @@ ALGORITHMS |= {
     "ppo, lora": ALGORITHMS["ppo"] | LORA | {"critic": {"lr": 1e-2, "backbone": "shared"}},
     "reward_model, lora": ALGORITHMS["reward_model"] | LORA,
 }
+OFFLOADED = {"grpo, offloaded": ALGORITHMS["grpo"] | {"ranks": {"partial_sums": 2, "deadline_s": 60, "offload": True}}}
 """By algorithm, and what else is special of the run after a comma."""
 EVERYDAY, WITH_TOOLS = ("grpo", "sft"), ("grpo, tools",)
 OTHERS = tuple(name for name in ALGORITHMS if name not in (*EVERYDAY, *WITH_TOOLS))
@@ -110,7 +111,7 @@ def recipe(world: Path, algorithm: str, directory: Path, partial_sums: int, **ch
         values["data"] = {"path": str(world / "steps.jsonl"), "held_out": str(world / "steps.jsonl")}
     if algorithm == "distill":
         values["teacher"] = {"path": str(world / "teacher"), "device": "cpu"}
-    return parse(TRAINERS.find(algorithm).recipe, values | ALGORITHMS[name] | changes)
+    return parse(TRAINERS.find(algorithm).recipe, values | (ALGORITHMS | OFFLOADED)[name] | changes)
 
 
 def run_all(world: Path, folder: Path, algorithms: tuple[str, ...], size: int, partial_sums: int) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ru
 
 @pytest.fixture(scope="module")
 def on_two(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
-    return run_all(world, tmp_path_factory.mktemp("two"), EVERYDAY, 2, 2)
+    return run_all(world, tmp_path_factory.mktemp("two"), (*EVERYDAY, *OFFLOADED), 2, 2)
 
 
 def assert_same(run: RunDirectory, expected: RunDirectory) -> None:
@@ -149,6 +150,12 @@ def test_two_ranks_give_the_run_of_one_process(
     alone: dict[str, RunDirectory], on_two: dict[str, RunDirectory], algorithm: str
 ) -> None:
     assert_same(on_two[algorithm], alone[algorithm])
+
+
+def test_rows_in_the_processors_memory_give_the_same_run(
+    alone: dict[str, RunDirectory], on_two: dict[str, RunDirectory]
+) -> None:
+    assert_same(on_two["grpo, offloaded"], alone["grpo"])
 
 
 def test_the_runs_learn_and_some_groups_have_no_signal(alone: dict[str, RunDirectory]) -> None:

@@ -27,6 +27,11 @@ def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, ranks:
         for name, size in parts.items():
             table.add_row(f"  {name}", f"{size / MIB:,.1f}")
     table.add_row("[bold]peak[/]", f"[bold]{memory.peak / MIB:,.1f}[/]")
+    if memory.offloaded:
+        table.add_row("[dim]in the processor's memory[/]", "")
+        for name, size in memory.offloaded.items():
+            table.add_row(f"  {name}", f"{size / MIB:,.1f}")
+        table.add_row("[bold]of the processor[/]", f"[bold]{sum(memory.offloaded.values()) / MIB:,.1f}[/]")
     console.print(table)
     if memory.checkpointing:
         console.print("Activation checkpointing: layers compute themselves again in the backward.", style="dim")

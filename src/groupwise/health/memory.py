@@ -13,7 +13,7 @@ to the memory that is available, what decides is this machine's, now.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -64,10 +64,12 @@ class MemoryPlan:
     """What an update needs on top."""
     checkpointing: bool
     """Whether the layers compute themselves again in the backward of the largest micro-batch."""
+    offloaded: Mapping[str, int] = field(default_factory=dict)
+    """What lies in the processor's memory, where the rest is on a card."""
 
     @property
     def peak(self) -> int:
-        """The most that is needed at one time."""
+        """The most that is needed at one time, of what is not offloaded."""
         return sum(self.weights.values()) + max(sum(self.sampling.values()), sum(self.training.values()))
 
 

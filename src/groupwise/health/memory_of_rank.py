@@ -9,6 +9,9 @@ What stays are a rank's rows of every weight, moment and gradient. On top of tha
                came from them
                the whole gradient, where a rank computes several micro-batches before the ranks add up theirs
 
+With `ranks.offload` the rows lie in the processor's memory, and so does what is gathered for servers; what is gathered
+to compute with is on the card. Where ranks compute on processors, that is one memory and all stays where it is.
+
 A rank samples its share of the problems, and its micro-batches hold no more than its portion of a step's tokens.
 Models that pay a part of the reward are whole on every rank.
 """
@@ -25,11 +28,15 @@ from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.sharded import refuse_bfloat16
 from groupwise.models.size import ModelSize, language_model_size
+from groupwise.ranks.group import refuse_offload
+from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.trainers.rl_recipe import RlRecipe
 
 WHOLE = ("reward model ", "process reward model", "servers' ")
 """Beginnings of the names of parts that no rank shares."""
 OF_ACTIVATIONS = "their gradients"
+GATHERED = "gathered weights"
+"""While a rank samples or publishes; and, fewer, while it trains."""
 
 
 def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> MemoryPlan:
@@ -37,8 +44,9 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
 
     Raises:
         ModelError: the model's configuration cannot be read.
-        ConfigError: ranks do not go with the recipe.
+        ConfigError: ranks, or their number, do not go with the recipe.
     """
+    refuse_offload(recipe.ranks, ranks)
     if ranks == 1:
         return plan(recipe, prompt_tokens)
     refuse_bfloat16(recipe.model.weights_dtype == "bfloat16")
@@ -56,14 +64,26 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     training = {
         name: _rows(size, ranks, part) if name in gradients else part for name, part in alone.training.items()
     } | {
-        "gathered weights": FP32 * (size.outside + 2 * size.layer),
+        GATHERED: FP32 * (size.outside + 2 * size.layer),
         "gradients on their way": 2 * _largest_gradient(recipe, size, alone.training["gradients"]),
     }
     if shares > ranks:
         training["gradients not yet added up"] = alone.training["gradients"]
     own = {name: _rows(size, ranks, part) if name == REHEARSAL else part for name, part in alone.sampling.items()}
-    sampling = {"gathered weights": FP32 * size.total, **own}  # to sample here, or for the servers
-    return replace(alone, weights=weights | whole, sampling=sampling, training=training)
+    sampling = {GATHERED: FP32 * size.total, **own}  # to sample here, or for the servers
+    found = replace(alone, weights=weights | whole, sampling=sampling, training=training)
+    if not recipe.ranks.offload or device_of(recipe.model) == "cpu":
+        return found
+    for_servers = {GATHERED, REHEARSAL} if isinstance(recipe.engine, VllmConfig) else set()
+    return _offloaded(found, (set(weights), for_servers, gradients))
+
+
+def _offloaded(found: MemoryPlan, names: tuple[set[str], set[str], set[str]]) -> MemoryPlan:
+    """The same with parts of these names in the processor's memory: of what stays, of sampling, of training."""
+    phases = list(zip((found.weights, found.sampling, found.training), names, strict=True))
+    weights, sampling, training = ({n: part for n, part in phase.items() if n not in own} for phase, own in phases)
+    moved = {name: part for phase, own in phases for name, part in phase.items() if name in own}
+    return replace(found, weights=weights, sampling=sampling, training=training, offloaded=moved)
 
 
 def _share_of(recipe: RlRecipe, prompt_tokens: int, shares: int) -> RlRecipe:

@@ -72,8 +72,15 @@ class Root(nn.Module):
         self.compute_dtype = compute_dtype
         self.adapters = adapters
         """What the model's adapters are; None: it has none."""
+        self.computes_on: torch.device | None = None
+        """Where, if its weights may lie elsewhere."""
         if is_compiled(model.base_model):
             compile_now(model.base_model, lambda packed: self._states_at(packed, packed.head_positions))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.computes_on or self.model.device
 
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
@@ -86,7 +93,7 @@ class Root(nn.Module):
         return states
 
     def _states_at(self, packed: Pack, positions: Tensor) -> Tensor:
-        with precision(self.model.device, self.compute_dtype):
+        with precision(self.device, self.compute_dtype):
             return states_at(self.model.base_model, packed, positions)
 
 
@@ -126,7 +133,7 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        return self.root.device
 
     @property
     def context_length(self) -> int:

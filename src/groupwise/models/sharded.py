@@ -108,6 +108,7 @@ def sharded(model: B) -> B:
     refuse_bfloat16(any(weight.dtype is torch.bfloat16 for _, weight in model.state()))
     RANKS.agree("the weights that they loaded or made", model.fingerprint())
     entries = [name for name in ENTRIES if hasattr(model.root, name)]
+    model.root.computes_on = model.device
     shard(model.root, _layers(model.model), entries, model.device)
     kind = ShardedPolicy if isinstance(model, Policy) else ShardedRewardModel
     return kind(**{field.name: getattr(model, field.name) for field in fields(model)})  # type: ignore[return-value]

@@ -37,6 +37,8 @@ class Ranks:
         self._words: dict[str, bytes] = {}
         self.deadline_s = math.inf
         """How long a rank waits for the others."""
+        self.offloads = False
+        """Whether what ranks share out lies in the processor's memory, wherever they compute."""
 
     @property
     def is_first(self) -> bool:
@@ -54,8 +56,9 @@ class Ranks:
 
         Raises:
             RankError: they did not come, or one was lost on the way.
-            ConfigError: `partial_sums` does not go with their number.
+            ConfigError: `partial_sums` or `offload` does not go with their number.
         """
+        refuse_offload(config, ranks_started())
         self.partial_sums = _partial_sums(config.partial_sums, ranks_started())
         if ranks_started() == 1:
             try:
@@ -65,6 +68,7 @@ class Ranks:
             return
         with _lost_ranks_named(), _ended_by_a_signal():
             self._meet(config.deadline_s)
+            self.offloads = config.offload
             yield
             self._part()
 
@@ -91,7 +95,7 @@ class Ranks:
         dist.barrier()
         dist.destroy_process_group()
         self.rank, self.size, self.partial_sums = 0, 1, 1
-        self._board, self.deadline_s = None, math.inf
+        self._board, self.deadline_s, self.offloads = None, math.inf, False
 
     def is_first_to_say(self, sentence: str) -> bool:
         """True for the first rank that asks, so that what all found wrong is said once; before they met, for each."""
@@ -221,6 +225,19 @@ def hosts_started() -> int:
 def rank_of_launcher() -> int:
     """This process's number among those that a launcher started; 0 where there is none."""
     return int(os.environ.get("RANK", "0"))
+
+
+def refuse_offload(config: RanksConfig, ranks: int) -> None:
+    """One process has nothing that it could keep elsewhere.
+
+    Raises:
+        ConfigError: it is asked to.
+    """
+    if config.offload and ranks == 1:
+        raise ConfigError(
+            "ranks.offload = true is for several ranks, and this is one process: start more (--ranks N, torchrun), or "
+            "set ranks.offload = false"
+        )
 
 
 def _partial_sums(asked: int, ranks: int) -> int:

@@ -29,14 +29,16 @@ def shard(root: nn.Module, layers: Sequence[nn.Module], entries: Sequence[str], 
         device: where it computes.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(device.type, (RANKS.size,))
     is_trained = any(weight.requires_grad for weight in root.parameters())
+    # memory that is pinned is what a card copies from while it computes
+    place = CPUOffloadPolicy(pin_memory=device.type == "cuda") if RANKS.offloads else OffloadPolicy()
     for layer in layers:
-        fully_shard(layer, mesh=mesh)
+        fully_shard(layer, mesh=mesh, offload_policy=place)
     # a backward follows at once on the forward of what is trained, so the root's own weights stay until then
-    fully_shard(root, mesh=mesh, reshard_after_forward=not is_trained)
+    fully_shard(root, mesh=mesh, reshard_after_forward=not is_trained, offload_policy=place)
     for entry in entries:
         register_fsdp_forward_method(root, entry)
     for unit in _units(root):
@@ -123,10 +125,21 @@ def sharded_like(tensor: Tensor, weight: Tensor) -> Tensor:
     """This rank's rows of a whole tensor, as those of a weight lie here."""
     if not _is_sharded(weight) or tensor.shape != weight.shape:
         return tensor
-    from torch.distributed.tensor import distribute_tensor
+    rows = torch.empty_like(weight.detach(), dtype=tensor.dtype)  # where the weight's rows are, offloaded or not
+    take_rows(rows, tensor)
+    return rows
 
-    lies: Any = weight
-    return distribute_tensor(tensor.to(weight.device), lies.device_mesh, lies.placements, src_data_rank=None)
+
+@torch.no_grad()
+def take_rows(weight: Tensor, tensor: Tensor) -> None:
+    """Set this rank's rows of a weight to those of a whole tensor."""
+    first, own = first_row(weight), own_rows(weight.detach())
+    own.copy_(tensor[first : first + len(own)])
+
+
+def first_row(weight: Tensor) -> int:
+    """Which row of a weight is the first of this rank's; they follow one another."""
+    return RANKS.rank * -(-len(weight) // RANKS.size) if _is_sharded(weight) else 0
 
 
 def _is_sharded(tensor: Tensor) -> bool:

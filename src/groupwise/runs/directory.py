@@ -215,7 +215,9 @@ def open_run(
     return run, newest
 
 
-PLACES = ("run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment")
+PLACES = (
+    "run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment", "ranks.offload",
+)  # fmt: skip
 """Keys that say where something is, and change nothing of what a run finds: a run, and its servers, may be moved."""
 
 

@@ -72,7 +72,8 @@ def replay(
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
     recorded = _recorded(run, step, problem_id, sample)
-    with RANKS.joined(recipe.ranks):  # it says in which shares problems are sampled, and in which order sums are made
+    # it says in which shares problems are sampled, and in which order sums are made
+    with RANKS.joined(recipe.ranks.model_copy(update={"offload": False})):
         return _replayed(run, recipe, recorded, on_step)
 
 

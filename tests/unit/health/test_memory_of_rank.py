@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError
+from groupwise.health import memory_of_rank
 from groupwise.health.memory import REHEARSAL, plan
 from groupwise.health.memory_of_rank import plan_of_rank
+from groupwise.models.config import resolve
 from groupwise.models.size import language_model_size, layers_of
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import shard
@@ -75,7 +78,7 @@ class Causal(nn.Module):
     def __init__(self, path: str) -> None:
         super().__init__()
         with torch.device("meta"):
-            self.model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+            self.model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(resolve(path)))
 
     def forward(self) -> None:
         """Never called."""
@@ -98,8 +101,6 @@ def rows_here(root: nn.Module) -> dict[str, torch.Size]:
 
 def units(root: nn.Module) -> list[int]:
     """Weights that are gathered together: the root's first, then those of every layer."""
-    from torch.distributed.fsdp import FSDPModule
-
     groups = [unit._get_fsdp_state()._fsdp_param_group for unit in root.modules() if isinstance(unit, FSDPModule)]
     return [sum(one._orig_size.numel() for one in group.fsdp_params) for group in groups if group is not None]
 
@@ -129,6 +130,18 @@ def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: in
     assert found_plan.training["gradients"] == pytest.approx(4 * first, rel=1e-6)
     assert found_plan.training["gathered weights"] == 4 * (found[0] + 2 * found[1])
     assert found_plan.sampling["gathered weights"] == 4 * size.total
+
+
+@pytest.mark.parametrize("offloads", [False, True])
+def test_the_setting_reaches_every_unit(offloads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RANKS, "offloads", offloads)
+    with one_of(8, 3):
+        root = sharded("base")
+        groups = [unit._get_fsdp_state()._fsdp_param_group for unit in root.modules() if isinstance(unit, FSDPModule)]
+        assert [isinstance(group.offload_policy, CPUOffloadPolicy) for group in groups if group] == [offloads] * (
+            1 + language_model_size("base").num_layers
+        )
+        assert len(rows_here(root)) == len(language_model_size("base").shapes)
 
 
 def recipe(path: str, *overrides: str, kind: Any = GrpoRecipe) -> Any:
@@ -195,9 +208,33 @@ def reward_model(tmp_path: Path) -> Callable[[], str]:
     return make
 
 
+@pytest.mark.parametrize("engine", [(), ("engine.kind=vllm", "engine.launch=1")])
+def test_rows_that_are_offloaded_leave_the_card(engine: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_of_rank, "device_of", lambda model: "cuda")
+    settings = ("loss.kl_coef=0.1", *engine)
+    here, there = (plan_of_rank(recipe("base", *settings, *more), 64, 2) for more in ((), ("ranks.offload=true",)))
+    rows = {name: here.weights[name] for name in ("policy", "optimizer", "reference")}
+    rows |= {"gradients": here.training["gradients"]}
+    if engine:
+        rows |= {name: here.sampling[name] for name in ("gathered weights", REHEARSAL)}
+    assert there.offloaded == rows
+    for phase in ("weights", "sampling", "training"):
+        assert getattr(there, phase).keys() <= getattr(here, phase).keys()
+    assert there.training["gathered weights"] == here.training["gathered weights"]
+    assert ("gathered weights" in there.sampling) == (not engine)
+    assert here.offloaded == {}
+    assert there.peak < here.peak
+
+
+def test_on_processors_offloaded_rows_stay_where_they_are() -> None:
+    plain, offloaded = (plan_of_rank(recipe("base", *more), 64, 2) for more in ((), ("ranks.offload=true",)))
+    assert offloaded == plain
+
+
 @pytest.mark.parametrize(
     ("overrides", "ranks", "said"),
     [
+        (("ranks.offload=true",), 1, r"ranks\.offload = true is for several ranks, and this is one process"),
         (("model.compute_dtype=bfloat16", "model.weights_dtype=bfloat16"), 2, 'weights_dtype = "bfloat16"'),
         ((), 65, r"65 ranks are more than grpo\.prompts_per_step = 64"),
     ],

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from groupwise.errors import RankError
+from groupwise.errors import ConfigError, RankError
 from groupwise.ranks.config import RanksConfig
 from groupwise.ranks.group import Ranks, hosts_started
 
@@ -28,6 +28,16 @@ def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             Ranks().joined(RanksConfig(deadline_s=5)),
         ):
             pass
+
+
+def test_one_process_has_nothing_to_offload() -> None:
+    ranks = Ranks()
+    with (
+        pytest.raises(ConfigError, match=r"ranks\.offload = true is for several ranks, and this is one process"),
+        ranks.joined(RanksConfig(offload=True)),
+    ):
+        pass
+    assert not ranks.offloads
 
 
 @pytest.mark.parametrize(("ranks", "here", "hosts"), [(8, 4, 2), (4, 4, 1), (6, None, 1)])
