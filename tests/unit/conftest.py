@@ -1,6 +1,7 @@
-"""A small run directory, written by the real writers."""
+"""A small run directory, written by the real writers; and this process as one of several ranks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,24 @@ MakeGroup = Callable[[str, Sequence[Sample]], ScoredGroup]
 def group() -> MakeGroup:
     """Makes a scored group of a problem's name and its (text, outcome) pairs."""
     return scored
+
+
+@pytest.fixture
+def as_rank() -> Callable[[int, int], AbstractContextManager[None]]:
+    """as_rank(of, rank): this process as one of so many ranks, which send nothing and get nothing."""
+    import torch
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from groupwise.ranks.group import RANKS
+
+    @contextmanager
+    def be(of: int, rank: int) -> Iterator[None]:
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=of)
+        RANKS.rank, RANKS.size = rank, of
+        try:
+            yield
+        finally:
+            RANKS.rank, RANKS.size = 0, 1
+            torch.distributed.destroy_process_group()
+
+    return be

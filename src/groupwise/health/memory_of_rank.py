@@ -26,7 +26,7 @@ from groupwise.health.memory import REHEARSAL, MemoryPlan, plan
 from groupwise.models.activations import FP32
 from groupwise.models.loading import device_of
 from groupwise.models.packed import micro_batch_tokens
-from groupwise.models.sharded import refuse_bfloat16
+from groupwise.models.rows import refuse_bfloat16
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.ranks.group import refuse_offload
 from groupwise.rollout.vllm.config import VllmConfig

@@ -24,7 +24,7 @@ from groupwise.errors import ConfigError, ModelError
 from groupwise.models.lora_config import LoraConfig
 from groupwise.models.lora_targets import target_layers
 from groupwise.randomness import key, uniforms
-from groupwise.ranks.sharding import whole_tensor
+from groupwise.ranks.sharding import first_row, own_rows, whole_tensor
 
 NAME = "default"
 """What peft calls the adapters of a model, in the names of their weights."""
@@ -34,7 +34,7 @@ SCORE = "score"
 """The layer of a reward model that makes the score; it is new, so it is trained as a whole and kept with adapters."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Adapters:
     """What the adapters of a model are. Their weights are among the model's."""
 
@@ -126,6 +126,9 @@ def inject(model: PreTrainedModel, config: Any, *, scores: bool) -> None:
                 f"{', '.join(variants) or 'with a bias'}); allowed is plain LoRA on linear layers"
             )
         layer.__class__ = switched
+        for part in (layer.lora_A[NAME], layer.lora_B[NAME]):
+            if part.weight.is_meta:  # beside weights that are yet to be read; adapters are small, and whole until then
+                part.to_empty(device="cpu")
         layer.cast_input_dtype_enabled = False  # the precision around a forward decides
     for weight_name, weight in model.named_parameters():
         weight.requires_grad_(is_adapter(weight_name) or (scores and weight_name.startswith(f"{SCORE}.")))
@@ -169,10 +172,33 @@ def _sum(layer: Any) -> Tensor:
 @torch.no_grad()
 def merge(model: PreTrainedModel) -> None:
     """Make of a model with adapters the plain model W + s B A, added up in fp32; it can be trained as a whole."""
+    for layer in adapted(model).values():
+        layer.base_layer.weight.copy_(_sum(layer))
+    strip(model)
+
+
+@torch.no_grad()
+def products(model: PreTrainedModel) -> dict[str, tuple[float, Tensor, Tensor]]:
+    """What adapters add, as (s, B, A), by the name that the weight will have without them."""
+    return {
+        f"{name}.weight": (layer.scaling[NAME], layer.lora_B[NAME].weight.detach(), layer.lora_A[NAME].weight.detach())
+        for name, layer in adapted(model).items()
+    }
+
+
+@torch.no_grad()
+def add_product(weight: Tensor, product: tuple[float, Tensor, Tensor]) -> None:
+    """W + s B A, in this rank's rows of W; the product is made whole, so that it has the bits of a whole one."""
+    scale, second, first = product
+    rows, start = own_rows(weight.detach()), first_row(weight)
+    added = (second.float() @ first.float())[start : start + len(rows)]
+    rows.copy_(rows.float() + scale * added.to(rows.device))
+
+
+def strip(model: PreTrainedModel) -> None:
+    """Take the adapters out of a model, which can then be trained as a whole."""
     for name, layer in adapted(model).items():
-        plain = layer.base_layer
-        plain.weight.copy_(_sum(layer))
-        model.set_submodule(name, plain)
+        model.set_submodule(name, layer.base_layer)
     if hasattr(model, "peft_config"):
         del model.peft_config
     model.requires_grad_(True)

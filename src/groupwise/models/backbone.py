@@ -27,6 +27,7 @@ from groupwise.models.compiled import compile_now, is_compiled, takes_compiled
 from groupwise.models.cores import Sharing
 from groupwise.models.flex import flex_layout, takes_flex
 from groupwise.models.packed import Pack
+from groupwise.models.unread import Unread
 
 
 @contextmanager
@@ -116,6 +117,8 @@ class Backbone:
     """Token ids that end a completion (a model may have several)."""
     is_base: bool = False
     """Whether this is what the model's adapters stand on: the same weights, computed without them."""
+    unread: Unread | None = None
+    """Where its weights are, as long as they are not here; `models.sharded.sharded` reads them."""
 
     @property
     def model(self) -> PreTrainedModel:

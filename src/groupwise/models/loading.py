@@ -3,7 +3,8 @@
 import logging
 import timeit
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,17 @@ def refuse_unsupported(model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def compare_with_eager(
-    model: PreTrainedModel, compute_dtype: torch.dtype, ours: Callable[[], Tensor], theirs: Callable[[], Tensor]
+    model: PreTrainedModel,
+    device: torch.device,
+    compute_dtype: torch.dtype,
+    ours: Callable[[], Tensor],
+    theirs: Callable[[], Tensor],
 ) -> None:
     """Compare what the packed forward makes of some tokens with what transformers' own eager attention makes of them.
 
     Args:
         model: computes both.
+        device: where it does.
         compute_dtype: in which precision; it decides how much may differ.
         ours: in the packed forward.
         theirs: the same, every sequence alone.
@@ -57,7 +63,7 @@ def compare_with_eager(
     Raises:
         UnsupportedModelError: they differ.
     """
-    with precision(model.device, compute_dtype):
+    with precision(device, compute_dtype):
         packed = ours().float()
         model.set_attn_implementation("eager")
         alone = theirs().float()
@@ -86,15 +92,24 @@ def read_pretrained(
         ModelError: it is missing or cannot be read.
     """
     path = located(files.base if files else config.path)
-    try:
+    with cannot_be_loaded(config.path, path):
         with no_progress_bars():
             model, report = kind.from_pretrained(
                 path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
             )
         tokenizer = AutoTokenizer.from_pretrained(located(files.tokenizer) if files else path)
-    except Exception as error:
-        raise ModelError(f"the model {config.path!r} cannot be loaded: {_why(path, error)}") from error
     return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
+
+
+@contextmanager
+def cannot_be_loaded(path: str, location: str) -> Iterator[None]:
+    """Errors of the libraries that read a model become one sentence."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"the model {path!r} cannot be loaded: {_why(location, error)}") from error
 
 
 def _why(path: str, error: Exception) -> str:
@@ -113,8 +128,8 @@ def device_of(config: ModelConfig) -> str:
     return config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def place(model: PreTrainedModel, config: ModelConfig) -> None:
-    """Refuse what the packed forward cannot compute, and move the model to its device.
+def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> None:
+    """Refuse what the packed forward cannot compute, and move the model to its device, if its weights are read.
 
     This is the one place that sets the number of CPU threads, which all models of a process share: the last one placed
     with `num_threads` decides it.
@@ -133,10 +148,11 @@ def place(model: PreTrainedModel, config: ModelConfig) -> None:
     if config.compile:
         allow_compiling(model)
     allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
-    _round(model, getattr(torch, config.weights_dtype))
-    model.to(device)  # type: ignore[arg-type]
+    if is_read:
+        _round(model, getattr(torch, config.weights_dtype))
+        model.to(device)  # type: ignore[arg-type]
+        _align(model)
     set_flex(model, config.attention == "flex")
-    _align(model)
     model.eval()
 
 

@@ -18,9 +18,11 @@ from groupwise.models.adapter_loading import Training, with_adapters
 from groupwise.models.adapters import Adapters
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import ModelConfig
-from groupwise.models.loading import compare_with_eager, damaged, place, read_pretrained
+from groupwise.models.loading import compare_with_eager, damaged, place
 from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.rows import read
+from groupwise.models.unread import Unread
 
 T = TypeVar("T")
 
@@ -69,6 +71,11 @@ class PolicyModule(Root):
 
     def next_logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self.head.layer(states)
+        return logits
+
+    def eager_logits(self, row: Tensor) -> Tensor:
+        """(1, T, V) logits of a row (1, T) in transformers' own forward."""
+        logits: Tensor = self.model(row, use_cache=False).logits
         return logits
 
     def teach(self, packed: Pack, learn: Callable[[Outputs], Compared]) -> Compared:
@@ -138,6 +145,24 @@ class Policy(Backbone):
         with teacher.as_meant():
             return teacher.root.teach(packed, learn)
 
+    def check_forward(self) -> None:
+        """Compare the packed forward with transformers' own; of a model in rows all ranks have to ask.
+
+        Raises:
+            UnsupportedModelError: they differ.
+        """
+        size = self.vocabulary
+        drawn = [[(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((4, 4, 2, 2, 3, 4))]
+        groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
+        packed = pack(groups, self.device)
+        compare_with_eager(
+            self.model,
+            self.device,
+            self.compute_dtype,
+            lambda: self.next_logits(self.completion_states(packed)),
+            lambda: torch.cat([_eager_logits(self, group) for group in groups]),
+        )
+
     @property
     def adapters(self) -> Adapters | None:
         """Adapters that are trained in place of the weights, if there are any."""
@@ -166,45 +191,59 @@ def load_policy(config: ModelConfig | str | Path) -> Policy:
         UnsupportedModelError: it computes attention in a way we do not.
         ConfigError: it has adapters, and peft is not installed.
     """
-    return _load(config if isinstance(config, ModelConfig) else ModelConfig(path=str(config)), None)
+    return _load(config if isinstance(config, ModelConfig) else ModelConfig(path=str(config)), None, in_rows=False)
 
 
-def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int) -> Policy:
+def load_policy_in_rows(config: ModelConfig) -> Policy:
+    """The same; among ranks its weights are left to `models.sharded.sharded`, which reads this rank's rows alone."""
+    return _load(config, None, in_rows=True)
+
+
+def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_rows: bool = False) -> Policy:
     """Load what a run trains: with `lora` its adapters, new ones or those of the directory; else the whole model.
 
     Args:
         config: where it starts. The adapters of a directory are added to the weights where the whole model is trained.
         lora: a recipe's `lora` section, if it has one.
         seed: of new adapters.
+        in_rows: as in `load_policy_in_rows`.
 
     Raises:
         ModelError: as in `load_policy`, or a target of the adapters cannot be adapted.
         UnsupportedModelError: it computes attention in a way we do not.
         ConfigError: the directory's adapters are others than `lora` says, or peft is not installed.
     """
-    return _load(config, Training(lora, seed))
+    return _load(config, Training(lora, seed), in_rows)
 
 
-def _load(config: ModelConfig, training: Training | None) -> Policy:
+def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> Policy:
     files = read_adapters(config.path)
-    model, tokenizer, lost = read_pretrained(AutoModelForCausalLM, config, files)
+    model, tokenizer, lost, unread = read(AutoModelForCausalLM, config, files, in_rows)
     if lost:
         raise damaged(files.base if files else config.path, lost)
     if "ForSequenceClassification" in str(model.config.architectures) or (files and files.scores):
         raise ModelError(f"{config.path!r} is a reward model or another classifier; a language model is needed")
-    adapters, _ = with_adapters(model, files, training, config.path, scores=False)
-    return make_policy(model, tokenizer, config, adapters)
+    adapters, _ = with_adapters(model, files, training, config.path, unread, scores=False)
+    return make_policy(model, tokenizer, config, adapters, unread)
 
 
 def make_policy(
-    model: PreTrainedModel, tokenizer: Any, config: ModelConfig | None = None, adapters: Adapters | None = None
+    model: PreTrainedModel,
+    tokenizer: Any,
+    config: ModelConfig | None = None,
+    adapters: Adapters | None = None,
+    unread: Unread | None = None,
 ) -> Policy:
-    """Check a model and its tokenizer, and move them to their device."""
+    """Check a model and its tokenizer, and move them to their device; weights that are unread are checked later."""
     config = config or ModelConfig()
-    place(model, config)
+    place(model, config, is_read=unread is None)
     stop_ids = _stop_ids(model, tokenizer)
-    policy = Policy(PolicyModule(model, getattr(torch, config.compute_dtype), adapters), tokenizer, stop_ids)
-    _check_forward(policy)
+    root = PolicyModule(model, getattr(torch, config.compute_dtype), adapters)
+    policy = Policy(root, tokenizer, stop_ids, unread=unread)
+    if unread is None:
+        policy.check_forward()
+    else:
+        root.computes_on = unread.device
     return policy
 
 
@@ -219,22 +258,8 @@ def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
     return frozenset(int(token) for token in stops)
 
 
-def _check_forward(policy: Policy) -> None:
-    """Logits of the packed forward, each compared with the eager forward of its sequence alone."""
-    size = policy.vocabulary
-    drawn = [[(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((4, 4, 2, 2, 3, 4))]
-    groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
-    packed = pack(groups, policy.device)
-    compare_with_eager(
-        policy.model,
-        policy.compute_dtype,
-        lambda: policy.next_logits(policy.completion_states(packed)),
-        lambda: torch.cat([_eager_logits(policy, group) for group in groups]),
-    )
-
-
 def _eager_logits(policy: Policy, group: Sequences) -> Tensor:
     """(M, V) logits in fp32 that predict the group's M completion tokens, each completion computed alone."""
     rows = [torch.tensor([[*group.prompt, *completion]], device=policy.device) for completion in group.completions]
-    logits = [policy.model(row, use_cache=False).logits[0, len(group.prompt) - 1 : -1] for row in rows]
+    logits = [policy.root.eager_logits(row)[0, len(group.prompt) - 1 : -1] for row in rows]
     return torch.cat(logits).float()

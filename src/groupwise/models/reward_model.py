@@ -17,9 +17,10 @@ from groupwise.models.adapter_files import read_adapters
 from groupwise.models.adapter_loading import Training, with_adapters
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import ModelConfig
-from groupwise.models.loading import compare_with_eager, damaged, place, read_pretrained
+from groupwise.models.loading import compare_with_eager, damaged, place
 from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.rows import read, read_whole
 
 HEAD = "score.weight"
 
@@ -33,6 +34,11 @@ class RewardModule(Root):
 
     def states(self, packed: Pack, ends: Tensor) -> Tensor:
         return self._states_at(packed, ends)
+
+    def eager_states(self, row: Tensor) -> Tensor:
+        """(1, T, d) final hidden states of a row (1, T) in transformers' own forward."""
+        states: Tensor = self.model.base_model(row, use_cache=False).last_hidden_state
+        return states
 
     @property
     def score(self) -> torch.nn.Linear:
@@ -70,6 +76,25 @@ class RewardModel(Backbone):
         scores: Tensor = self.root(packed, packed.head_positions)
         return scores[:, 0]
 
+    def check_forward(self) -> None:
+        """Compare hidden states with those of transformers' own forward, because a new head scores everything 0.
+
+        Of a model in rows all ranks have to ask.
+
+        Raises:
+            UnsupportedModelError: they differ.
+        """
+        size = self.model.config.get_text_config().vocab_size
+        prompt, *tails = ([(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((3, 4, 2)))
+        rows = [torch.tensor([[*prompt, *tail]], device=self.device) for tail in tails]
+        compare_with_eager(
+            self.model,
+            self.device,
+            self.compute_dtype,
+            lambda: self.end_states([Sequences(prompt, tails)]),
+            lambda: torch.cat([self.root.eager_states(row)[:, -1] for row in rows]),
+        )
+
     def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
         """(B, d) hidden states at the last token of every completion, of which the scores are made."""
         return self.root.states(*_with_ends(sequences, self.device))
@@ -102,21 +127,25 @@ def load_reward_model(config: ModelConfig) -> RewardModel:
         ModelError: it is missing, damaged, a language model without a score, or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
     """
-    return _load(config, None)
+    return _load(config, None, in_rows=False)
 
 
-def start_reward_model(config: ModelConfig, lora: LoraConfig | None = None, seed: int = 0) -> RewardModel:
+def start_reward_model(
+    config: ModelConfig, lora: LoraConfig | None = None, seed: int = 0, *, in_rows: bool = False
+) -> RewardModel:
     """Load what a reward model is trained from: a language model, whose score is 0 at first, or a reward model.
 
     With `lora` its adapters are trained, and the score; see `models.policy.start_policy`.
     """
-    return _load(config, Training(lora, seed))
+    return _load(config, Training(lora, seed), in_rows)
 
 
-def _load(config: ModelConfig, training: Training | None) -> RewardModel:
+def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> RewardModel:
     files = read_adapters(config.path)
-    model, tokenizer, lost = read_pretrained(AutoModelForSequenceClassification, config, files, num_labels=1)
-    adapters, held = with_adapters(model, files, training, config.path, scores=True)
+    model, tokenizer, lost, unread = read(AutoModelForSequenceClassification, config, files, in_rows, num_labels=1)
+    if unread is not None:
+        read_whole(model, HEAD, unread)
+    adapters, held = with_adapters(model, files, training, config.path, unread, scores=True)
     lost = [name for name in lost if name not in held]
     if lost == [HEAD] and training is None:
         raise ModelError(
@@ -131,24 +160,13 @@ def _load(config: ModelConfig, training: Training | None) -> RewardModel:
     # transformers reads the score before the padding: where that is the end token it would read one token too early
     padding = tokenizer.pad_token_id
     model.config.get_text_config().pad_token_id = None if padding == end else padding
-    place(model, config)
+    place(model, config, is_read=unread is None)
     root = RewardModule(model, getattr(torch, config.compute_dtype), adapters)
     if lost:
         torch.nn.init.zeros_(root.score.weight)
-    loaded = RewardModel(root, tokenizer, frozenset({end}))
-    _check_forward(loaded)
+    loaded = RewardModel(root, tokenizer, frozenset({end}), unread=unread)
+    if unread is None:
+        loaded.check_forward()
+    else:
+        root.computes_on = unread.device
     return loaded
-
-
-def _check_forward(reward_model: RewardModel) -> None:
-    """Compare hidden states, because a new head scores everything 0."""
-    vocabulary = reward_model.model.config.get_text_config().vocab_size
-    prompt, *tails = ([(7 * i + 3 * k + 1) % vocabulary for i in range(length)] for k, length in enumerate((3, 4, 2)))
-    rows = [torch.tensor([[*prompt, *tail]], device=reward_model.device) for tail in tails]
-    body = reward_model.model.base_model
-    compare_with_eager(
-        reward_model.model,
-        reward_model.compute_dtype,
-        lambda: reward_model.end_states([Sequences(prompt, tails)]),
-        lambda: torch.cat([body(row, use_cache=False).last_hidden_state[:, -1] for row in rows]),
-    )

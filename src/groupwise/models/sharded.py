@@ -4,24 +4,26 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from groupwise.errors import ConfigError, UnsupportedModelError
+from groupwise.errors import UnsupportedModelError
+from groupwise.models.activations import return_freed_memory
 from groupwise.models.adapter_files import is_kept_with, write_adapters
-from groupwise.models.backbone import Backbone, bit_sums, digest, no_progress_bars
+from groupwise.models.backbone import Backbone, no_progress_bars
 from groupwise.models.critic import Critic
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel
+from groupwise.models.rows import fill, fingerprint_of_rows, refuse_bfloat16
 from groupwise.models.size import layers_of
 from groupwise.ranks.group import RANKS
-from groupwise.ranks.sharding import own_rows, settle, shard, whole, whole_tensor
+from groupwise.ranks.sharding import settle, shard, whole, whole_tensor
 
 B = TypeVar("B", bound=Backbone)
 
-ENTRIES = ("states", "hidden", "next_logits", "teach", "divergence")
+ENTRIES = ("states", "hidden", "next_logits", "teach", "divergence", "eager_logits", "eager_states")
 """Methods by which root modules are entered, beside their `forward`."""
 
 
@@ -46,11 +48,8 @@ class Sharded(Backbone):
         yield from super().plain_state()
 
     def fingerprint(self) -> str:
-        """That of the whole weights: sums over bit patterns are exact, so the ranks' sums add up to theirs."""
         settle(self.root)
-        named = list(self.model.named_parameters())
-        sums = torch.stack([bit_sums(own_rows(weight)) for _, weight in named])
-        return digest([name for name, _ in named], RANKS.total(sums))
+        return fingerprint_of_rows(self.model.named_parameters())
 
     def gathered(self) -> "Gathered":
         settle(self.root)
@@ -97,41 +96,46 @@ class Gathered:
 
 
 def sharded(model: B) -> B:
-    """The model with this rank's rows of its weights alone; in one process the model as it is.
+    """The model with this rank's rows of its weights alone, read now if they are not yet; in one process as it is.
 
     Raises:
-        UnsupportedModelError: its layers cannot be told apart.
+        UnsupportedModelError: its layers cannot be told apart, or it was unread and computes otherwise than it should.
         ConfigError: its weights are in bf16.
+        ModelError: it was unread, and a file is damaged.
+        InvariantError: the ranks read or made other weights.
     """
     if RANKS.size == 1:
         return model
     refuse_bfloat16(any(weight.dtype is torch.bfloat16 for _, weight in model.state()))
-    RANKS.agree("the weights that they loaded or made", model.fingerprint())
-    entries = [name for name in ENTRIES if hasattr(model.root, name)]
-    model.root.computes_on = model.device
-    shard(model.root, _layers(model.model), entries, model.device)
-    kind = ShardedPolicy if isinstance(model, Policy) else ShardedRewardModel
-    return kind(**{field.name: getattr(model, field.name) for field in fields(model)})  # type: ignore[return-value]
+    root, unread, device = model.root, model.unread, model.device
+    if unread is None:
+        RANKS.agree("the weights that they loaded or made", model.fingerprint())
+        root.computes_on = device
+    entries = [name for name in ENTRIES if hasattr(root, name)]
+    shard(root, _layers(model.model), entries, device)
+    kind: Any = ShardedPolicy if isinstance(model, Policy) else ShardedRewardModel
+    made: B = kind(**{field.name: getattr(model, field.name) for field in fields(model)} | {"unread": None})
+    if unread is not None:
+        fill(root, model.model, unread)
+        made.check_forward()  # type: ignore[attr-defined]
+        settle(root)
+        if device.type == "cpu":
+            return_freed_memory()  # what that gathered
+    return made
 
 
-def refuse_bfloat16(is_used: bool) -> None:
-    """Ranks hold their shares of the weights in fp32.
+def shard_critic(critic: Critic, backbone: Policy | None) -> None:
+    """Leave this rank its rows of a critic, and read them if they are not; in one process it stays as it is.
 
-    Raises:
-        ConfigError: the weights are in bf16.
+    Its backbone is not compared with transformers' own forward: it is the model that the policy starts from, of which
+    that is known.
     """
-    if is_used:
-        raise ConfigError(
-            'model.weights_dtype = "bfloat16" is for one process: ranks keep fp32 weights in shares; allowed among '
-            'ranks is compute_dtype = "bfloat16" alone'
-        )
-
-
-def shard_critic(critic: Critic) -> None:
-    """Leave this rank its rows of a critic; in one process it stays as it is."""
-    if RANKS.size > 1:
-        layers = [] if critic.trunk is None else _layers(critic.trunk)
-        shard(critic, layers, (), critic.head.weight.device)
+    if RANKS.size == 1:
+        return
+    layers = [] if critic.trunk is None else _layers(critic.trunk)
+    shard(critic, layers, (), critic.head.weight.device)
+    if backbone is not None and backbone.unread is not None:
+        fill(critic, backbone.model, backbone.unread)
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:

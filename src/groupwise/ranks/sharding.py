@@ -49,6 +49,18 @@ def shard(root: nn.Module, layers: Sequence[nn.Module], entries: Sequence[str], 
         _roots.add(root)
 
 
+def materialise(root: nn.Module, device: torch.device) -> None:
+    """Give memory to this rank's rows of weights that have none yet; what is in it is whatever was there."""
+    place = torch.device("cpu") if RANKS.offloads else device
+
+    def given(tensor: Tensor) -> Tensor:
+        return torch.empty_like(tensor, device=place) if tensor.is_meta else tensor
+
+    for module in root.modules():
+        if any(weight.is_meta for weight in module.parameters(recurse=False)):
+            module._apply(given, recurse=False)
+
+
 def _units(root: nn.Module) -> list[Any]:
     from torch.distributed.fsdp import FSDPModule
 
@@ -111,19 +123,19 @@ def settle(*roots: nn.Module) -> None:
 
 def own_rows(tensor: Tensor) -> Tensor:
     """This rank's rows of a tensor, sharing its memory; all of one that is not sharded."""
-    rows: Tensor = tensor.to_local() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    rows: Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return rows
 
 
 def whole_tensor(tensor: Tensor) -> Tensor:
     """All of a tensor. Every rank has to ask for it."""
-    full: Tensor = tensor.full_tensor() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    full: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return full
 
 
 def sharded_like(tensor: Tensor, weight: Tensor) -> Tensor:
     """This rank's rows of a whole tensor, as those of a weight lie here."""
-    if not _is_sharded(weight) or tensor.shape != weight.shape:
+    if not is_sharded(weight) or tensor.shape != weight.shape:
         return tensor
     rows = torch.empty_like(weight.detach(), dtype=tensor.dtype)  # where the weight's rows are, offloaded or not
     take_rows(rows, tensor)
@@ -139,10 +151,11 @@ def take_rows(weight: Tensor, tensor: Tensor) -> None:
 
 def first_row(weight: Tensor) -> int:
     """Which row of a weight is the first of this rank's; they follow one another."""
-    return RANKS.rank * -(-len(weight) // RANKS.size) if _is_sharded(weight) else 0
+    return RANKS.rank * -(-len(weight) // RANKS.size) if is_sharded(weight) else 0
 
 
-def _is_sharded(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this rank has some rows of a tensor alone."""
     if RANKS.size == 1:
         return False
     from torch.distributed.tensor import DTensor

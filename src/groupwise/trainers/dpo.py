@@ -121,7 +121,7 @@ def train_dpo(
     """Run a recipe, or resume an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
-    policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
+    policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
     train, held_out = (encode(policy, part) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, policy, train, held_out)

@@ -214,8 +214,9 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
 
 def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLearner:
     """What a PPO run works with."""
-    critic = Critic(policy, _backbone(recipe, policy))
-    shard_critic(critic)
+    backbone = _backbone(recipe, policy)
+    critic = Critic(policy, backbone)
+    shard_critic(critic, backbone)
     return PpoLearner(
         actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
         reference=reference_of(recipe, policy),
@@ -237,7 +238,7 @@ def _backbone(recipe: PpoRecipe, policy: Policy) -> Policy | None:
             "critic.backbone = 'own' with [lora] is for one process, where both read the same weights; allowed on "
             "several ranks is 'shared'"
         )
-    return policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed)
+    return policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed, in_rows=True)
 
 
 TRAINER = rl_trainer(

@@ -178,9 +178,9 @@ class Learns(ScoresSteps, Protocol):
 def _started(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:
     """What is trained, and what a checkpoint holds of it."""
     if recipe.process_reward_model.supervision != "implicit":
-        made = sharded(start_reward_model(model, recipe.lora, recipe.run.seed))
+        made = sharded(start_reward_model(model, recipe.lora, recipe.run.seed, in_rows=True))
         return made, made
-    policy = sharded(start_policy(model, recipe.lora, recipe.run.seed))
+    policy = sharded(start_policy(model, recipe.lora, recipe.run.seed, in_rows=True))
     reference = load_reference(recipe.model, recipe.lora, policy)
     return ImplicitRewardModel(policy, reference, recipe.process_reward_model.beta), policy
 

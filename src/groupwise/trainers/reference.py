@@ -21,7 +21,7 @@ def load_reference(model: ModelConfig, lora: LoraConfig | None, policy: Policy) 
             than the one it starts from.
     """
     if lora is None:
-        return sharded(start_policy(model, None, seed=0).freeze())
+        return sharded(start_policy(model, None, seed=0, in_rows=True).freeze())
     if is_adapter_directory(model.path):
         raise ConfigError(
             f"model.path = {model.path!r} holds adapters that go on learning, so without them the reference would be "

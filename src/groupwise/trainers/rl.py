@@ -110,7 +110,7 @@ def train_rl(
             )
         _check_ranks(recipe)
         start = Start(recipe, recipe.run, restart)
-        policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed))
+        policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
         learner = make_learner(recipe, policy, verifier)
         session = start.begin(policy, learner.optimizer, learner.beside)
         learner.publish()

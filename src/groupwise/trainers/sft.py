@@ -153,7 +153,7 @@ def train_sft(
     if recipe.new_model and not start.resumes:
         policy = new_policy(recipe.new_model, character_tokenizer(_alphabet(recipe.data)), recipe.model)
     else:
-        policy = start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed)
+        policy = start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True)
     policy = sharded(policy)
     batch = batches(policy)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)

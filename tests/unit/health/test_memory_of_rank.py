@@ -4,8 +4,8 @@ The models are built without numbers (device "meta"), and the ranks are a proces
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from groupwise.ranks.sharding import shard
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
 
+AsRank = Callable[[int, int], AbstractContextManager[None]]
 SHAPES: dict[str, dict[str, Any]] = {
     "Qwen2.5-0.5B": {
         "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_hidden_layers": 24,
@@ -56,20 +57,6 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     directory.mkdir()
     (directory / "config.json").write_text(json.dumps(SHAPES[request.param]))
     return str(directory)
-
-
-@contextmanager
-def one_of(ranks: int, rank: int) -> Iterator[None]:
-    """This process as one of so many, which send nothing."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
-    RANKS.rank, RANKS.size = rank, ranks
-    try:
-        yield
-    finally:
-        RANKS.rank, RANKS.size = 0, 1
-        torch.distributed.destroy_process_group()
 
 
 class Causal(nn.Module):
@@ -106,12 +93,12 @@ def units(root: nn.Module) -> list[int]:
 
 
 @pytest.mark.parametrize("ranks", [8, 64])
-def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: int) -> None:
+def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: int, as_rank: AsRank) -> None:
     size = language_model_size(path)
     assert size.total == KNOWN[Path(path).name]
     here: list[dict[str, torch.Size]] = []
     for rank in (0, ranks - 1):
-        with one_of(ranks, rank):
+        with as_rank(ranks, rank):
             root = sharded(path)
             here.append(rows_here(root))
             found = units(root)
@@ -133,9 +120,9 @@ def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: in
 
 
 @pytest.mark.parametrize("offloads", [False, True])
-def test_the_setting_reaches_every_unit(offloads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_reaches_every_unit(offloads: bool, monkeypatch: pytest.MonkeyPatch, as_rank: AsRank) -> None:
     monkeypatch.setattr(RANKS, "offloads", offloads)
-    with one_of(8, 3):
+    with as_rank(8, 3):
         root = sharded("base")
         groups = [unit._get_fsdp_state()._fsdp_param_group for unit in root.modules() if isinstance(unit, FSDPModule)]
         assert [isinstance(group.offload_policy, CPUOffloadPolicy) for group in groups if group] == [offloads] * (
