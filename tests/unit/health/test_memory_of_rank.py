@@ -93,7 +93,9 @@ def units(root: nn.Module) -> list[int]:
 
 
 @pytest.mark.parametrize("ranks", [8, 64])
-def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: int, as_rank: AsRank) -> None:
+def test_every_rank_has_its_rows_and_the_plan_says_how_many(
+    path: str, ranks: int, as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = language_model_size(path)
     assert size.total == KNOWN[Path(path).name]
     here: list[dict[str, torch.Size]] = []
@@ -117,6 +119,10 @@ def test_every_rank_has_its_rows_and_the_plan_says_how_many(path: str, ranks: in
     assert found_plan.training["gradients"] == pytest.approx(4 * first, rel=1e-6)
     assert found_plan.training["gathered weights"] == 4 * (found[0] + 2 * found[1])
     assert found_plan.sampling["gathered weights"] == 4 * size.total
+    monkeypatch.setattr(memory_of_rank, "device_of", lambda model: "cuda")
+    elsewhere = plan_of_rank(recipe(path, "ranks.offload=true"), ranks=ranks)
+    assert elsewhere.offloaded.keys() == {"policy", "optimizer", "gradients"}
+    assert sum(elsewhere.offloaded.values()) == pytest.approx(16 * first, rel=1e-6)
 
 
 @pytest.mark.parametrize("offloads", [False, True])
