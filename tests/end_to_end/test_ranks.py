@@ -15,7 +15,17 @@ from typing import Any
 
 import pytest
 import torch
-from ranked_run import FAILED, PATIENCE_S, run_on_ranks, start_ranks
+from ranked_run import (
+    FAILED,
+    PATIENCE_S,
+    Harm,
+    averages,
+    counts_alone,
+    killed,
+    run_on_ranks,
+    start_ranks,
+    stuck,
+)
 from safetensors.torch import load_file
 
 from groupwise.config import parse
@@ -63,7 +73,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 LORA = {"lora": {"rank": 4}, "optimizer": {"lr": 1e-1, "max_grad_norm": 0.05}}
 TOOLS = {"counter": {"kind": f"{Path(__file__).with_name('ranked_tool.py')}:Counter", "max_calls": 3}}
 ALGORITHMS |= {
-    "grpo, tools": ALGORITHMS["grpo"] | {"sampling": {"max_tokens": 6, "tools": TOOLS}},
+    "grpo, tools": ALGORITHMS["grpo"]
+    | {"grpo": {"prompts_per_step": 5, "group_size": 40}, "sampling": {"max_tokens": 6, "tools": TOOLS}},
     "grpo, lora": ALGORITHMS["grpo"] | LORA,
     "ppo, lora": ALGORITHMS["ppo"] | LORA | {"critic": {"lr": 1e-2, "backbone": "shared"}},
     "reward_model, lora": ALGORITHMS["reward_model"] | LORA,
@@ -333,6 +344,46 @@ def test_servers_that_die_under_ranks_cost_nothing_but_time(
     ages = [line.get("ages") for line in RunDirectory(tmp_path / "quiet").ledger.lines() if "groups" in line]
     assert any(ages) == ("steps_ahead" in settings)
     assert_same(RunDirectory(tmp_path / "disturbed"), RunDirectory(tmp_path / "quiet"))
+
+
+@pytest.mark.parametrize("harm", [averages, counts_alone])
+def test_the_comparison_sees_a_wrong_denominator(
+    world: Path, tmp_path: Path, alone: dict[str, RunDirectory], harm: Harm
+) -> None:
+    once = {"run": {"directory": str(tmp_path / "run"), "num_steps": 1, "seed": 1}}
+    for process in start_ranks([recipe(world, "grpo", tmp_path, 2, **once, evaluation=NONE)], 2, harm):
+        process.join(PATIENCE_S)
+        assert process.exitcode == 0
+    wrong, right = (first_step(run) for run in (RunDirectory(tmp_path / "run"), alone["grpo"]))
+    assert wrong["groups"] == right["groups"]
+    assert wrong["grad_norm"] / right["grad_norm"] == pytest.approx(0.5 if harm is averages else 2.0, rel=1e-3)
+    assert wrong["weights"] != right["weights"]
+
+
+NONE = {"every": 9, "num_problems": 1, "num_samples": 1, "test_problems": 0}
+
+
+def first_step(run: RunDirectory) -> dict[str, Any]:
+    return next(line for line in run.ledger.lines() if "groups" in line)
+
+
+@pytest.mark.parametrize(("harm", "why"), [(killed, "ended"), (stuck, "did not answer in time")])
+def test_a_lost_rank_ends_the_other_and_one_process_goes_on(
+    world: Path, tmp_path: Path, alone: dict[str, RunDirectory], harm: Harm, why: str
+) -> None:
+    """The optimizer's moments, cut in two, are whole again in one process."""
+    broken = recipe(world, "grpo", tmp_path / "run", 2, ranks={"partial_sums": 2, "deadline_s": 8})
+    first, lost = start_ranks([broken], 2, harm)
+    first.join(PATIENCE_S)
+    lost.kill()
+    lost.join(PATIENCE_S)
+    assert (first.exitcode, lost.exitcode) == (FAILED, -signal.SIGKILL)
+    said = (tmp_path / "run-rank-0.txt").read_text()
+    assert said.startswith(f"RankError: rank 0 gives up: another rank {why}.")
+    run = RunDirectory(tmp_path / "run")
+    assert run.steps() == [2]
+    run_on_ranks([broken], 1)
+    assert_same(run, alone["grpo"])
 
 
 def until(is_so: Any) -> None:

@@ -249,8 +249,9 @@ class LyingServer:
             self.dies_after = None
             self.kill()
         top_k = 3 if "top-k of its own" in self.lies else draw["top_k"]
+        top_p = 0.5 if "top-p of its own" in self.lies else draw["top_p"]
         config = SamplingConfig(
-            temperature=draw["temperature"], max_tokens=draw["max_tokens"], top_k=top_k, top_p=draw["top_p"]
+            temperature=draw["temperature"], max_tokens=draw["max_tokens"], top_k=top_k, top_p=top_p
         )
         seed = 7 if "seeds are ignored" in self.lies else draw["seed"]
         seed += self.generated if "seeds do not repeat" in self.lies else 0

@@ -142,6 +142,17 @@ def test_adapters_that_are_not_the_new_ones_are_found_out(native: Callable[..., 
         native("previous adapters")
 
 
+def test_a_server_that_has_other_adapters_of_the_new_name_is_found_out(
+    native: Callable[..., Any], adapted: Policy, more_adapted: Policy
+) -> None:
+    server, engine = native()
+    name = f"v2-{adapted.fingerprint()}"
+    server.engines[0].adapters[name] = next(iter(server.engines[0].adapters.values()))  # version 1's
+    with pytest.raises(InvariantError, match="does not have the weights that were published"):
+        engine.publish(adapted, 2)
+    assert server.adapters_loaded == 2  # a name is never loaded twice
+
+
 def test_a_server_that_was_started_anew_gets_model_and_adapters(
     native: Callable[..., Any], sample: Callable[..., Groups]
 ) -> None:
@@ -271,6 +282,7 @@ def test_a_prefix_cache_that_cannot_be_cleared_is_named(make_engine: Make, make_
     [
         ("raw log-probabilities", "does not sample from them as it was told"),
         ("top-k of its own", "does not sample from them as it was told"),
+        ("top-p of its own", "does not sample from them as it was told"),
         ("seeds are ignored", "whatever its seed: it ignores it"),
         ("seeds do not repeat", "other tokens when it gets the same seed again"),
         ("label is kept", "more than one engine"),
@@ -284,6 +296,17 @@ def test_a_server_that_is_not_what_it_must_be(
 ) -> None:
     with pytest.raises((EngineError, InvariantError), match=said):
         make_engine(make_server(lie), patience_s=0.5).publish(trained, 0)
+
+
+def test_a_server_that_keeps_the_label_of_weights_before_is_found_out(
+    make_engine: Make, make_server: Make, trained: Policy, moved: Policy
+) -> None:
+    server = make_server()
+    engine = make_engine(server)
+    engine.publish(trained, 0)
+    server.lies.add("label is kept")
+    with pytest.raises(EngineError, match=r"was told that its weights are v1-\w+, and answers from .*v0-\w+"):
+        engine.publish(moved, 1)
 
 
 def test_a_balancer_is_refused(make_engine: Make, make_server: Make, trained: Policy) -> None:
