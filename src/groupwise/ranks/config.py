@@ -17,5 +17,5 @@ class RanksConfig(Section):
     """Seconds that a rank waits for the others before it gives them up and ends."""
     offload: bool = False
     """Keep every rank's rows of weights, gradients and moments in the processor's memory, and update them there: a card
-    holds what it computes with, and no more (FSDP2's CPU offload). The bits are the same, and every layer's weights
-    travel to the card for each forward and backward. For several ranks; on processors nothing is elsewhere."""
+    holds what it computes with, and no more (FSDP2's CPU offload). Every layer's weights travel to the card for each
+    forward and backward. For several ranks; where they compute on processors nothing is elsewhere, nor any bit."""
