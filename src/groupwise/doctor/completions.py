@@ -156,6 +156,26 @@ def loops(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+def language_mixing(run: RunFacts) -> Finding | None:
+    """Completions take words from other languages."""
+    series = run.series("other_scripts")
+    shares = [value for _, value in series]
+    if len(shares) < 2 * WINDOW:
+        return None
+    share, first_share = recent(shares), start(shares)
+    severity = graded(share, 0.01, 0.05)
+    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
+        return None
+    first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
+    return Finding(
+        rule="language_mixing", severity=severity, since_step=first, statistic=share,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"{share:.1%} of completions have words in another script than their problem's language; "
+        f"{first_share:.1%} at the start",
+        evidence=shown(run.steps, lambda one: one.strays), wasted=0,
+    )  # fmt: skip
+
+
 LR = Advice("optimizer.lr", "divide by 3")
 EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
 
@@ -191,4 +211,10 @@ RULES = (
          statistic="share that ends in a phrase said 4 times or more; at least twice the start's, rising (p < 0.01)",
          thresholds="warning 0.01, critical 0.05", source="own", needs=("rollouts",), find=loops,
          advice=(LR, Advice("verifier.parts", "a penalty of repetition"))),
+    Rule(name="language_mixing", says="Completions take words from other languages.",
+         statistic="share with a word in another script than the problem's language; at least twice the start's, "
+         "rising (p < 0.01)", thresholds="warning 0.01, critical 0.05",
+         source="DeepSeek-R1 (arXiv:2501.12948), section 2.3.2", needs=("other_scripts",), find=language_mixing,
+         advice=(Advice("verifier.parts", "pay the share of words in the problem's language"),
+                 Advice("sampling.temperature", "1, where it is higher"))),
 )  # fmt: skip

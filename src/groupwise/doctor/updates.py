@@ -5,7 +5,7 @@ from statistics import median
 
 from groupwise.doctor.facts import RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
-from groupwise.doctor.rule import LIKELY, WINDOW, Rule, graded, improves, persists, recent, since, worsens
+from groupwise.doctor.rule import LIKELY, SURE, WINDOW, Rule, graded, improves, persists, recent, since, worsens
 from groupwise.doctor.trends import outlying, rises
 
 
@@ -38,6 +38,28 @@ def update_too_large(run: RunFacts) -> Finding | None:
         threshold=0.03 if severity is Severity.CRITICAL else 0.01, unit="nats per token, KL(before ‖ after)",
         explanation=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
         evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def update_too_small(run: RunFacts) -> Finding | None:
+    """The policy hardly moves, at the full learning rate and with a signal."""
+    peak = max(run.values("lr"), default=0.0)
+    taught = {step.step for step in run.steps
+              if (step.number("signal") or 0.0) > 0 and (step.number("lr") or 0.0) >= 0.5 * peak}  # fmt: skip
+    series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
+    dev = [one.pass_at_1 for one in run.dev]
+    gained = rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
+    if len(series) < 2 * WINDOW or gained:  # many small steps may lead far
+        return None
+    value = median([one for _, one in series[-WINDOW:]])
+    if value >= 1e-6:
+        return None
+    return Finding(
+        rule="update_too_small", severity=Severity.WARNING, since_step=series[0][0], statistic=value, threshold=1e-6,
+        unit="nats per token, KL(before ‖ after)",
+        explanation=f"a step moves the policy by {value:.1e} nats per token, and neither dev nor the pass rate rises: "
+        "the learning rate is too small, or most weights are frozen",
+        evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=len(series),
     )  # fmt: skip
 
 
@@ -167,6 +189,13 @@ RULES = (
          thresholds="warning 0.01, critical 0.03 nats per token; of fewer steps 0.3",
          source="Spinning Up; tinker-cookbook",
          needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
+    Rule(name="update_too_small", says="Steps hardly move the policy.",
+         statistic="KL(before ‖ after the updates), median of 5 steps with a signal and at least half the largest "
+         "learning rate, after 10 such steps, while neither dev nor the pass rate has risen",
+         thresholds="warning below 1e-6 nats per token", source="own",
+         needs=("kl_after_updates", "lr", "sampled_correct"), find=update_too_small,
+         advice=(Advice("optimizer.lr", "multiply by 10 (adapters need 10 times the rate of full weights)"),
+                 Advice("model", "are most weights frozen?"))),
     Rule(name="clipping", says="Many tokens are beyond a bound of the loss.",
          statistic="share of tokens at a bound, median of 5 steps", thresholds="warning 0.2, critical 0.4",
          source="rldoctor 0.2; axolotl", needs=("clipped",), find=clipping, advice=(LR, EPOCHS)),
