@@ -32,6 +32,8 @@ _FIGURES = {
 _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
+MOST_PARTS = 12
+"""Parts of the reward that the page of a step shows, the first by name."""
 MOST_LISTS = 8
 """Steps and evaluations whose lists are remembered until their files change."""
 

@@ -75,7 +75,7 @@ function partCards(parts) {
     h("div", { class: "grid", id: "parts" }, names.map((name) => {
       const paid = parts[name].filter((value) => value !== null);
       const mean = paid.reduce((sum, value) => sum + value, 0) / paid.length;
-      return h("section", { class: "card" }, h("h3", {}, shown(name)), histogram(parts[name], shown(name)),
+      return h("section", { class: "card" }, h("h3", {}, shown(name.slice(0, 80))), histogram(parts[name], shown(name.slice(0, 80))),
         h("p", { class: "hint" }, `mean ${number(mean, 3)} of ${paid.length.toLocaleString("en")} completions`,
           paid.every((value) => value === paid[0]) ? ", the same for all" : null));
     }))];
