@@ -276,7 +276,7 @@ CASES = (
     Case("slow verifier", "a verifier that takes a third of a second", ("verifying_is_slow",),
          ("run.num_steps=6", "evaluation.every=6", "evaluation.num_problems=6"), slow_verifier, is_mild=True),
     Case("ever slower", "a sampler that waits longer from step to step", ("throughput_falls",),
-         ("run.num_steps=16", "evaluation.every=100"), ever_slower),
+         ("run.num_steps=16", "evaluation.every=100"), ever_slower, is_mild=True),
     Case("too long", "three times as many steps as are needed", ("plateau", "no_signal"), ("run.num_steps=60",),
          is_mild=True),
     Case("ledger edited", "an edited line of the ledger", ("record_damaged",), (SHORT := "run.num_steps=6",),

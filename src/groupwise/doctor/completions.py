@@ -1,6 +1,7 @@
 """Rules about what the policy writes: entropy, length, truncation, loops."""
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 
 from groupwise.doctor.facts import RunFacts, StepFacts
@@ -64,10 +65,12 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         return None
     growth = recent(series) / start(series)
     severity = graded(growth, 2.0, 4.0)
+    if severity is None and _heads_for(2.0, run, series):
+        severity = Severity.WARNING
     rewards = run.values("reward")
     if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
         return None
-    first = next(s for s, value in run.series("entropy") if value >= 1.5 * start(series))
+    first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
     return Finding(
         rule="entropy_explosion", severity=severity, since_step=first, statistic=growth,
         threshold=4.0 if severity is Severity.CRITICAL else 2.0, unit="times the entropy at the start",
@@ -75,6 +78,15 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
         evidence=_groups(run.steps[-1]), wasted=since(run, first),
     )  # fmt: skip
+
+
+def _heads_for(times: float, run: RunFacts, series: Sequence[float]) -> bool:
+    """Whether a rise gets to this many times the start before the run ends, while the pass rate falls."""
+    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
+    speed = slope(lately)
+    if speed <= 0 or rises(lately) >= SURE or falls(run.values("sampled_correct")) >= SURE:
+        return False
+    return math.log(times * start(series) / recent(series)) / speed <= run.num_steps - len(series)
 
 
 def length_runaway(run: RunFacts) -> Finding | None:
@@ -188,8 +200,10 @@ RULES = (
          needs=("entropy", "sampled_correct"), find=entropy_collapse,
          advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
     Rule(name="entropy_explosion", says="Completions turn into noise.",
-         statistic="entropy now / at the start, with a reward that falls", thresholds="warning 2, critical 4",
-         source="verl issue 2738; axolotl", needs=("entropy", "reward"), find=entropy_explosion,
+         statistic="entropy now / at the start, with a reward that falls; Theil-Sen line of log entropy (p < 0.01): "
+         "when it reaches 2, while the pass rate falls (p < 0.01)",
+         thresholds="warning 2, or 2 inside the rest of the run; critical 4",
+         source="verl issue 2738; axolotl", needs=("entropy", "reward", "sampled_correct"), find=entropy_explosion,
          advice=(Advice("loss.entropy_coef", "0"), LR)),
     Rule(name="length_runaway", says="Completions grow, correctness does not.",
          statistic="growth of the mean length from the start (p < 0.01), correctness not rising",

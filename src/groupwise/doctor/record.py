@@ -5,11 +5,13 @@ from statistics import median
 
 from groupwise.doctor.facts import RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
-from groupwise.doctor.rule import SURE, WINDOW, Rule, recent, start
+from groupwise.doctor.rule import SURE, WINDOW, Rule, recent
 from groupwise.doctor.trends import falls
 
 PHASES = {"generate_s": "sampling", "verify_s": "verifying", "train_s": "training"}
 """What a step spends its time on, by the field of its line."""
+BUSY = 0.5
+"""Cores that other programs use from which on they may be what slows a step down."""
 
 
 def verifying_is_slow(run: RunFacts) -> Finding | None:
@@ -39,14 +41,15 @@ def throughput_falls(run: RunFacts) -> Finding | None:
         return None
     worst = max(times, key=lambda name: times[name][1] - times[name][0])
     others = run.values("busy_cores")
-    taken = recent(others) - start(others) if others else 0.0
+    taken = recent(others) if others else 0.0
+    is_its_own = lost >= 0.5 and taken < BUSY
     return Finding(
-        rule="throughput_falls", severity=Severity.WARNING if lost >= 0.5 and taken < 0.5 else Severity.NOTE,
-        since_step=run.steps[-WINDOW].step, statistic=lost, threshold=0.5 if lost >= 0.5 and taken < 0.5 else 0.3,
+        rule="throughput_falls", severity=Severity.WARNING if is_its_own else Severity.NOTE,
+        since_step=run.steps[-WINDOW].step, statistic=lost, threshold=0.5 if is_its_own else 0.3,
         unit="loss of tokens per second",
         explanation=f"{median(rates[:WINDOW]):,.0f} tokens per second have become {median(rates[-WINDOW:]):,.0f}, and "
         f"a step of {before:.2f} s takes {now:.2f} s; {PHASES[worst]} went from {times[worst][0]:.2f} to "
-        f"{times[worst][1]:.2f} s" + (f"; other programs took {taken:.1f} cores more" if taken >= 0.5 else ""),
+        f"{times[worst][1]:.2f} s" + (f"; other programs take {taken:.1f} cores" if taken >= BUSY else ""),
         evidence=(Evidence(run.steps[-1].step),),
     )  # fmt: skip
 
@@ -73,7 +76,7 @@ RULES = (
     Rule(name="throughput_falls", says="Steps get slower.",
          statistic="loss of tokens per second, median of the last 5 steps against the first 5 (Mann-Kendall over all, "
          "p < 0.01), while a step takes longer than at the start",
-         thresholds="note 0.3; warning 0.5, unless other programs took half a core more", source="own",
+         thresholds="note 0.3; warning 0.5, unless other programs take half a core", source="own",
          needs=("tokens_per_second", "generate_s", "verify_s", "train_s"), find=throughput_falls,
          advice=(Advice("sampling.max_tokens", "lower, where a few long completions hold up all others"),
                  Advice("", "look for what grows: files, memory, other programs"))),

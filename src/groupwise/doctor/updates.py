@@ -165,12 +165,14 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
     if len(series) < 4 * WINDOW:
         return None
     value = median(series[-2 * WINDOW :])
-    severity = graded(-value, 0.0, 1.0)
-    if severity is None or rises(series[-4 * WINDOW :]) < LIKELY:
+    # one that has learnt the mean alone has about -1/n on n new completions, and less while the mean moves
+    severity = graded(-value, 0.1, 1.0) or Severity.NOTE
+    if value > 0 or rises(series[-4 * WINDOW :]) < LIKELY:
         return None
+    bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
         rule="critic_explains_nothing", severity=severity, since_step=run.steps[-2 * WINDOW].step, statistic=value,
-        threshold=-1.0 if severity is Severity.CRITICAL else 0.0, unit="explained variance",
+        threshold=bounds[severity], unit="explained variance",
         explanation=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
     )  # fmt: skip
@@ -217,7 +219,8 @@ RULES = (
          find=sampler_mismatch, advice=(Advice("sampling.temperature", "the same on both sides"),)),
     Rule(name="critic_explains_nothing", says="The critic is no better than a constant.",
          statistic="explained variance, median of 10 steps after 20, not rising",
-         thresholds="warning 0, critical -1", source="Schulman, Nuts and Bolts", needs=("explained_variance",),
+         thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
+         source="Schulman, Nuts and Bolts", needs=("explained_variance",),
          find=critic_explains_nothing,
          advice=(Advice("critic.lr", "another rate, with a longer warm-up of the optimizer"),)),
 )  # fmt: skip
