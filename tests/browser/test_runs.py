@@ -260,6 +260,8 @@ def test_results_are_on_the_list_and_show_their_files(
     page.wait_for_selector("[data-figure='Accuracy over tokens']")
     row = page.locator("[aria-label='budget 4'] tr", has_text="best_of_n/orm").locator("td").all_inner_texts()
     assert row[:2] == ["59.0 % [54.0, 64.0]", "−1.0 [−11.0, +9.0]"]
+    row = page.locator("[aria-label='budget 4'] tr", has_text="control/constant").locator("td").all_inner_texts()
+    assert row[2] == "−20.0 % [−50.0, 10.0]"
     figure = page.locator("[data-figure='Accuracy over tokens'] circle")
     assert figure.count() == 18  # six methods that have a name, three budgets
     assert "59.0 % at 200 tokens" in figure.nth(10).text_content()

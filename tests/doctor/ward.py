@@ -270,7 +270,7 @@ CASES = (
           "run.num_steps=8", "evaluation.every=8"), trainer_at_another_temperature),
     Case("held", "a KL term that holds the policy", ("kl_to_reference",), ("loss.kl_coef=1000.0", "optimizer.lr=1e-6")),
     Case("loss spike", "a loss 1,000 times too large in one step", ("gradient_spikes",), (), one_large_loss),
-    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=10",)),
+    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=9",)),
     Case("critic misled", "a critic that is taught the negative of the returns", ("critic_explains_nothing",),
          ("critic.lr=1e-3", "run.num_steps=24"), shuffled_returns, algorithm="ppo"),
     Case("slow verifier", "a verifier that takes a third of a second", ("verifying_is_slow",),

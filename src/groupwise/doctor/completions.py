@@ -132,12 +132,16 @@ def length_collapse(run: RunFacts) -> Finding | None:
 
 def truncation(run: RunFacts) -> Finding | None:
     """Completions run into the token limit."""
-    series = run.values("truncated")
-    if len(series) < WINDOW or (falls(series[-4 * WINDOW :]) < LIKELY and improves(run)):
+    series, lengths = run.values("truncated"), run.values("length")
+    if len(series) < WINDOW:
         return None
     share = recent(series)
     severity = graded(share, 0.05, 0.15)
-    if severity is None or (improves(run) and share <= start(series) + 0.05):
+    # a run that learns within its limit is left alone, but not where the limit shapes what it learns
+    limit = float(run.key("sampling.max_tokens") or math.inf)
+    shapes = bool(lengths) and recent(lengths) >= 0.7 * limit
+    falling = falls(series[-4 * WINDOW :]) < LIKELY or share <= start(series) + 0.05
+    if severity is None or (improves(run) and falling and not shapes):
         return None
     first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
     never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
@@ -217,8 +221,8 @@ RULES = (
          needs=("length", "sampled_correct"), find=length_collapse,
          advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
     Rule(name="truncation", says="Completions run into the token limit.",
-         statistic="share truncated, mean of 5 steps; one that "
-         "falls while the pass rate rises is left alone", thresholds="warning 0.05, critical 0.15",
+         statistic="share truncated, mean of 5 steps; one that does not rise while the pass rate does is left alone, "
+         "unless the mean length is 0.7 of the limit or more", thresholds="warning 0.05, critical 0.15",
          source="rldoctor 0.2", needs=("truncated",), find=truncation,
          advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
     Rule(name="loops", says="Completions repeat one phrase to their end.",

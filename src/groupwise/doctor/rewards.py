@@ -28,7 +28,7 @@ SOLVED = 0.85
 
 def no_signal(run: RunFacts) -> Finding | None:
     """Groups in which all rewards are equal teach nothing."""
-    if len(run.steps) < WINDOW:
+    if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
         return None
     dead = 1 - recent(run.values("signal"))
     severity = graded(dead, 0.5, 0.75)
@@ -230,7 +230,8 @@ FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint befor
 
 RULES = (
     Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
-         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed",
+         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed; "
+         "not judged where a critic gives the advantages",
          thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more (and the "
          "temperature at least 0.5): solved",
          source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),

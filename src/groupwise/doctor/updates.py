@@ -29,13 +29,13 @@ def update_too_large(run: RunFacts) -> Finding | None:
     taught = {step.step for step in run.steps if (step.number("signal") or 0.0) > 0}
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
     value = median([one for _, one in series[-WINDOW:]]) if series else 0.0
-    severity = graded(value, 0.01, 0.03)
+    severity = graded(value, 0.015, 0.03)
     if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
         return None
-    first = next(step for step, one in series if one >= 0.01)
+    first = next(step for step, one in series if one >= 0.015)
     return Finding(
         rule="update_too_large", severity=severity, since_step=first, statistic=value,
-        threshold=0.03 if severity is Severity.CRITICAL else 0.01, unit="nats per token, KL(before ‖ after)",
+        threshold=0.03 if severity is Severity.CRITICAL else 0.015, unit="nats per token, KL(before ‖ after)",
         explanation=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
         evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=since(run, first),
     )  # fmt: skip
@@ -188,8 +188,8 @@ RULES = (
          advice=(Advice("optimizer.lr", "multiply by 10, and again"), Advice("model", "is anything trainable?"))),
     Rule(name="update_too_large", says="A single step moves the policy far.",
          statistic="KL(before ‖ after the updates), median of 5 steps with a signal, while nothing improves",
-         thresholds="warning 0.01, critical 0.03 nats per token; of fewer steps 0.3",
-         source="Spinning Up; tinker-cookbook",
+         thresholds="warning 0.015, critical 0.03 nats per token; of fewer steps 0.3",
+         source="Spinning Up, PPO (a step ends at 1.5 times 0.01)",
          needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
     Rule(name="update_too_small", says="Steps hardly move the policy.",
          statistic="KL(before ‖ after the updates), median of 5 steps with a signal and at least half the largest "
