@@ -152,7 +152,7 @@ def ever_slower(patch: pytest.MonkeyPatch) -> None:
     def tired(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
         made = real(*args, **kwargs)
-        time.sleep(0.3 * next(calls) * (time.perf_counter() - began))
+        time.sleep(next(calls) ** 2 / 20 * (time.perf_counter() - began))
         return made
 
     patch.setattr(sample_and_score, "generate_with_tools", tired)
