@@ -128,8 +128,7 @@ def signed(estimate: Estimate | None) -> str:
 def most_used(one: Optimal) -> str:
     """The method that most problems of each bin got."""
     return "; ".join(
-        f"{'bin ' if label.isdigit() else ''}{label}: {max(counts, key=lambda m: (counts[m], m))}"
-        for label, counts in one.methods.items()
+        f"bin {number}: {max(counts, key=lambda m: (counts[m], m))}" for number, counts in one.methods.items()
     )
 
 
