@@ -78,7 +78,8 @@ SICK = {
     "length_runaway": run({"length": line(20, 60), "reward": line(0.1, 0.4)}),
     "length_collapse": run({"length": line(60, 10), "sampled_correct": LESS}),
     "truncation": run({"truncated": line(0.1, 0.6)}),
-    "language_mixing": run({"distributions": [{"other_scripts": share} for share in line(0.0, 0.4)]}),
+    "language_mixing": run({"distributions": [
+        {"other_scripts": share, "length": {"num": 36}} for share in line(0.0, 0.4)]}),
     "weights_stand_still": run({}, weights="same"),
     "update_too_large": run({"distributions": [{"kl_after_updates": 0.05}] * N}),
     "update_too_small": run({"lr": [1e-9] * N, "distributions": [{"kl_after_updates": 1e-9}] * N}),
@@ -122,6 +123,8 @@ HEALTHY = {
         "lr": line(1e-3, 0.0), "distributions": [{"kl_after_updates": 4e-3 * (1 - i / N) ** 4} for i in range(N)]},
     "shorter completions fill a batch less well": {"tokens_per_second": line(900, 200), "generate_s": line(5, 1)},
     "another language that was there from the start": {"distributions": [{"other_scripts": 0.2}] * N},
+    "three odd completions of 180": {
+        "distributions": [{"other_scripts": (i > 16) / 36, "length": {"num": 36}} for i in range(N)]},
     "a critic that knows the mean": {"explained_variance": [-0.03] * N},
 }  # fmt: skip
 

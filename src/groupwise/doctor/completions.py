@@ -20,7 +20,7 @@ from groupwise.doctor.rule import (
     start,
     worsens,
 )
-from groupwise.doctor.trends import falls, rank_correlation, rises, slope
+from groupwise.doctor.trends import falls, rank_correlation, rises, slope, wilson
 
 
 def entropy_collapse(run: RunFacts) -> Finding | None:
@@ -156,11 +156,12 @@ def truncation(run: RunFacts) -> Finding | None:
 
 def loops(run: RunFacts) -> Finding | None:
     """Completions repeat one phrase to their end."""
-    shares = [fmean(c.loops for c in step.completions) for step in run.steps if step.groups]
+    steps = [step for step in run.steps if step.groups]
+    shares = [fmean(c.loops for c in step.completions) for step in steps]
     if len(shares) < WINDOW:
         return None
     share, first_share = recent(shares), start(shares)
-    severity = graded(share, 0.01, 0.05)
+    severity = graded(_at_least(share, steps), 0.01, 0.05)
     if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
         return None
     first = next(step.step for step in run.steps if any(c.loops for c in step.completions))
@@ -172,6 +173,12 @@ def loops(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+def _at_least(share: float, steps: Sequence[StepFacts]) -> float:
+    """Lower 95 % bound of a share of the last steps' completions: two of a hundred prove no one per cent."""
+    trials = sum(step.num_completions for step in steps[-WINDOW:])
+    return wilson(share * trials, trials)[0]
+
+
 def language_mixing(run: RunFacts) -> Finding | None:
     """Completions take words from other languages."""
     series = run.series("other_scripts")
@@ -179,7 +186,7 @@ def language_mixing(run: RunFacts) -> Finding | None:
     if len(shares) < 2 * WINDOW:
         return None
     share, first_share = recent(shares), start(shares)
-    severity = graded(share, 0.01, 0.05)
+    severity = graded(_at_least(share, run.steps), 0.01, 0.05)
     if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
         return None
     first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
@@ -226,12 +233,13 @@ RULES = (
          source="rldoctor 0.2", needs=("truncated",), find=truncation,
          advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
     Rule(name="loops", says="Completions repeat one phrase to their end.",
-         statistic="share that ends in a phrase said 4 times or more; at least twice the start's, rising (p < 0.01)",
+         statistic="lower 95 % bound of the share that ends in a phrase said 4 times or more, of 5 steps; at least "
+         "twice the start's, rising (p < 0.01)",
          thresholds="warning 0.01, critical 0.05", source="own", needs=("rollouts",), find=loops,
          advice=(LR, Advice("verifier.parts", "a penalty of repetition"))),
     Rule(name="language_mixing", says="Completions take words from other languages.",
-         statistic="share with a word in another script than the problem's language; at least twice the start's, "
-         "rising (p < 0.01)", thresholds="warning 0.01, critical 0.05",
+         statistic="lower 95 % bound of the share with a word in another script than the problem's language, of 5 "
+         "steps; at least twice the start's, rising (p < 0.01)", thresholds="warning 0.01, critical 0.05",
          source="DeepSeek-R1 (arXiv:2501.12948), section 2.3.2", needs=("other_scripts",), find=language_mixing,
          advice=(Advice("verifier.parts", "pay the share of words in the problem's language"),
                  Advice("sampling.temperature", "1, where it is higher"))),

@@ -97,6 +97,12 @@ class StepFacts:
         """Of all groups."""
         return [completion for group in self.groups for completion in group.completions]
 
+    @property
+    def num_completions(self) -> int:
+        """How many there are, also where the completions themselves were not read; 0 where that is not known."""
+        length = (self.line.get("distributions") or {}).get("length")
+        return int(length["num"]) if isinstance(length, Mapping) and "num" in length else len(self.completions)
+
 
 @dataclass(frozen=True, slots=True)
 class DevFacts:
