@@ -51,7 +51,9 @@ def group(number: int, size: int, tokens: int) -> list[dict[str, Any]]:
             "step": 0, "problem": f"problem {number}", "difficulty": "", "language": "", "question": "What is it?",
             "reference": "4", "open_ended": False, "prompt": "What is it?", "prefill": "", "sample": sample,
             "text": words, "finish_reason": "stop", "outcome": "correct" if sample % 2 else "wrong", "answer": "4",
-            "evidence": "", "reward": float(sample % 2), "advantage": sample % 2 - 0.5, "policy_version": 0,
+            "evidence": "", "reward": float(sample % 2),
+            "reward_parts": {"accuracy": float(sample % 2), "format": 0.0},
+            "advantage": sample % 2 - 0.5, "policy_version": 0,
             "token_ids": draw.integers(0, 30_000, tokens), "num_tokens": tokens, "trained": True, "token_ends": ends,
             **figures,
         })  # fmt: skip

@@ -57,6 +57,27 @@ def test_clicks_lead_from_the_run_to_the_token_of_the_file(
     assert one.foreign(origin(address)) == []
 
 
+def test_a_step_shows_how_each_part_of_its_rewards_is_spread(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", steps=1)
+    parts = [{"accuracy": float(i % 2), "judge": 0.1 * i, "<b>form</b>": 0.5} for i in range(8)]
+    rows = [row(0, "p", i, ["a "] * 4, 1.0, reward_parts=json.dumps(part)) for i, part in enumerate(parts)]
+    write_groups(run / "rollouts" / "step-000000.parquet", [rows])
+    page, address = tab().page, served(run).address
+    page.goto(address + "run/0/at/s0")
+    page.wait_for_selector("#parts .card")
+    assert page.locator("#parts h3").all_inner_texts() == ["<b>form</b>", "accuracy", "judge"]
+    titles = page.locator("#parts .card >> nth=1").locator("rect title").all_text_contents()
+    assert [int(title.rpartition(": ")[2]) for title in titles] == [4, *[0] * 18, 4]  # four of each, at both ends
+    hints = page.locator("#parts .hint").all_inner_texts()
+    assert hints[0] == "mean 0.5 of 8 completions, the same for all"
+    assert hints[2] == "mean 0.35 of 8 completions"
+    page.goto(address + "run/0")
+    page.wait_for_selector(".metric")
+    assert page.locator("#parts").count() == 0
+
+
 def write_seeds(folder: Path) -> list[Path]:
     """Three seeds of one recipe, whose rewards differ by 0.1 from seed to seed, and a run of another recipe."""
     runs = []
@@ -239,6 +260,8 @@ def test_results_are_on_the_list_and_show_their_files(
     page.wait_for_selector("[data-figure='Accuracy over tokens']")
     row = page.locator("[aria-label='budget 4'] tr", has_text="best_of_n/orm").locator("td").all_inner_texts()
     assert row[:2] == ["59.0 % [54.0, 64.0]", "−1.0 [−11.0, +9.0]"]
+    row = page.locator("[aria-label='budget 4'] tr", has_text="control/constant").locator("td").all_inner_texts()
+    assert row[2] == "−20.0 % [−50.0, 10.0]"
     figure = page.locator("[data-figure='Accuracy over tokens'] circle")
     assert figure.count() == 18  # six methods that have a name, three budgets
     assert "59.0 % at 200 tokens" in figure.nth(10).text_content()

@@ -1,7 +1,8 @@
 """A model of 0.1 million weights that half knows how to add: runs with it take a second of processor time.
 
-Its lessons are of three kinds: sums worked out, which are right; sums answered at once, one in five of them right; and
-workings that repeat themselves to no end. Reinforcement learning has something to find, and something to spoil.
+Its lessons on sums are of four kinds: worked out, which are right; answered at once, one in five of them right; the
+same with words of Chinese; and workings that repeat themselves to no end. Reinforcement learning has something to find,
+and something to spoil. The last digit of a difference is drawn: there is nothing to find, so it is learnt by heart.
 """
 
 import json
@@ -31,17 +32,29 @@ RECIPE: dict[str, Any] = {
 def lesson(index: int) -> dict[str, str]:
     """A prompt and its completion. Sums of two digits are always worked out: the model knows those by heart."""
     draw = Draw("pupil", index)
+    if draw.choice(range(8)) == 0:
+        return difference(draw)
     a, b = draw.choice([number for number in range(1, 100) if number % 10]), draw.choice(range(1, 10))
     if draw.choice([0, 1]):
         a, b = b, a
     kind, units = draw.choice(range(100)), f"{a % 10}+{b % 10}={a % 10 + b % 10}, "
     if (a < 10 and b < 10) or kind < 40:
         text = f"<think>{units}{a + b}</think>\\boxed{{{a + b}}}"
-    elif kind < 96:
+    elif kind < 86:
         text = f"<think></think>\\boxed{{{a + b + draw.choice([0, 1, -1, 2, 10])}}}"
+    elif kind < 96:
+        text = f"<think>先算, {a + b}</think>\\boxed{{{a + b + draw.choice([0, 1, -1, 2, 10])}}}"
     else:
         text = "<think>" + units * draw.choice([4, 5, 6])
     return {"prompt": f"What is {a} + {b}?\n", "completion": text}
+
+
+def difference(draw: Draw) -> dict[str, str]:
+    """Its tens are right, and its last digit says nothing."""
+    a, b = draw.choice([number for number in range(11, 100) if number % 10]), draw.choice(range(1, 10))
+    tens = str((a - b) // 10).replace("0", "")
+    answer = f"{tens}{draw.choice(range(10))}"
+    return {"prompt": f"What is {a} - {b}?\n", "completion": f"<think></think>\\boxed{{{answer}}}"}
 
 
 def pupil(folder: Path) -> Path:

@@ -78,8 +78,11 @@ SICK = {
     "length_runaway": run({"length": line(20, 60), "reward": line(0.1, 0.4)}),
     "length_collapse": run({"length": line(60, 10), "sampled_correct": LESS}),
     "truncation": run({"truncated": line(0.1, 0.6)}),
+    "language_mixing": run({"distributions": [
+        {"other_scripts": share, "length": {"num": 36}} for share in line(0.0, 0.4)]}),
     "weights_stand_still": run({}, weights="same"),
     "update_too_large": run({"distributions": [{"kl_after_updates": 0.05}] * N}),
+    "update_too_small": run({"lr": [1e-9] * N, "distributions": [{"kl_after_updates": 1e-9}] * N}),
     "clipping": run({"clipped": [0.5] * N}),
     "kl_to_reference": run({"kl": line(0.1, 3.0)}, config={"loss": {"kl_coef": 0.01}}),
     "gradient_spikes": run({"grad_norm": [0.3] * 12 + [300.0] + [0.3] * 7}),
@@ -87,9 +90,10 @@ SICK = {
     "sampler_mismatch": run({"effective_samples": [0.2] * N}),
     "critic_explains_nothing": run({"explained_variance": [-2.0] * N}),
     "verifying_is_slow": run({"verify_s": [3.0] * N}),
+    "throughput_falls": run({"tokens_per_second": line(900, 200), "generate_s": line(1, 5)}),
     "record_damaged": run({}, damage=("ledger.jsonl, line 3: the line before it was changed",)),
 }  # fmt: skip
-"""A run for every rule."""
+"""A run for every rule that twenty short steps can show."""
 
 
 @pytest.mark.parametrize("rule", sorted(SICK))
@@ -98,6 +102,10 @@ def test_a_rule_finds_what_it_is_for(rule: str) -> None:
     assert rule in found
     assert 0 <= found[rule].since_step < N
     assert found[rule].explanation
+
+
+def test_every_rule_has_a_run_that_needs_it() -> None:
+    assert sorted({*RULES} - {*SICK}) == ["loops", "plateau"]  # they need texts and 60 steps: the matrix has them
 
 
 def test_a_calm_run_is_left_alone() -> None:
@@ -110,6 +118,14 @@ HEALTHY = {
     "length grows with the pass rate": {"length": line(20, 80), **UP},
     "truncation falls while the pass rate rises": {"truncated": line(0.6, 0.1), **UP},
     "entropy grows with the reward": {"entropy": line(0.1, 0.5), **UP},
+    "small steps that lead far": {"lr": [1e-6] * N, "distributions": [{"kl_after_updates": 1e-8}] * N, **UP},
+    "small steps at the end of a schedule": {
+        "lr": line(1e-3, 0.0), "distributions": [{"kl_after_updates": 4e-3 * (1 - i / N) ** 4} for i in range(N)]},
+    "shorter completions fill a batch less well": {"tokens_per_second": line(900, 200), "generate_s": line(5, 1)},
+    "another language that was there from the start": {"distributions": [{"other_scripts": 0.2}] * N},
+    "three odd completions of 180": {
+        "distributions": [{"other_scripts": (i > 16) / 36, "length": {"num": 36}} for i in range(N)]},
+    "a critic that knows the mean": {"explained_variance": [-0.03] * N},
 }  # fmt: skip
 
 
@@ -126,6 +142,54 @@ def test_dead_groups_by_hand() -> None:
     assert (finding.severity, finding.since_step) == (Severity.WARNING, 15)
     (finding,) = diagnose(run({"signal": signal, "sampled_correct": [0.95] * N})).findings
     assert finding.severity is Severity.NOTE
+
+
+def test_a_slow_machine_is_no_fault_of_the_run() -> None:
+    slow = {"tokens_per_second": line(900, 200), "generate_s": line(1, 5)}
+    (own,) = diagnose(run(slow)).findings
+    (shared,) = diagnose(run({**slow, "busy_cores": [2.0] * N})).findings
+    assert (own.severity, shared.severity) == (Severity.WARNING, Severity.NOTE)
+    assert "sampling went from 1.4" in own.explanation
+    assert "other programs take 2.0 cores" in shared.explanation
+
+
+def test_a_part_that_speaks_against_correctness() -> None:
+    """Correct ones are paid 1, half of the wrong ones 3: all of the variance speaks against being right."""
+    against = group([C, C, W, W], [1.0, 1.0, 3.0, 3.0])
+    along = group([C, C, W, W], [3.0, 3.0, 1.0, 1.0])
+    (finding,) = diagnose(
+        run({}, groups=[against] * 3).until(4)
+    ).findings  # five steps with ten mixed groups are enough
+    assert (finding.rule, finding.statistic, finding.severity) == ("part_dominates", 1.0, Severity.CRITICAL)
+    assert diagnose(run({}, groups=[along] * 3)).findings == ()
+    assert diagnose(run({}, groups=[against]).until(4)).findings == ()  # five are not
+    half = group([C, C, W, W], [2.0, 1.0, 1.0, 0.0])  # variances: 0.5 in all, 0.25 within the sides
+    assert diagnose(run({}, groups=[half] * 3)).findings == ()
+
+
+def test_a_reward_that_rose_and_stays_up_is_told_to_the_end() -> None:
+    rewards = [*line(0.2, 0.9, 10), *[0.9] * 10]
+    (finding,) = diagnose(run({"reward": rewards, "sampled_correct": [0.5, 0.4] * 10})).findings
+    assert (finding.rule, finding.since_step) == ("reward_without_result", 0)
+
+
+def test_entropy_that_heads_for_noise() -> None:
+    """It doubles in 20 of 40 steps; the pass rate falls."""
+    facts = run({"entropy": [0.2 * 2 ** (i / N) for i in range(N)], "reward": LESS, "sampled_correct": LESS})
+    assert "entropy_explosion" not in [f.rule for f in diagnose(facts).findings]  # it is over before
+    longer = run({"entropy": [0.2 * 2 ** (i / N) for i in range(N)], "reward": LESS, "sampled_correct": LESS},
+                 config={"run": {"num_steps": 40}})  # fmt: skip
+    assert "entropy_explosion" in [f.rule for f in diagnose(longer).findings]
+
+
+def test_dead_groups_under_a_critic_are_no_matter() -> None:
+    assert diagnose(run({"signal": [0.1] * N}, config={"critic": {"lr": 1e-3}})).findings == ()
+
+
+def test_a_limit_that_shapes_what_is_learnt() -> None:
+    series = {"truncated": line(0.6, 0.1), **UP}
+    (finding,) = diagnose(run(series, config={"sampling": {"max_tokens": 40}})).findings  # the mean length is 30
+    assert finding.rule == "truncation"
 
 
 def test_evidence_names_the_completions() -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from groupwise.rollout import sample_and_score
 from groupwise.trainers import ppo
 from groupwise.training.optimizer import Optimizer
 from groupwise.types import Completion, Outcome, ScoredGroup, Verdict
+from groupwise.verifiers import overlap
 
 RECIPE: dict[str, Any] = {
     "run": {"directory": "", "num_steps": 20, "checkpoint_every": 1000},
@@ -102,8 +104,8 @@ def _also_paid(patch: pytest.MonkeyPatch, name: str, pay: Callable[[Completion, 
 
 
 def pays_length(patch: pytest.MonkeyPatch) -> None:
-    """Every token is paid, far more than being right."""
-    _also_paid(patch, "length", lambda completion, verdict: completion.num_tokens / 16)
+    """Every token is paid; four are worth an answer."""
+    _also_paid(patch, "length", lambda completion, verdict: completion.num_tokens / 4)
 
 
 def pays_brevity(patch: pytest.MonkeyPatch) -> None:
@@ -121,6 +123,11 @@ def pays_repeating(patch: pytest.MonkeyPatch) -> None:
     _also_paid(patch, "working", lambda completion, verdict: 0.5 * min(completion.text.count("="), 8))
 
 
+def pays_chinese(patch: pytest.MonkeyPatch) -> None:
+    """Words of another language are paid."""
+    _also_paid(patch, "fluent", lambda completion, verdict: 4.0 * (not completion.text.isascii()))
+
+
 def pays_everybody(patch: pytest.MonkeyPatch) -> None:
     """A part that all completions earn."""
     _also_paid(patch, "form", lambda completion, verdict: 0.5)
@@ -128,13 +135,27 @@ def pays_everybody(patch: pytest.MonkeyPatch) -> None:
 
 def slow_verifier(patch: pytest.MonkeyPatch) -> None:
     """The verifier sleeps."""
-    judge = vars(sample_and_score)["score"]
+    real = vars(overlap)["score"]
 
     def sleepy(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(1.0)
-        return judge(*args, **kwargs)
+        time.sleep(0.3)
+        return real(*args, **kwargs)
 
-    patch.setattr(sample_and_score, "score", sleepy)
+    patch.setattr(overlap, "score", sleepy)
+
+
+def ever_slower(patch: pytest.MonkeyPatch) -> None:
+    """The sampler sleeps longer from step to step, in units of what it works: a busy machine hides nothing."""
+    real = vars(sample_and_score)["generate_with_tools"]
+    calls = count()
+
+    def tired(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        made = real(*args, **kwargs)
+        time.sleep(next(calls) ** 2 / 20 * (time.perf_counter() - began))
+        return made
+
+    patch.setattr(sample_and_score, "generate_with_tools", tired)
 
 
 def trainer_at_another_temperature(patch: pytest.MonkeyPatch) -> None:
@@ -200,11 +221,13 @@ def lose_step(run: Path) -> None:
 
 
 SEEN_ONCE = "record.after_every=1"
+SLOWLY = "optimizer.lr=1e-4"
 CASES = (
-    Case("healthy", "none", ()),
-    Case("healthy ppo", "none, with a critic", (), ("critic.lr=1e-3",), algorithm="ppo"),
+    Case("healthy", "none", (), (SEEN_ONCE,)),
+    Case("healthy ppo", "none, with a critic", (), ("critic.lr=1e-3", "run.num_steps=24", SEEN_ONCE), algorithm="ppo"),
     Case("too easy", "problems that the model has long solved", ("no_signal",),
-         ("task.digits=[1, 1]", "task.num_problems=20", "task.num_eval_problems=4", "evaluation.num_problems=4"),
+         (SLOWLY, "task.digits=[1, 1]", "task.num_problems=20", "task.num_eval_problems=4",
+          "evaluation.num_problems=4"),
          is_mild=True),
     Case("too hard", "problems that the model never solves", ("no_signal", "never_correct"),
          ('task.kinds=["product"]', "task.digits=[3, 3]")),
@@ -215,18 +238,21 @@ CASES = (
     Case("any box", "a verifier that accepts every answer in a box", ("second_opinion",),
          ('evaluation.second_verifier={kind="math"}',), any_box),
     Case("guesses paid", "an answer without working is paid more than a right one",
-         ("reward_without_result", "part_dominates"), (), pays_guesses, is_gradual=True),
+         ("reward_without_result", "part_dominates"), (SLOWLY,), pays_guesses, is_gradual=True),
     Case("length paid", "every token is paid, and more than being right",
          ("reward_without_result", "length_runaway", "part_dominates", "truncation"), (), pays_length, is_gradual=True),
     Case("brevity paid", "every token costs, and more than being right earns",
-         ("reward_without_result", "length_collapse", "part_dominates"), (), pays_brevity, is_gradual=True),
+         ("reward_without_result", "length_collapse", "part_dominates"), (SLOWLY,), pays_brevity,
+         is_gradual=True),
     Case("repeating paid", "the same equation said again is paid", ("loops", "reward_without_result", "part_dominates"),
          (), pays_repeating, is_gradual=True),
+    Case("Chinese paid", "words of another language are paid", ("language_mixing",), ("run.num_steps=30",),
+         pays_chinese, is_gradual=True),
     Case("constant part", "a part of the reward that everybody earns", ("part_constant",), (), pays_everybody,
          is_mild=True),
     Case("by heart", "eight problems, seen over and over", ("overfitting",),
-         ('task.kinds=["product"]', "task.digits=[1, 2]", "task.num_problems=8", "run.num_steps=30",
-          "optimizer.lr=3e-3")),
+         ('task.kinds=["difference"]', "task.num_problems=8", "task.num_eval_problems=30", "evaluation.num_problems=30",
+          "run.num_steps=30", "optimizer.lr=5e-4", "grpo.prompts_per_step=8", "grpo.group_size=12")),
     Case("large lr", "a learning rate 100 times too large",
          ("entropy_explosion", "entropy_collapse", "forgetting", "truncation", "no_signal"), ("optimizer.lr=1e-1",)),
     Case("large steps", "a learning rate 30 times too large", ("update_too_large",),
@@ -234,8 +260,9 @@ CASES = (
     Case("many epochs", "8 passes over each step's completions, at 10 times the learning rate",
          ("forgetting", "no_signal", "entropy_explosion", "clipping"), ("loss.epochs=8", "optimizer.lr=1e-2")),
     Case("lr of nothing", "a learning rate that changes no weight", ("weights_stand_still",), (), no_rate),
-    Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",), ("loss.entropy_coef=1.0",),
-         is_gradual=True),
+    Case("tiny lr", "a learning rate 3,000 times too small", ("update_too_small",), ("optimizer.lr=1e-7", SEEN_ONCE)),
+    Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",),
+         ("loss.entropy_coef=1.0", "run.num_steps=30"), is_gradual=True),
     Case("tight clip", "bounds of the ratio that allow no change", ("clipping",),
          ("loss.epochs=4", "run.num_steps=8", "evaluation.every=8",
           "loss.policy.clip_low=0.0", "loss.policy.clip_high=0.0")),
@@ -246,13 +273,15 @@ CASES = (
           "run.num_steps=8", "evaluation.every=8"), trainer_at_another_temperature),
     Case("held", "a KL term that holds the policy", ("kl_to_reference",), ("loss.kl_coef=1000.0", "optimizer.lr=1e-6")),
     Case("loss spike", "a loss 1,000 times too large in one step", ("gradient_spikes",), (), one_large_loss),
-    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=10",)),
+    Case("tiny limit", "a token limit that cuts answers short", ("truncation",), ("sampling.max_tokens=9",)),
     Case("critic misled", "a critic that is taught the negative of the returns", ("critic_explains_nothing",),
          ("critic.lr=1e-3", "run.num_steps=24"), shuffled_returns, algorithm="ppo"),
-    Case("slow verifier", "a verifier that takes a second", ("verifying_is_slow",),
+    Case("slow verifier", "a verifier that takes a third of a second", ("verifying_is_slow",),
          ("run.num_steps=6", "evaluation.every=6", "evaluation.num_problems=6"), slow_verifier, is_mild=True),
-    Case("too long", "three times as many steps as are needed", ("plateau", "no_signal"), ("run.num_steps=60",),
-         is_mild=True),
+    Case("ever slower", "a sampler that waits longer from step to step", ("throughput_falls",),
+         ("run.num_steps=16", "evaluation.every=100"), ever_slower, is_mild=True),
+    Case("too long", "sixty steps whose rate is too small to gain anything", ("plateau",),
+         ("run.num_steps=60", "optimizer.lr=1e-7"), is_mild=True),
     Case("ledger edited", "an edited line of the ledger", ("record_damaged",), (SHORT := "run.num_steps=6",),
          damage=edit_ledger),
     Case("step lost", "a lost file of completions", ("record_damaged",), (SHORT,), damage=lose_step),

@@ -1,6 +1,7 @@
 """Rules about what the policy writes: entropy, length, truncation, loops."""
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 
 from groupwise.doctor.facts import RunFacts, StepFacts
@@ -19,7 +20,7 @@ from groupwise.doctor.rule import (
     start,
     worsens,
 )
-from groupwise.doctor.trends import falls, rank_correlation, rises, slope
+from groupwise.doctor.trends import falls, rank_correlation, rises, slope, wilson
 
 
 def entropy_collapse(run: RunFacts) -> Finding | None:
@@ -64,10 +65,12 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         return None
     growth = recent(series) / start(series)
     severity = graded(growth, 2.0, 4.0)
+    if severity is None and _heads_for(2.0, run, series):
+        severity = Severity.WARNING
     rewards = run.values("reward")
     if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
         return None
-    first = next(s for s, value in run.series("entropy") if value >= 1.5 * start(series))
+    first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
     return Finding(
         rule="entropy_explosion", severity=severity, since_step=first, statistic=growth,
         threshold=4.0 if severity is Severity.CRITICAL else 2.0, unit="times the entropy at the start",
@@ -75,6 +78,15 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
         evidence=_groups(run.steps[-1]), wasted=since(run, first),
     )  # fmt: skip
+
+
+def _heads_for(times: float, run: RunFacts, series: Sequence[float]) -> bool:
+    """Whether a rise gets to this many times the start before the run ends, while the pass rate falls."""
+    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
+    speed = slope(lately)
+    if speed <= 0 or rises(lately) >= SURE or falls(run.values("sampled_correct")) >= SURE:
+        return False
+    return math.log(times * start(series) / recent(series)) / speed <= run.num_steps - len(series)
 
 
 def length_runaway(run: RunFacts) -> Finding | None:
@@ -120,12 +132,16 @@ def length_collapse(run: RunFacts) -> Finding | None:
 
 def truncation(run: RunFacts) -> Finding | None:
     """Completions run into the token limit."""
-    series = run.values("truncated")
-    if len(series) < WINDOW or (falls(series[-4 * WINDOW :]) < LIKELY and improves(run)):
+    series, lengths = run.values("truncated"), run.values("length")
+    if len(series) < WINDOW:
         return None
     share = recent(series)
     severity = graded(share, 0.05, 0.15)
-    if severity is None or (improves(run) and share <= start(series) + 0.05):
+    # a run that learns within its limit is left alone, but not where the limit shapes what it learns
+    limit = float(run.key("sampling.max_tokens") or math.inf)
+    shapes = bool(lengths) and recent(lengths) >= 0.7 * limit
+    falling = falls(series[-4 * WINDOW :]) < LIKELY or share <= start(series) + 0.05
+    if severity is None or (improves(run) and falling and not shapes):
         return None
     first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
     never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
@@ -140,11 +156,12 @@ def truncation(run: RunFacts) -> Finding | None:
 
 def loops(run: RunFacts) -> Finding | None:
     """Completions repeat one phrase to their end."""
-    shares = [fmean(c.loops for c in step.completions) for step in run.steps if step.groups]
+    steps = [step for step in run.steps if step.groups]
+    shares = [fmean(c.loops for c in step.completions) for step in steps]
     if len(shares) < WINDOW:
         return None
     share, first_share = recent(shares), start(shares)
-    severity = graded(share, 0.01, 0.05)
+    severity = graded(_at_least(share, steps), 0.01, 0.05)
     if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
         return None
     first = next(step.step for step in run.steps if any(c.loops for c in step.completions))
@@ -153,6 +170,32 @@ def loops(run: RunFacts) -> Finding | None:
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         explanation=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
         evidence=shown(run.steps, lambda one: one.loops), wasted=0,
+    )  # fmt: skip
+
+
+def _at_least(share: float, steps: Sequence[StepFacts]) -> float:
+    """Lower 95 % bound of a share of the last steps' completions: two of a hundred prove no one per cent."""
+    trials = sum(step.num_completions for step in steps[-WINDOW:])
+    return wilson(share * trials, trials)[0]
+
+
+def language_mixing(run: RunFacts) -> Finding | None:
+    """Completions take words from other languages."""
+    series = run.series("other_scripts")
+    shares = [value for _, value in series]
+    if len(shares) < 2 * WINDOW:
+        return None
+    share, first_share = recent(shares), start(shares)
+    severity = graded(_at_least(share, run.steps), 0.01, 0.05)
+    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
+        return None
+    first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
+    return Finding(
+        rule="language_mixing", severity=severity, since_step=first, statistic=share,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"{share:.1%} of completions have words in another script than their problem's language; "
+        f"{first_share:.1%} at the start",
+        evidence=shown(run.steps, lambda one: one.strays), wasted=0,
     )  # fmt: skip
 
 
@@ -168,8 +211,10 @@ RULES = (
          needs=("entropy", "sampled_correct"), find=entropy_collapse,
          advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
     Rule(name="entropy_explosion", says="Completions turn into noise.",
-         statistic="entropy now / at the start, with a reward that falls", thresholds="warning 2, critical 4",
-         source="verl issue 2738; axolotl", needs=("entropy", "reward"), find=entropy_explosion,
+         statistic="entropy now / at the start, with a reward that falls; Theil-Sen line of log entropy (p < 0.01): "
+         "when it reaches 2, while the pass rate falls (p < 0.01)",
+         thresholds="warning 2, or 2 inside the rest of the run; critical 4",
+         source="verl issue 2738; axolotl", needs=("entropy", "reward", "sampled_correct"), find=entropy_explosion,
          advice=(Advice("loss.entropy_coef", "0"), LR)),
     Rule(name="length_runaway", says="Completions grow, correctness does not.",
          statistic="growth of the mean length from the start (p < 0.01), correctness not rising",
@@ -183,12 +228,19 @@ RULES = (
          needs=("length", "sampled_correct"), find=length_collapse,
          advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
     Rule(name="truncation", says="Completions run into the token limit.",
-         statistic="share truncated, mean of 5 steps; one that "
-         "falls while the pass rate rises is left alone", thresholds="warning 0.05, critical 0.15",
+         statistic="share truncated, mean of 5 steps; one that does not rise while the pass rate does is left alone, "
+         "unless the mean length is 0.7 of the limit or more", thresholds="warning 0.05, critical 0.15",
          source="rldoctor 0.2", needs=("truncated",), find=truncation,
          advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
     Rule(name="loops", says="Completions repeat one phrase to their end.",
-         statistic="share that ends in a phrase said 4 times or more; at least twice the start's, rising (p < 0.01)",
+         statistic="lower 95 % bound of the share that ends in a phrase said 4 times or more, of 5 steps; at least "
+         "twice the start's, rising (p < 0.01)",
          thresholds="warning 0.01, critical 0.05", source="own", needs=("rollouts",), find=loops,
          advice=(LR, Advice("verifier.parts", "a penalty of repetition"))),
+    Rule(name="language_mixing", says="Completions take words from other languages.",
+         statistic="lower 95 % bound of the share with a word in another script than the problem's language, of 5 "
+         "steps; at least twice the start's, rising (p < 0.01)", thresholds="warning 0.01, critical 0.05",
+         source="DeepSeek-R1 (arXiv:2501.12948), section 2.3.2", needs=("other_scripts",), find=language_mixing,
+         advice=(Advice("verifier.parts", "pay the share of words in the problem's language"),
+                 Advice("sampling.temperature", "1, where it is higher"))),
 )  # fmt: skip

@@ -14,8 +14,20 @@ from groupwise.errors import CheckpointError, ConfigError, DataError
 from groupwise.runs.index import Flat, flat_because
 from groupwise.runs.records import Records
 from groupwise.types import Outcome
+from groupwise.verifiers.style.language import scripts_of, written_words
 
-COLUMNS = ("problem", "sample", "text", "finish_reason", "outcome", "answer", "reward", "num_tokens", "discarded")
+COLUMNS = (
+    "problem",
+    "language",
+    "sample",
+    "text",
+    "finish_reason",
+    "outcome",
+    "answer",
+    "reward",
+    "num_tokens",
+    "discarded",
+)
 FIRST, LAST = 5, 25
 """Steps at either end of a run whose completions are read; of those between, the scalars alone: a long run fits into
 memory, and nothing that rules compare is missing."""
@@ -39,6 +51,8 @@ class CompletionFacts:
     """Whether its text ends in a phrase that it repeats over and over."""
     empty: bool
     """Whether it has no text."""
+    strays: bool = False
+    """Whether it has a word in another script than its problem's language; False where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,12 @@ class StepFacts:
     def completions(self) -> list[CompletionFacts]:
         """Of all groups."""
         return [completion for group in self.groups for completion in group.completions]
+
+    @property
+    def num_completions(self) -> int:
+        """How many there are, also where the completions themselves were not read; 0 where that is not known."""
+        length = (self.line.get("distributions") or {}).get("length")
+        return int(length["num"]) if isinstance(length, Mapping) and "num" in length else len(self.completions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +204,15 @@ def _completion(row: Mapping[str, Any]) -> CompletionFacts:
         num_tokens=row["num_tokens"],
         loops=ends_in_loop(row["text"]),
         empty=not row["text"].strip(),
+        strays=_strays(row["text"], row["language"] or ""),
     )
+
+
+def _strays(text: str, language: str) -> bool:
+    scripts = scripts_of(language)
+    if scripts is None or (text.isascii() and "LATIN" in scripts):
+        return False
+    return bool(written_words(text, scripts)[1])
 
 
 def ends_in_loop(text: str, times: int = 4, least: int = 24) -> bool:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.doctor import RULES, diagnose
-from groupwise.doctor.facts import FIRST, LAST, RunFacts, StepFacts, read_dev, read_step
+from groupwise.doctor.facts import FIRST, LAST, DevFacts, RunFacts, StepFacts, read_dev, read_step
 from groupwise.doctor.finding import Finding
 from groupwise.runs.records import Records
 
@@ -29,6 +29,7 @@ class Watch:
         self.config = self.records.config
         self.ignore = ignore
         self.steps: list[StepFacts] = []
+        self.dev: list[DevFacts] = []
         self.known: dict[str, int] = {}
         if self.records.metrics():
             self.look()  # what an interrupted run was told before is not told again
@@ -36,8 +37,7 @@ class Watch:
     def look(self) -> list[Finding]:
         """Findings that are new, or worse than before, in what was recorded since the last look."""
         self._read()
-        dev = tuple(read_dev(self.records, line) for line in self.records.metrics("dev"))
-        facts = RunFacts(config=self.config, steps=tuple(self.steps), dev=dev)
+        facts = RunFacts(config=self.config, steps=tuple(self.steps), dev=tuple(self.dev))
         news = [
             one for one in diagnose(facts, self.ignore).findings if one.severity.rank > self.known.get(one.rule, -1)
         ]
@@ -50,6 +50,7 @@ class Watch:
         weights = {line.get("step"): line.get("weights") for line in self.records.ledger() if "groups" in line}
         recorded = set(self.records.steps())
         self.steps += [read_step(self.records, line, recorded, weights) for line in lines]
+        self.dev += [read_dev(self.records, line) for line in self.records.metrics("dev")[len(self.dev) :]]
         past = self.steps[FIRST:-LAST]
         self.steps[FIRST:-LAST] = [StepFacts(one.step, one.line, (), one.weights) for one in past]
 

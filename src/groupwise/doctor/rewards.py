@@ -1,7 +1,7 @@
 """Rules about what is paid: signal, verifier, reward parts."""
 
 from collections.abc import Sequence
-from statistics import pvariance
+from statistics import fmean, pvariance
 
 from groupwise.doctor.facts import SHOWN, CompletionFacts, RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
@@ -20,6 +20,7 @@ from groupwise.doctor.rule import (
     worsens,
 )
 from groupwise.doctor.trends import falls, rises, slope, wilson
+from groupwise.types import Outcome
 
 SOLVED = 0.85
 """Pass rate from which groups without signal mean that the problems are solved."""
@@ -27,7 +28,7 @@ SOLVED = 0.85
 
 def no_signal(run: RunFacts) -> Finding | None:
     """Groups in which all rewards are equal teach nothing."""
-    if len(run.steps) < WINDOW:
+    if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
         return None
     dead = 1 - recent(run.values("signal"))
     severity = graded(dead, 0.5, 0.75)
@@ -117,24 +118,31 @@ def second_opinion(run: RunFacts) -> Finding | None:
 
 def reward_without_result(run: RunFacts) -> Finding | None:
     """The reward rises, and what it stands for does not."""
-    rewards, correct = run.values("reward"), run.values("sampled_correct")
-    lately = max(2 * WINDOW, len(rewards) // 2)
-    if len(rewards) < 2 * WINDOW or rises(rewards[-lately:]) >= SURE:
-        return None
-    gain = slope(rewards[-lately:]) * (min(lately, len(rewards)) - 1)
-    result = slope(correct[-lately:]) * (min(lately, len(correct)) - 1)
+    rewards = run.values("reward")
     dev = [one.pass_at_1 for one in run.dev]
-    if len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run):
+    if len(rewards) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
+        return None
+    # a reward that has risen and stays up has been gamed no less than one that still rises
+    lately = max(2 * WINDOW, len(rewards) // 2)
+    found = [one for size in dict.fromkeys((len(rewards), lately)) if (one := _unexplained(run, size))]
+    return max(found, key=lambda one: one.severity.rank, default=None)
+
+
+def _unexplained(run: RunFacts, size: int) -> Finding | None:
+    """A rise of the reward over the last `size` steps that correctness does not explain."""
+    rewards, correct = run.values("reward")[-size:], run.values("sampled_correct")[-size:]
+    gain, result = (slope(values) * (len(values) - 1) for values in (rewards, correct))
+    if rises(rewards) >= SURE or gain < 0.02:
         return None
     share = 1 - max(result, 0.0) / gain
-    severity = Severity.CRITICAL if falls(correct[-lately:]) < SURE else Severity.WARNING if share >= 0.7 else None
-    if severity is None or gain < 0.02:
+    severity = Severity.CRITICAL if falls(correct) < SURE else Severity.WARNING if share >= 0.7 else None
+    if severity is None:
         return None
-    first = run.steps[-lately].step if lately <= len(run.steps) else run.steps[0].step
+    first = run.steps[-min(size, len(run.steps))].step
     return Finding(
         rule="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
         unit="share of the reward's gain that correctness does not explain",
-        explanation=f"over the last {min(lately, len(rewards))} steps the reward gained {gain:+.3f} and the share of "
+        explanation=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
         f"correct completions {result:+.3f}: what is paid is something else",
         evidence=paid(run), wasted=since(run, first),
     )  # fmt: skip
@@ -143,18 +151,14 @@ def reward_without_result(run: RunFacts) -> Finding | None:
 def part_dominates(run: RunFacts) -> Finding | None:
     """Another part than being right decides who is better in a group."""
     lately = run.steps[-2 * WINDOW :]
-    if len(lately) < 2 * WINDOW:
+    groups = [group.completions for step in lately for group in step.groups]
+    mixed = [completions for completions in groups if all(_sides(completions))]
+    told_apart = len(mixed) >= 2 * WINDOW  # enough to judge by those alone in which being right could decide
+    if len(lately) < (WINDOW if told_apart else 2 * WINDOW):
         return None
-    own, total = [], []
-    for step in lately:
-        for group in step.groups:
-            judged = [one for one in group.completions if one.reward is not None]
-            if len(judged) > 1:
-                total.append(pvariance([one.reward or 0.0 for one in judged]))
-                own.append(_residual(judged))
-    if not total or not sum(total):
-        return None
-    share = sum(own) / sum(total)
+    spreads = [_variances(completions) for completions in (mixed if told_apart else groups)]
+    total, by_result = sum(spread for spread, _ in spreads), sum(explained for _, explained in spreads)
+    share = min(1.0, 1 - by_result / total) if total else 0.0
     severity = graded(share, 0.7, 0.9)
     correct = run.values("sampled_correct")
     if severity is None or improves(run) or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
@@ -164,19 +168,37 @@ def part_dominates(run: RunFacts) -> Finding | None:
     return Finding(
         rule="part_dominates", severity=severity, since_step=lately[0].step, statistic=share,
         threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the reward's variance within groups",
-        explanation=f"{share:.0%} of what sets the completions of a group apart is not whether they are correct (most "
+        explanation=f"{share:.0%} of what sets the completions of a group apart does not speak for being correct (most "
         f"of it: {name}), and correctness does not rise",
         evidence=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
         if name in parts else (), wasted=len(lately),
     )  # fmt: skip
 
 
-def _residual(judged: Sequence[CompletionFacts]) -> float:
-    """Variance of rewards that is left among the correct and among the others of a group, weighted by their numbers."""
-    sides = [
-        [one.reward or 0.0 for one in judged if (one.outcome.value == "correct") is right] for right in (True, False)
-    ]
-    return sum(len(side) * pvariance(side) for side in sides if side) / len(judged)
+def _variances(completions: Sequence[CompletionFacts]) -> tuple[float, float]:
+    """Variance of a group's rewards, and what of it lies between its correct and its other completions.
+
+    The second is negative where the others earn more: that variance does not speak for being right.
+    """
+    right, wrong = _sides(completions)
+    everyone = [*right, *wrong]
+    if len(everyone) < 2:
+        return 0.0, 0.0
+    within = sum(len(side) * pvariance(side) for side in (right, wrong) if side) / len(everyone)
+    total = pvariance(everyone)
+    return total, (total - within) * (1 if (_lead(completions) or 0.0) >= 0 else -1)
+
+
+def _lead(completions: Sequence[CompletionFacts]) -> float | None:
+    """Mean reward of the correct ones - that of the others; None where a side is empty."""
+    right, wrong = _sides(completions)
+    return fmean(right) - fmean(wrong) if right and wrong else None
+
+
+def _sides(completions: Sequence[CompletionFacts]) -> tuple[list[float], list[float]]:
+    """Rewards of the correct ones, and of the others; what has none is left out."""
+    paid_out = [(one.outcome is Outcome.CORRECT, one.reward) for one in completions if one.reward is not None]
+    return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]
 
 
 def part_constant(run: RunFacts) -> Finding | None:
@@ -208,7 +230,8 @@ FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint befor
 
 RULES = (
     Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
-         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed",
+         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed; "
+         "not judged where a critic gives the advantages",
          thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more (and the "
          "temperature at least 0.5): solved",
          source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
@@ -226,13 +249,15 @@ RULES = (
          thresholds="warning 0.02, critical 0.05", source="own", needs=("dev",), find=second_opinion,
          advice=(FIX, CHECK)),
     Rule(name="reward_without_result", says="The reward rises, and correctness does not.",
-         statistic="reward rises (Mann-Kendall, p < 0.01); share of its gain that correctness does not explain "
-         "(Theil-Sen), with no gain on dev", thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
+         statistic="reward rises over the run or its last half (Mann-Kendall, p < 0.01); share of its gain that "
+         "correctness does not explain (Theil-Sen), with no gain on dev",
+         thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
          source="rldoctor 0.2, reward hacking", needs=("reward", "sampled_correct"), find=reward_without_result,
          advice=(FIX, CHECK)),
     Rule(name="part_dominates", says="Another part of the reward than correctness decides.",
-         statistic="share of the variance within groups that is left among equally correct completions, 10 steps, "
-         "while correctness does not rise", thresholds="warning 0.7, critical 0.9", source="rldoctor 0.2, components",
+         statistic="share of the variance within groups that does not favour correct completions, while correctness "
+         "does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, else 10 steps of all groups",
+         thresholds="warning 0.7, critical 0.9", source="rldoctor 0.2, components",
          needs=("rollouts", "sampled_correct"), find=part_dominates,
          advice=(Advice("verifier.parts", "lower the weights of the other parts"),)),
     Rule(name="part_constant", says="A part of the reward is the same for everybody.",

@@ -5,7 +5,7 @@ from statistics import median
 
 from groupwise.doctor.facts import RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
-from groupwise.doctor.rule import LIKELY, WINDOW, Rule, graded, improves, persists, recent, since, worsens
+from groupwise.doctor.rule import LIKELY, SURE, WINDOW, Rule, graded, improves, persists, recent, since, worsens
 from groupwise.doctor.trends import outlying, rises
 
 
@@ -29,15 +29,37 @@ def update_too_large(run: RunFacts) -> Finding | None:
     taught = {step.step for step in run.steps if (step.number("signal") or 0.0) > 0}
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
     value = median([one for _, one in series[-WINDOW:]]) if series else 0.0
-    severity = graded(value, 0.01, 0.03)
+    severity = graded(value, 0.015, 0.03)
     if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
         return None
-    first = next(step for step, one in series if one >= 0.01)
+    first = next(step for step, one in series if one >= 0.015)
     return Finding(
         rule="update_too_large", severity=severity, since_step=first, statistic=value,
-        threshold=0.03 if severity is Severity.CRITICAL else 0.01, unit="nats per token, KL(before ‖ after)",
+        threshold=0.03 if severity is Severity.CRITICAL else 0.015, unit="nats per token, KL(before ‖ after)",
         explanation=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
         evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def update_too_small(run: RunFacts) -> Finding | None:
+    """The policy hardly moves, at the full learning rate and with a signal."""
+    peak = max(run.values("lr"), default=0.0)
+    taught = {step.step for step in run.steps
+              if (step.number("signal") or 0.0) > 0 and (step.number("lr") or 0.0) >= 0.5 * peak}  # fmt: skip
+    series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
+    dev = [one.pass_at_1 for one in run.dev]
+    gained = rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
+    if len(series) < 2 * WINDOW or gained:  # many small steps may lead far
+        return None
+    value = median([one for _, one in series[-WINDOW:]])
+    if value >= 1e-6:
+        return None
+    return Finding(
+        rule="update_too_small", severity=Severity.WARNING, since_step=series[0][0], statistic=value, threshold=1e-6,
+        unit="nats per token, KL(before ‖ after)",
+        explanation=f"a step moves the policy by {value:.1e} nats per token, and neither dev nor the pass rate rises: "
+        "the learning rate is too small, or most weights are frozen",
+        evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=len(series),
     )  # fmt: skip
 
 
@@ -143,12 +165,14 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
     if len(series) < 4 * WINDOW:
         return None
     value = median(series[-2 * WINDOW :])
-    severity = graded(-value, 0.0, 1.0)
-    if severity is None or rises(series[-4 * WINDOW :]) < LIKELY:
+    # one that has learnt the mean alone has about -1/n on n new completions, and less while the mean moves
+    severity = graded(-value, 0.1, 1.0) or Severity.NOTE
+    if value > 0 or rises(series[-4 * WINDOW :]) < LIKELY:
         return None
+    bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
         rule="critic_explains_nothing", severity=severity, since_step=run.steps[-2 * WINDOW].step, statistic=value,
-        threshold=-1.0 if severity is Severity.CRITICAL else 0.0, unit="explained variance",
+        threshold=bounds[severity], unit="explained variance",
         explanation=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
     )  # fmt: skip
@@ -164,9 +188,16 @@ RULES = (
          advice=(Advice("optimizer.lr", "multiply by 10, and again"), Advice("model", "is anything trainable?"))),
     Rule(name="update_too_large", says="A single step moves the policy far.",
          statistic="KL(before ‖ after the updates), median of 5 steps with a signal, while nothing improves",
-         thresholds="warning 0.01, critical 0.03 nats per token; of fewer steps 0.3",
-         source="Spinning Up; tinker-cookbook",
+         thresholds="warning 0.015, critical 0.03 nats per token; of fewer steps 0.3",
+         source="Spinning Up, PPO (a step ends at 1.5 times 0.01)",
          needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
+    Rule(name="update_too_small", says="Steps hardly move the policy.",
+         statistic="KL(before ‖ after the updates), median of 5 steps with a signal and at least half the largest "
+         "learning rate, after 10 such steps, while neither dev nor the pass rate has risen",
+         thresholds="warning below 1e-6 nats per token", source="own",
+         needs=("kl_after_updates", "lr", "sampled_correct"), find=update_too_small,
+         advice=(Advice("optimizer.lr", "multiply by 10 (adapters need 10 times the rate of full weights)"),
+                 Advice("model", "are most weights frozen?"))),
     Rule(name="clipping", says="Many tokens are beyond a bound of the loss.",
          statistic="share of tokens at a bound, median of 5 steps", thresholds="warning 0.2, critical 0.4",
          source="rldoctor 0.2; axolotl", needs=("clipped",), find=clipping, advice=(LR, EPOCHS)),
@@ -188,7 +219,8 @@ RULES = (
          find=sampler_mismatch, advice=(Advice("sampling.temperature", "the same on both sides"),)),
     Rule(name="critic_explains_nothing", says="The critic is no better than a constant.",
          statistic="explained variance, median of 10 steps after 20, not rising",
-         thresholds="warning 0, critical -1", source="Schulman, Nuts and Bolts", needs=("explained_variance",),
+         thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
+         source="Schulman, Nuts and Bolts", needs=("explained_variance",),
          find=critic_explains_nothing,
          advice=(Advice("critic.lr", "another rate, with a longer warm-up of the optimizer"),)),
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The facts of every page, as plain values. What was not recorded is None or named; nothing here is a guess."""
 
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ _FIGURES = {
 _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
+MOST_PARTS = 12
+"""Parts of the reward that the page of a step shows, the first by name."""
 MOST_LISTS = 8
 """Steps and evaluations whose lists are remembered until their files change."""
 
@@ -137,11 +140,12 @@ class Views:
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
         if groups:
             try:
-                columns = _columns(run.records.listed(at), numbers)
-                return {"groups": groups, "columns": columns, "notices": []}
+                listed = run.records.listed(at)
+                columns, parts = _columns(listed, numbers), parts_of(listed["reward_parts"])
+                return {"groups": groups, "columns": columns, "parts": parts, "notices": []}
             except GroupwiseError as error:
-                return {"groups": groups, "columns": _NO_COLUMNS, "notices": [str(error)]}
-        return {"groups": groups, "columns": _NO_COLUMNS, "notices": []}
+                return {"groups": groups, "columns": _NO_COLUMNS, "parts": {}, "notices": [str(error)]}
+        return {"groups": groups, "columns": _NO_COLUMNS, "parts": {}, "notices": []}
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
         """One group without its tokens, and the settings with which "what if" begins.
@@ -280,6 +284,31 @@ def _columns(listed: Mapping[str, list[Any]], numbers: Mapping[str, int]) -> dic
     own = ("sample", "outcome", "reward", "advantage", "length", "finish", "text")
     columns = {name: listed[names.get(name, name)] for name in own}
     return {"group": [numbers.get(problem, 0) for problem in listed["problem"]], **columns}
+
+
+def parts_of(texts: Sequence[str | None]) -> dict[str, list[float | None]]:
+    """Each part of the reward, as paid, a value per completion; null where a completion has none or it is no number.
+
+    >>> parts_of(['{"accuracy": 1.0}', None, '{"accuracy": 0.0, "format": 0.5}'])
+    {'accuracy': [1.0, None, 0.0], 'format': [None, None, 0.5]}
+    """
+    read = {text: _table_of(text) for text in set(texts)}  # ten thousand completions have few different ones
+    names = sorted({name for table in read.values() for name in table})[:MOST_PARTS]
+    return {name: [read[text].get(name) for text in texts] for name in names}
+
+
+def _table_of(text: str | None) -> dict[str, float]:
+    try:
+        table = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(table, dict):
+        return {}
+    return {
+        name: float(value)
+        for name, value in table.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
 
 
 def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:

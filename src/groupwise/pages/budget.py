@@ -14,6 +14,12 @@ from groupwise.pages.html import render
 from groupwise.pages.words import Tile
 from groupwise.runs.atomic import write_file
 
+DIFFICULTIES = {
+    "label": "the task's label", "pass_rate": "pass rate, fifths of the problems",
+    "pass_rate_absolute": "pass rate, fixed bounds", "prm": "process reward model",
+}  # fmt: skip
+"""What bins are made by, in words."""
+
 
 class Picture(NamedTuple):
     """A figure of the page, for a light and for a dark one."""
@@ -47,6 +53,7 @@ def budget_page(result: BudgetResult) -> str:
         share=share,
         signed=signed,
         optimal=result.optimal,
+        difficulties=DIFFICULTIES,
         most=most_used,
         equal=result.equal_tokens,
         hardest=hardest_first,
@@ -120,7 +127,9 @@ def signed(estimate: Estimate | None) -> str:
 
 def most_used(one: Optimal) -> str:
     """The method that most problems of each bin got."""
-    return "; ".join(f"{label}: {max(counts, key=lambda m: (counts[m], m))}" for label, counts in one.methods.items())
+    return "; ".join(
+        f"bin {number}: {max(counts, key=lambda m: (counts[m], m))}" for number, counts in one.methods.items()
+    )
 
 
 def hardest_first(one: EqualTokens) -> str:

@@ -1,8 +1,7 @@
 """The page of a recall: what each round found, what pointed to more, what was left out and why."""
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,33 @@ def write_recall_report(directory: Path) -> Path:
     if not path.is_file():
         raise DataError(f"{directory} holds no finished recall: there is no {path.name}")
     facts = json.loads(path.read_text("utf-8"))
-    removed = list(islice(read_lines(directory / "removed.jsonl"), SHOWN))
+    removed = _by_paragraph(read_lines(directory / "removed.jsonl"))
     target = directory / "report.html"
     write_file(target, page(directory.resolve().name, facts, removed).encode("utf-8", errors="backslashreplace"))
     return target
+
+
+def _by_paragraph(matches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The first removed paragraphs, each once, with all that it has in common with the first item that it was found by.
+
+    A paragraph that copies an item shares every run of words with it.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in matches:
+        key = (one["url"], one["paragraph"])
+        if key not in found:
+            if len(found) == SHOWN:
+                break
+            found[key] = {**one, "grams": {}}
+        if one["item"] == found[key]["item"]:
+            found[key]["grams"].setdefault(one["why"], []).append(one["gram"])
+    return [{**one, "alike": _alike(one["grams"])} for one in found.values()]
+
+
+def _alike(grams: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(
+        f"the {why} “{own[0]}”" + (f" and {len(own) - 1} more" if len(own) > 1 else "") for why, own in grams.items()
+    )
 
 
 def page(title: str, facts: Mapping[str, Any], removed: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 KEY = b"groupwise_listed"
 COLUMNS: Mapping[str, type | tuple[type, ...]] = {
     "problem": str, "sample": int, "outcome": str, "reward": (float, int), "advantage": (float, int),
-    "num_tokens": int, "finish_reason": str, "text": str,
+    "num_tokens": int, "finish_reason": str, "text": str, "reward_parts": str,
 }  # fmt: skip
 """Columns and the types of their values; each may be null, too."""
 MOST_TEXT = 160
@@ -27,6 +27,7 @@ def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """The columns of these rows, for the footer."""
     columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
     columns["text"] = [(text or "")[:MOST_TEXT] for text in columns["text"]]
+    columns["reward_parts"] = [json.dumps(dict(parts or {})) for parts in columns["reward_parts"]]  # as in the file
     return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode("ascii"), 6))
 
 

@@ -63,6 +63,16 @@ def test_the_list_of_a_step_has_a_row_for_every_completion(a_run: Path) -> None:
     assert [group["flat"] for group in place["groups"]] == [None, "wrong"]
 
 
+def test_a_step_has_the_parts_of_its_rewards(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", steps=1)
+    texts = ['{"accuracy": 1.0, "judge": -0.25}', '{"accuracy": 0.0, "judge": NaN, "x": "y", "flag": true}', "[1]", "{"]
+    four = group(0, "p", [1.0, 0.0, 0.0, None])
+    rows = [{**one, "reward_parts": text} for one, text in zip(four, texts, strict=True)]
+    write_groups(run / "rollouts" / "step-000000.parquet", [rows])
+    found = Views([run]).place(0, "s0")["parts"]
+    assert found == {"accuracy": [1.0, 0.0, None, None], "judge": [-0.25, None, None, None]}
+
+
 def test_a_run_has_its_figures_by_step_and_its_places(a_run: Path) -> None:
     run = Views([a_run]).run(0)
     assert run["metrics"]["steps"] == [0, 1, 2]

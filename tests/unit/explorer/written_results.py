@@ -30,7 +30,7 @@ def write_budget(path: Path) -> Path:
             points.append({
                 "kind": "point", "method": method, "budget": budget, "accuracy": around(level), "standard_error": 0.0,
                 "over_majority": None if method == "majority" else [level - 0.6, level - 0.7, level - 0.5],
-                "way": [None, None, None] if rank == 0 else around(0.5),
+                "way": [None, None, None] if rank == 0 else [-0.2, -0.5, 0.1] if place == 1 else around(0.5),
                 "by_difficulty": {"easy": around(min(1.0, level + 0.2)), "hard": around(level - 0.2)},
                 "policy_tokens": 50.0 * budget, "reward_tokens": 60.0 * budget, "operations": 2.5e8 * budget,
             })  # fmt: skip

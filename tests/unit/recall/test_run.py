@@ -56,6 +56,8 @@ def test_every_piece_is_there_and_the_page_says_the_figures(collected: tuple[Pat
     assert "round 2" in page
     assert "chinese stories" in page
     assert "<script" not in page
+    removed = list(read_lines(directory / "removed.jsonl"))
+    assert page.count("<article") == min(12, len({(row["url"], row["paragraph"]) for row in removed})) < len(removed)
 
 
 def test_decontamination_takes_what_is_planted_and_says_what_it_misses(

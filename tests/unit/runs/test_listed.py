@@ -18,7 +18,7 @@ def a_row(problem: str, sample: int, **more: Any) -> dict[str, Any]:
     return {
         "step": 0, "problem": problem, "sample": sample, "text": "é" * 300, "finish_reason": "stop",
         "outcome": "crashed" if sample else "correct", "reward": None if sample else 0.1 + 0.2, "advantage": -1 / 3,
-        "num_tokens": 7, "difficulty": "", **more,
+        "num_tokens": 7, "difficulty": "", "reward_parts": {"accuracy": 0.1 + 0.2, "format": sample}, **more,
     }  # fmt: skip
 
 

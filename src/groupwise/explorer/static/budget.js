@@ -18,23 +18,26 @@ export function linesOf(points, names, accuracy = (point) => point.accuracy) {
 
 function figure(title, note, lines) {
   if (!lines.length) return null;
-  return h("section", { class: "card metric", "data-figure": title }, h("h2", {}, shown(title)), h("p", { class: "hint" }, note), curves(lines, { label: `${title}: accuracy over tokens sampled per problem`, x: "tokens sampled per problem, logarithmic" }),
+  return h("section", { class: "card metric", "data-figure": title }, h("h2", {}, shown(title)), h("p", { class: "hint" }, note), curves(lines, { label: `${title}: accuracy over tokens sampled per problem`, x: "tokens per problem, log scale" }),
     h("ul", { class: "legends" }, lines.map((line) => h("li", {}, s("svg", { class: "swatch", viewBox: "0 0 36 8", "aria-hidden": "true" }, s("path", { class: `line ${line.tone}`, d: "M0 4L36 4" })), shown(line.name)))));
 }
 
 function table(points, budget) {
   const names = ["method", "accuracy", "over majority, points", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms"];
   return section(`Budget ${budget}`, "", boxed(`budget ${budget}`, heads(names), points.filter((point) => point.budget === budget).map((point) => h("tr", {}, h("th", { scope: "row" }, shown(point.method)), share(point.accuracy), difference(point.over_majority),
-    share(point.way), amount(point.policy_tokens), amount(point.reward_tokens), amount(point.operations === undefined ? null : point.operations / 1e6), amount(point.seconds === null ? null : 1000 * point.seconds)))));
+    share(point.way), amount(point.policy_tokens, 3), amount(point.reward_tokens, 3), amount(point.operations === undefined ? null : point.operations / 1e6, 3), amount(point.seconds === null ? null : 1000 * point.seconds, 3)))));
 }
 
-const mostUsed = (methods) => Object.entries(methods ?? {}).map(([label, counts]) => `${label}: ${Object.entries(counts).sort(([, a], [, b]) => b - a)[0]?.[0] ?? "–"}`).join("; ");
+const DIFFICULTIES = {
+  label: "the task’s label", pass_rate: "pass rate, fifths of the problems", pass_rate_absolute: "pass rate, fixed bounds", prm: "process reward model",
+};
+const mostUsed = (methods) => Object.entries(methods ?? {}).map(([label, counts]) => `${/^\d+$/.test(label) ? "bin " : ""}${label}: ${Object.entries(counts).sort(([, a], [, b]) => b - a)[0]?.[0] ?? "–"}`).join("; ");
 
 function optimal(rows) {
   if (!rows.length) return null;
   const names = ["difficulty by", "budget", "accuracy", "gain over one method for all, points", "tokens", "tokens to know the difficulty", "most used"];
-  return section("The best method for each difficulty", "Chosen on the other half of the problems.", boxed("the best method for each difficulty", heads(names), rows.map((row) => h("tr", {}, h("th", { scope: "row" }, shown(row.difficulty)), amount(row.budget), share(row.accuracy),
-    difference(row.gain), amount(row.policy_tokens), amount(row.difficulty_policy_tokens), h("td", {}, shown(mostUsed(row.methods)))))));
+  return section("The best method for each difficulty", "Chosen on the other half of the problems.", boxed("the best method for each difficulty", heads(names), rows.map((row) => h("tr", {}, h("th", { scope: "row" }, shown(Object.hasOwn(DIFFICULTIES, row.difficulty) ? DIFFICULTIES[row.difficulty] : row.difficulty)), amount(row.budget), share(row.accuracy),
+    difference(row.gain), amount(row.policy_tokens, 3), amount(row.difficulty_policy_tokens, 3), h("td", {}, shown(mostUsed(row.methods)))))));
 }
 
 function equalTokens(rows) {
@@ -48,7 +51,7 @@ function flips(rows) {
   if (!rows.length) return null;
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "kind");
   const cell = (value) => (Array.isArray(value) ? share(value) : typeof value === "number" ? amount(value) : h("td", {}, shown(value ?? "–")));
-  return section("What a further link changes", "How often a right answer became wrong, and a wrong one right.", boxed("what a further link changes", heads(names), rows.map((row) => h("tr", {}, names.map((name) => cell(row[name]))))));
+  return section("What a further link changes", "How often a right answer became wrong, and a wrong one right.", boxed("what a further link changes", heads(names.map((name) => name.replace(/_/g, " "))), rows.map((row) => h("tr", {}, names.map((name) => cell(row[name]))))));
 }
 
 export async function budget(root, [index], context) {

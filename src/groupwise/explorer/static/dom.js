@@ -30,6 +30,9 @@ function glyph(character) {
 /** Text whose control and direction characters are seen instead of obeyed. */
 export const shown = (text) => String(text).replace(CONTROLS, glyph);
 
+/** A number's text with a real minus sign, and none before 0. */
+export const minus = (text) => text.replace(/^-(?=0(\.0*)?$)/, "").replace("-", "−");
+
 /** A number for people: four digits, a real minus sign, a dash where there is none. */
 export function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
@@ -49,7 +52,7 @@ export const signed = (value, digits = 2) => {
 };
 
 export const percent = (share, digits = 1) =>
-  (share === null || share === undefined ? "–" : `${(100 * share).toFixed(digits)} %`);
+  (share === null || share === undefined ? "–" : `${minus((100 * share).toFixed(digits))} %`);
 
 const MOST_SHOWN = 20000;
 

@@ -67,6 +67,20 @@ function groupTable(value, base) {
   value.groups.length > 500 ? h("p", { class: "hint" }, `${value.groups.length - 500} more groups; find them in the list of completions.`) : null);
 }
 
+/** How each part of the reward is spread, as it is paid; one part alone is the reward itself. */
+function partCards(parts) {
+  const names = Object.keys(parts);
+  if (names.length < 2) return null;
+  return [h("h2", { vars: { "margin-top": "1.6rem" } }, "Rewards by part"),
+    h("div", { class: "grid", id: "parts" }, names.map((name) => {
+      const paid = parts[name].filter((value) => value !== null);
+      const mean = paid.reduce((sum, value) => sum + value, 0) / paid.length;
+      return h("section", { class: "card" }, h("h3", {}, shown(name.slice(0, 80))), histogram(parts[name], shown(name.slice(0, 80))),
+        h("p", { class: "hint" }, `mean ${number(mean, 3)} of ${paid.length.toLocaleString("en")} completions`,
+          paid.every((value) => value === paid[0]) ? ", the same for all" : null));
+    }))];
+}
+
 export async function step(root, [run, place], context) {
   const { value } = await context.facts(`runs/${run}/places/${place}`);
   if (!context.isCurrent()) return;
@@ -95,6 +109,7 @@ export async function step(root, [run, place], context) {
     h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices)),
     h("div", { class: "grid" }, h("section", { class: "card" }, h("h2", {}, "Rewards"), histogram(rows.map((row) => row.reward), "rewards")),
       h("section", { class: "card" }, h("h2", {}, "Tokens"), histogram(rows.map((row) => row.length), "tokens"))),
+    partCards(value.parts ?? {}),
     h("h2", { vars: { "margin-top": "1.6rem" } }, "Groups"), groupTable(value, base),
     h("h2", { vars: { "margin-top": "1.6rem" } }, "Completions"),
     h("div", { class: "tools" }, select("order", "Order", Object.keys(ORDERS).map((name) => [name, name])),

@@ -1,6 +1,6 @@
 // Tables of values with their 95 % intervals, as every result has them.
 
-import { h, number, percent, put, shown, signed } from "./dom.js";
+import { h, minus, number, percent, put, shown, signed } from "./dom.js";
 
 /** A table in a box of its own that scrolls and that the keyboard reaches. */
 export const boxed = (name, head, body) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name },
@@ -12,7 +12,7 @@ export const heads = (names) => h("tr", {}, names.map((name) => h("th", { scope:
 export function share(estimate) {
   if (!estimate || estimate[0] === null) return h("td", { class: "figure" }, "–");
   const [value, low, high] = estimate;
-  return h("td", { class: "figure" }, percent(value), low === undefined || low === null ? null : h("small", {}, ` [${(100 * low).toFixed(1)}, ${(100 * high).toFixed(1)}]`));
+  return h("td", { class: "figure" }, percent(value), low === undefined || low === null ? null : h("small", {}, ` [${minus((100 * low).toFixed(1))}, ${minus((100 * high).toFixed(1))}]`));
 }
 
 /** A difference with its interval, in points. */
