@@ -45,9 +45,9 @@ def test_half_of_the_groups_of_shape_c_are_silent(grpo_step: ModuleType) -> None
 
 SHORT_SIDE = """
 import json, sys
-print("ready", flush=True)
+print(0.1, flush=True)
 for line in sys.stdin:
-    print(json.dumps({part: 0.1 + int(line) for part in sys.argv[2:]}), flush=True)
+    print(json.dumps({part: 0.1 + int(line) for part in sys.argv[3:]}), flush=True)
 """
 """A side's program that computes nothing; a real one takes seconds to begin."""
 
