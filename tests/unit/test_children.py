@@ -11,10 +11,12 @@ import pytest
 from groupwise.children import Children
 
 PARENT = """
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from groupwise.children import Children
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests in the background has it ignored
 sys.executable = sys.argv[1]  # what stands for Python and so for `groupwise`
 with ThreadPoolExecutor(1) as pool, Children(at_once=1) as children:
     runs = [pool.submit(children.run, [name], lambda line: print(line, flush=True)) for name in ("first", "second")]
