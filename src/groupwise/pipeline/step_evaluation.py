@@ -1,7 +1,8 @@
 """Stage `step_evaluation`: process reward models side by side, on the same labelled steps.
 
 How well each finds first mistakes (`evaluation.steps`), and what it is worth as a judge: the completions of a problem
-are a pool, and of every choice among k of them the expected accuracy is counted exactly (`algorithms.pools`).
+are a pool, and the expected accuracy of every choice and vote among k of them is taken over its subsets
+(`algorithms.pools`).
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from groupwise.algorithms.pools import best_of_k
+from groupwise.algorithms.pools import best_of_k, weighted_vote
 from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, pass_at_k
 from groupwise.algorithms.step_scores import AGGREGATES
 from groupwise.artifacts import DataRef, ModelRef, RewardModelRef
@@ -111,17 +112,20 @@ def controls(rows: Sequence[StepRow], choices: Sequence[int]) -> dict[str, list[
 def chosen(
     rows: Sequence[StepRow], scores: Sequence[Sequence[float]], choices: Sequence[int]
 ) -> dict[str, list[float]]:
-    """Expected accuracy of the best-scored of k, for each way to join the scores of steps."""
+    """Expected accuracy of the best-scored of k, and of the answer with the largest sum of scores among k.
+
+    Each for every way to join the scores of steps.
+    """
     found = {}
-    for k in choices:
-        for how, join in AGGREGATES.items():
-            joined = {id(row): join(of_row) for row, of_row in zip(rows, scores, strict=True)}
-            shares = [
-                best_of_k([joined[id(row)] for row in pool], [_right(row) for row in pool], k)
-                for pool in _pools(rows)
-                if len(pool) >= k
-            ]
-            found[f"best of {k} by {how}"] = mean_share(shares)
+    for how, join in AGGREGATES.items():
+        joined = {id(row): join(of_row) for row, of_row in zip(rows, scores, strict=True)}
+        pools = [(pool, [joined[id(row)] for row in pool], list(map(_right, pool))) for pool in _pools(rows)]
+        for k in choices:
+            large = [one for one in pools if len(one[0]) >= k]
+            best = [best_of_k(of_pool, right, k) for _, of_pool, right in large]
+            votes = [weighted_vote(_answers(pool), of_pool, right, k).value for pool, of_pool, right in large]
+            found[f"best of {k} by {how}"] = mean_share(best)
+            found[f"vote of {k} by {how}"] = mean_share(votes)
     return {name: list(estimate) for name, estimate in found.items() if large_enough(estimate)}
 
 
@@ -141,11 +145,16 @@ def _right(row: StepRow) -> bool:
     return bool(row.final_answer_correct)
 
 
+def _answers(pool: Sequence[StepRow]) -> list[str | None]:
+    given = [row.provenance.get("answer") for row in pool]
+    return [None if answer is None else str(answer) for answer in given]
+
+
 def _majority(pool: Sequence[StepRow], k: int) -> float:
     counts: dict[tuple[bool, str], int] = {}
-    for row in pool:
-        if (answer := row.provenance.get("answer")) is not None:
-            counts[_right(row), str(answer)] = counts.get((_right(row), str(answer)), 0) + 1
+    for row, answer in zip(pool, _answers(pool), strict=True):
+        if answer is not None:
+            counts[_right(row), answer] = counts.get((_right(row), answer), 0) + 1
     right, wrong = ([n for (is_right, _), n in counts.items() if is_right is of] for of in (True, False))
     return majority_at_k(right, wrong, len(pool) - sum(counts.values()), k)
 

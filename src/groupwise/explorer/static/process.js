@@ -10,7 +10,7 @@ const NAMES = {
   auc: ["a right step scores above a wrong one", true], calibration_error: ["calibration error", false], threshold: ["threshold below which a step is a mistake", false],
   wrong_working_found: ["right answers with a wrong step: noticed", true], lowest_at_end: ["lowest score is the last step’s", true],
 };
-const isChoice = (name) => /^(best of|majority@|pass@)/.test(name);
+const isChoice = (name) => /^(best of|vote of|majority@|pass@)/.test(name);
 
 function rows(figures, pick) {
   return figures.filter(pick).map((figure) => {
