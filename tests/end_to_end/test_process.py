@@ -92,7 +92,6 @@ SMALL: dict[str, Any] = {
         "prm": TRAINED, "prm_mc": TRAINED, "prm_soft": TRAINED, "prm_agreed": TRAINED, "orm": TRAINED,
         "implicit": TRAINED,
         "judges": {"choices": [2]},
-        "judges_of_labels": {"choices": [2]},
         "search": {"skip_problems": 8, "num_problems": 2, "samples": 4, "budgets": [1, 4], "difficulty_samples": 0},
         **dict.fromkeys(("outcome", "process", "process_gae", "process_gae_95", "process_gae_0"), LEARNT),
         **dict.fromkeys(("workings_outcome", "workings_process", "workings_process_gae"), LABELLED),
@@ -120,11 +119,11 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
     facts = {name: place.stage(name).facts for name in SMALL["stages"]}
     assert all(facts.values())
     judges = facts["judges"]["statistics"]
-    assert judges["prm"] == facts["judges_of_labels"]["statistics"]["exact"]
-    for name in ("prm", "prm_mc", "orm", "implicit"):
+    for name in ("prm", "prm_mc", "prm_soft", "prm_agreed", "orm", "implicit"):
         assert 0 <= judges[name]["auc"] <= 1
         assert judges["controls"]["pass@1"] <= judges["controls"]["pass@2"]
         assert 0 <= judges[name]["best of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
+        assert 0 <= judges[name]["vote of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
     assert 0 <= facts["workings_process_gae"]["statistics"]["sound_workings"] <= 1
     assert gw.pipeline_report(directory).exists()
 

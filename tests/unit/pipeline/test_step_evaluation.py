@@ -59,6 +59,26 @@ def test_choices_equal_a_loop_over_subsets() -> None:
         assert found[f"best of 3 by {how}"][0] == pytest.approx(of_subsets([True, True, False, False], joined[:4], 3))
 
 
+def votes_of_subsets(pool: list[tuple[str | None, float, bool]], k: int) -> float:
+    """Sums of scores by answer, subset by subset; an answer is right if one of the pool that gave it was."""
+    right = {answer for answer, _, is_right in pool if is_right}
+    found = []
+    for subset in itertools.combinations(pool, k):
+        sums = {a: sum(s for b, s, _ in subset if b == a) for a, _, _ in subset if a is not None}
+        top = [a for a in sums if sums[a] == max(sums.values())]
+        found.append(Fraction(sum(a in right for a in top), len(top)) if top else Fraction(0))
+    return float(sum(found) / len(found))
+
+
+def test_weighted_votes_equal_a_loop_over_subsets() -> None:
+    found = chosen(ROWS, SCORES, (2, 3))
+    p = [("4", 0.8, True), ("4", 0.9, True), ("5", 0.9, False), (None, 0.3, False)]  # the last score of each
+    assert found["vote of 2 by last"][0] == pytest.approx((votes_of_subsets(p, 2) + 0.5) / 2)
+    assert found["vote of 3 by last"][0] == pytest.approx(votes_of_subsets(p, 3))
+    # two that agree outvote one that scores higher: 4, 4, 5 by the least score is 0.5 + 0.1 against 0.8
+    assert found["vote of 3 by min"][0] < found["vote of 3 by last"][0]
+
+
 def test_controls_by_hand() -> None:
     found = controls(ROWS, (2,))
     assert found["pass@1"][0] == pytest.approx(0.5)
