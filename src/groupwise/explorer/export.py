@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ def bundled(entry: str = "app.js") -> str:
 
 def page_of(paths: Sequence[Path], cap: int = CAP) -> str:
     """The whole page. What did not fit is named on the page of its run."""
-    facts = _facts(Views(paths), cap)
+    views = Views(paths)
+    facts = _without_places(_facts(views, cap), views.directories)
     script, style = bundled(), pages()["style.css"][1].decode("utf-8")
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
@@ -72,6 +73,18 @@ def write_export(paths: Sequence[Path], target: Path, cap: int = CAP) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     write_file(target, page_of(paths, cap).encode("utf-8"))
     return target
+
+
+def _without_places(facts: dict[str, bytes], directories: Iterable[Path]) -> dict[str, bytes]:
+    """A page is given away: what it says of directories begins at the working one, or is their last two names."""
+    here, said = Path.cwd(), {}
+    for path in {form for one in directories for form in (one, one.resolve()) if form.is_absolute()}:
+        short = path.relative_to(here) if path != here and path.is_relative_to(here) else Path("…", *path.parts[-2:])
+        if len(path.parts) > 2:  # the name of a folder at the root may be in any text
+            said[encoded(str(path))[1:-1]] = encoded(str(short))[1:-1]
+    for long in sorted(said, key=len, reverse=True):
+        facts = {address: body.replace(long, said[long]) for address, body in facts.items()}
+    return facts
 
 
 def _digest(text: str) -> str:

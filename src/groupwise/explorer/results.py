@@ -76,7 +76,7 @@ class Result:
         stamp = (stamp_of(self.path, self.kind), len(runs), self.depth)
         if self._kept is None or self._kept[0] != stamp:
             found = {"pipeline": _pipeline, "budget": _budget, "process": _process}[self.kind](self, runs)
-            self._kept = (stamp, {**self.headline(), "path": str(self.path), **found})
+            self._kept = (stamp, {**self.headline(), **found})
         return self._kept[1]
 
 

@@ -51,6 +51,11 @@ class Views:
         self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
         self._findings: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
 
+    @property
+    def directories(self) -> set[Path]:
+        """Of all runs and results."""
+        return {one.path for one in (*self._runs, *self._results)}
+
     def runs(self) -> list[dict[str, Any]]:
         """All runs, in a few words each; those of stages that have begun since are at the end."""
         known = {run.path.resolve() for run in self._runs}

@@ -35,6 +35,18 @@ def test_everything_of_a_small_run_is_inside(a_run: Path) -> None:
     assert found["runs/0"]["notices"] == []
 
 
+def test_it_does_not_say_where_on_this_machine_it_was_made(a_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = page_of([a_run.resolve()])
+    assert str(a_run.parent) not in page
+    assert facts(page)["runs/0"]["path"] == f"…/{a_run.parent.name}/{a_run.name}"
+    monkeypatch.chdir(a_run.parent.parent)
+    found = facts(page_of([a_run.resolve()]))
+    assert found["runs/0"]["path"] == f"{a_run.parent.name}/{a_run.name}"
+    replays = [value["replay"] for path, value in found.items() if "/samples/" in path and value.get("replay")]
+    assert replays
+    assert all(one.startswith(f"groupwise replay {a_run.parent.name}/{a_run.name} --step ") for one in replays)
+
+
 def test_what_does_not_fit_is_named(a_run: Path) -> None:
     cap = 12_000
     page = page_of([a_run], cap)
