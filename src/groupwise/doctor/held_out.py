@@ -54,7 +54,7 @@ def plateau(run: RunFacts) -> Finding | None:
     """Nothing has improved for a long time."""
     correct = run.values("sampled_correct")
     size = int(0.35 * len(correct))
-    if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < 0.1:
+    if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < SURE:
         return None
     best = max(run.dev, key=lambda one: (one.pass_at_1, -one.step))
     behind = 1 - best.step / run.dev[-1].step if run.dev[-1].step else 0.0
@@ -80,7 +80,7 @@ RULES = (
          source="McNemar 1947", needs=("dev",), find=forgetting,
          advice=(Advice("optimizer.lr", "divide by 3"), Advice("loss.kl_coef", "0.01 holds it near its start"))),
     Rule(name="plateau", says="Nothing has improved for long.",
-         statistic="no rise over the last 35 % of steps, best dev result behind", thresholds="note at 30 % of the run",
+         statistic="pass rate without a rise (p < 0.01) over the last 35 % of steps, best dev result behind", thresholds="note at 30 % of the run",
          source="rldoctor 0.2, plateau", needs=("sampled_correct", "dev"), find=plateau,
          advice=(Advice("run.num_steps", "stop; the best checkpoint is marked"),)),
 )  # fmt: skip

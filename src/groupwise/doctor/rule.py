@@ -1,5 +1,6 @@
 """What a rule is, and what rules share."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -82,6 +83,26 @@ def worsens(run: RunFacts) -> bool:
     dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
     return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
+
+
+def loses(run: RunFacts) -> float:
+    """One-sided p-value of "the pass rate of the last 10 steps is not below that of the first 5" (two shares, normal).
+
+    1 where there are fewer steps than that.
+    """
+    known = [
+        (value, step.num_completions) for step in run.steps if (value := step.number("sampled_correct")) is not None
+    ]
+    if len(known) < 3 * WINDOW:
+        return 1.0
+    (then, before), (now, after) = (
+        (sum(value * number for value, number in some), sum(number for _, number in some))
+        for some in (known[:WINDOW], known[-2 * WINDOW :])
+    )
+    pooled = (then + now) / max(before + after, 1)
+    variance = pooled * (1 - pooled) * (1 / max(before, 1) + 1 / max(after, 1))
+    z = (then / max(before, 1) - now / max(after, 1)) / math.sqrt(variance) if variance > 0 else 0.0
+    return 0.5 * math.erfc(z / math.sqrt(2))
 
 
 def persists(run: RunFacts, bad: Callable[[StepFacts], bool]) -> int:

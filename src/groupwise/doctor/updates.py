@@ -5,7 +5,7 @@ from statistics import median
 
 from groupwise.doctor.facts import RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
-from groupwise.doctor.rule import LIKELY, SURE, WINDOW, Rule, graded, improves, persists, recent, since, worsens
+from groupwise.doctor.rule import LIKELY, SURE, WINDOW, Rule, graded, improves, persists, recent, since, start, worsens
 from groupwise.doctor.trends import outlying, rises
 
 
@@ -164,14 +164,16 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
     series = run.values("explained_variance")
     if len(series) < 4 * WINDOW:
         return None
-    value = median(series[-2 * WINDOW :])
+    lately = series[-4 * WINDOW :]
+    value = median(lately)
     # one that has learnt the mean alone has about -1/n on n new completions, and less while the mean moves
     severity = graded(-value, 0.1, 1.0) or Severity.NOTE
-    if value > 0 or rises(series[-4 * WINDOW :]) < LIKELY:
+    learns = rises(lately) < LIKELY and recent(series) > start(series)  # a critic that was spoilt is below its start
+    if value > 0 or learns:
         return None
     bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
-        rule="critic_explains_nothing", severity=severity, since_step=run.steps[-2 * WINDOW].step, statistic=value,
+        rule="critic_explains_nothing", severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
         threshold=bounds[severity], unit="explained variance",
         explanation=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
@@ -218,7 +220,7 @@ RULES = (
          thresholds="warning 0.5, critical 0.3", source="verl, rollout_corr", needs=("effective_samples",),
          find=sampler_mismatch, advice=(Advice("sampling.temperature", "the same on both sides"),)),
     Rule(name="critic_explains_nothing", says="The critic is no better than a constant.",
-         statistic="explained variance, median of 10 steps after 20, not rising",
+         statistic="explained variance, median of 20 steps; not judged while it rises and is above its start",
          thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
          source="Schulman, Nuts and Bolts", needs=("explained_variance",),
          find=critic_explains_nothing,
