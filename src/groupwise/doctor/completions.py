@@ -105,8 +105,8 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
     return Finding(
         rule="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,
         threshold=1.0 if severity is Severity.CRITICAL else 0.1, unit="nats per token that the bonus pays",
-        explanation=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, beside "
-        "advantages of about 1, and neither dev nor the pass rate rises",
+        explanation=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
+        "beside advantages of about 1, and neither dev nor the pass rate rises",
         wasted=len(run.steps),
     )  # fmt: skip
 
@@ -254,8 +254,9 @@ RULES = (
                                       Advice("verifier.parts", "an overlong penalty"))),
     Rule(name="length_collapse", says="Completions shrink and lose what they could solve.",
          statistic="loss of mean length from the start, with a pass rate or dev below the start",
-         thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below the start's (both p < 0.01); critical with 5 points of "
-         "pass rate lost", source="EasyR1 issue 40",
+         thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below the start's (both "
+         "p < 0.01); "
+         "critical with 5 points of pass rate lost", source="EasyR1 issue 40",
          needs=("length", "sampled_correct"), find=length_collapse,
          advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
     Rule(name="truncation", says="Completions run into the token limit.",

@@ -72,9 +72,14 @@ def start(values: Sequence[float], size: int = WINDOW) -> float:
 
 
 def improves(run: RunFacts) -> bool:
-    """Whether dev or the pass rate in training rises, or has risen, as far as one can tell."""
+    """Whether dev or the pass rate in training rises, or has risen, as far as one can tell.
+
+    The best of a few evaluations says that dev rises; of many, one is the best by chance.
+    """
     dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
+    if len(dev) >= 2 * WINDOW:
+        return min(rises(lately), rises(dev[-max(WINDOW, len(dev) // 3) :])) < LIKELY
     return rises(lately) < LIKELY or (len(dev) > 1 and dev[-1] >= max(dev[:-1]) and dev[-1] > dev[0])
 
 
@@ -85,24 +90,32 @@ def worsens(run: RunFacts) -> bool:
     return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
 
 
-def loses(run: RunFacts) -> float:
-    """One-sided p-value of "the pass rate of the last 10 steps is not below that of the first 5" (two shares, normal).
+def gains(run: RunFacts) -> float:
+    """One-sided p-value of "the pass rate of the last 10 steps is not above that of the first 5" (two shares, normal).
 
-    1 where there are fewer steps than that.
+    0.5 where there are fewer steps than that.
     """
-    known = [
-        (value, step.num_completions) for step in run.steps if (value := step.number("sampled_correct")) is not None
-    ]
-    if len(known) < 3 * WINDOW:
-        return 1.0
+    return 0.5 * math.erfc(_change(run) / math.sqrt(2))
+
+
+def loses(run: RunFacts) -> float:
+    """The same of "is not below"."""
+    return 0.5 * math.erfc(-_change(run) / math.sqrt(2))
+
+
+def _change(run: RunFacts) -> float:
+    """Standard errors by which the pass rate is now above the start's."""
+    known = [(value * step.num_completions, step.num_completions) for step in run.steps
+             if (value := step.number("sampled_correct")) is not None]  # fmt: skip
     (then, before), (now, after) = (
-        (sum(value * number for value, number in some), sum(number for _, number in some))
+        (sum(right for right, _ in some), sum(number for _, number in some))
         for some in (known[:WINDOW], known[-2 * WINDOW :])
     )
-    pooled = (then + now) / max(before + after, 1)
-    variance = pooled * (1 - pooled) * (1 / max(before, 1) + 1 / max(after, 1))
-    z = (then / max(before, 1) - now / max(after, 1)) / math.sqrt(variance) if variance > 0 else 0.0
-    return 0.5 * math.erfc(z / math.sqrt(2))
+    if len(known) < 3 * WINDOW or not before or not after:
+        return 0.0
+    pooled = (then + now) / (before + after)
+    error = math.sqrt(pooled * (1 - pooled) * (1 / before + 1 / after))
+    return (now / after - then / before) / error if error else 0.0
 
 
 def persists(run: RunFacts, bad: Callable[[StepFacts], bool]) -> int:

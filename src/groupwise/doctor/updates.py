@@ -5,7 +5,20 @@ from statistics import median
 
 from groupwise.doctor.facts import RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
-from groupwise.doctor.rule import LIKELY, SURE, WINDOW, Rule, graded, improves, persists, recent, since, start, worsens
+from groupwise.doctor.rule import (
+    LIKELY,
+    SURE,
+    WINDOW,
+    Rule,
+    gains,
+    graded,
+    improves,
+    persists,
+    recent,
+    since,
+    start,
+    worsens,
+)
 from groupwise.doctor.trends import outlying, rises
 
 
@@ -31,6 +44,10 @@ def update_too_large(run: RunFacts) -> Finding | None:
     value = median([one for _, one in series[-WINDOW:]]) if series else 0.0
     severity = graded(value, 0.015, 0.03)
     if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
+        return None
+    dev = [one.pass_at_1 for one in run.dev]
+    led_somewhere = gains(run) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.05)
+    if severity is Severity.WARNING and led_somewhere:
         return None
     first = next(step for step, one in series if one >= 0.015)
     return Finding(
@@ -83,10 +100,9 @@ def clipping(run: RunFacts) -> Finding | None:
 
 def kl_to_reference(run: RunFacts) -> Finding | None:
     """The policy is far from its reference without having gained, or cannot leave it."""
-    if not run.key("loss.kl_coef"):
-        return None
     series = run.values("kl")
-    if len(series) < 2 * WINDOW or improves(run):
+    term = run.key("loss.kl_coef") or (run.key("imported") is not None and any(series))
+    if not term or len(series) < 2 * WINDOW or improves(run):
         return None
     value = recent(series)
     severity = graded(value, 0.5, 2.0)
@@ -190,7 +206,8 @@ RULES = (
          advice=(Advice("optimizer.lr", "multiply by 10, and again"), Advice("model", "is anything trainable?"))),
     Rule(name="update_too_large", says="A single step moves the policy far.",
          statistic="KL(before ‖ after the updates), median of 5 steps with a signal, while nothing improves",
-         thresholds="warning 0.015, critical 0.03 nats per token; of fewer steps 0.3",
+         thresholds="warning 0.015, unless the pass rate (p < 0.01) or dev (5 points) is above the start's; critical "
+         "0.03 nats per token; of fewer steps 0.3",
          source="Spinning Up, PPO (a step ends at 1.5 times 0.01)",
          needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
     Rule(name="update_too_small", says="Steps hardly move the policy.",
