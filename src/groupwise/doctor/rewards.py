@@ -32,14 +32,16 @@ def no_signal(run: RunFacts) -> Finding | None:
     if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
         return None
     dead = 1 - recent(run.values("signal"))
-    severity = graded(dead, 0.5, 0.75)
-    if severity is None:
+    asked = sum(len(step.groups) or int(step.number("sampled_groups") or 0) for step in run.steps[-WINDOW:])
+    low = wilson(dead * asked, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
+    severity = graded(low, 0.5, 0.75)
+    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
+    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
+    if severity is None and not (solved and dead >= 0.5):
         return None
     lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
     flat = [(step, group) for step, group in lately if group.flat]
     counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
-    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
-    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
     first = persists(run, lambda step: (step.number("signal") or 0.0) <= 0.5)
     what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
     explanation = (
@@ -49,8 +51,10 @@ def no_signal(run: RunFacts) -> Finding | None:
            if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
     )  # fmt: skip
     return Finding(
-        rule="no_signal", severity=Severity.NOTE if solved else severity, since_step=first, statistic=dead,
-        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups", explanation=explanation,
+        rule="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
+        statistic=low,
+        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
+        explanation=explanation,
         evidence=tuple(Evidence(step, group.problem) for step, group in flat[-SHOWN:]),
         wasted=round(dead * since(run, first)),
     )  # fmt: skip
@@ -258,10 +262,10 @@ FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint befor
 
 RULES = (
     Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
-         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed; "
-         "not judged where a critic gives the advantages",
-         thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more (and the "
-         "temperature at least 0.5): solved",
+         statistic=f"lower 95 % bound of the share of groups without signal, of {WINDOW} steps; split by right, "
+         "wrong, equal, failed; not judged where a critic gives the advantages",
+         thresholds=f"warning 0.5, critical 0.75; a note where the share is 0.5 and the pass rate {SOLVED} or more "
+         "(and the temperature at least 0.5): solved",
          source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
          find=no_signal, advice=(HARDER, EASIER, WARMER)),
     Rule(name="never_correct", says="Nothing is ever judged correct.",

@@ -90,6 +90,15 @@ def worsens(run: RunFacts) -> bool:
     return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
 
 
+def has_gained(run: RunFacts) -> bool:
+    """Whether the run as a whole has led somewhere: the pass rate surely rises over it, or dev is above its start.
+
+    For what is bad from the first step on: a rise of the last steps alone comes by chance in one of twenty runs.
+    """
+    dev = [one.pass_at_1 for one in run.dev]
+    return rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
+
+
 def gains(run: RunFacts) -> float:
     """One-sided p-value of "the pass rate of the last 10 steps is not above that of the first 5" (two shares, normal).
 

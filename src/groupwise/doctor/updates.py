@@ -12,6 +12,7 @@ from groupwise.doctor.rule import (
     Rule,
     gains,
     graded,
+    has_gained,
     improves,
     persists,
     recent,
@@ -64,9 +65,7 @@ def update_too_small(run: RunFacts) -> Finding | None:
     taught = {step.step for step in run.steps
               if (step.number("signal") or 0.0) > 0 and (step.number("lr") or 0.0) >= 0.5 * peak}  # fmt: skip
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
-    dev = [one.pass_at_1 for one in run.dev]
-    gained = rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
-    if len(series) < 2 * WINDOW or gained:  # many small steps may lead far
+    if len(series) < 2 * WINDOW or has_gained(run):  # many small steps may lead far
         return None
     value = median([one for _, one in series[-WINDOW:]])
     if value >= 1e-6:
@@ -102,12 +101,12 @@ def kl_to_reference(run: RunFacts) -> Finding | None:
     """The policy is far from its reference without having gained, or cannot leave it."""
     series = run.values("kl")
     term = run.key("loss.kl_coef") or (run.key("imported") is not None and any(series))
-    if not term or len(series) < 2 * WINDOW or improves(run):
+    if not term or len(series) < 2 * WINDOW:
         return None
     value = recent(series)
-    severity = graded(value, 0.5, 2.0)
     held = max(series) < 1e-4
-    if severity is None and not held:
+    severity = graded(value, 0.5, 2.0)
+    if (severity is None and not held) or (has_gained(run) if held else improves(run)):
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
     return Finding(
