@@ -41,16 +41,19 @@ DRAW = """
 import json, sys
 from rl_doctor.simulate import EXPECTED_DETECTIONS, SCENARIOS, simulate
 for name in SCENARIOS:
-    for seed in range(int(sys.argv[1])):
+    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
         records, config = simulate(name, seed=seed)
         print(json.dumps([name, seed, EXPECTED_DETECTIONS[name], records]))
 """
 
 
-def compare(peer: Path, seeds: int) -> list[dict[str, Any]]:
+def compare(peer: Path, seeds: range) -> list[dict[str, Any]]:
     """Every scenario under both."""
     drawn = subprocess.run(
-        [str(peer.parent / "python"), "-c", DRAW, str(seeds)], capture_output=True, text=True, check=True
+        [str(peer.parent / "python"), "-c", DRAW, str(seeds.start), str(seeds.stop)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return [_judged(peer, *json.loads(line)) for line in drawn.stdout.splitlines()]
 

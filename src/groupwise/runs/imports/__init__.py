@@ -72,9 +72,10 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     for step, answers in sorted(foreign.answers.items()):
         index.add(f"step-{step:06d}", write_rows(run.rollouts(step), _groups(step, answers, judge)))
     dev = {step: value for step, line in lines.items() if (value := line.pop(DEV, None)) is not None}
-    for step, line in lines.items():
-        if step in foreign.answers or foreign.scalars[step].keys() - {DEV}:
-            run.metrics.append(line)
+    done = {step: line for step, line in lines.items()
+            if step in foreign.answers or foreign.scalars[step].keys() - {DEV}}  # fmt: skip
+    for line in done.values():
+        run.metrics.append(line)
     for step, value in dev.items():
         run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [value] * 3})
     for step, answers in sorted(foreign.dev.items()):
@@ -82,7 +83,7 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
         index.add(f"dev-step-{step:06d}", write_rows(run.evaluations(f"dev-step-{step:06d}"), groups))
         run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [_share(groups)] * 3})
     write_file(run.finished, b"{}\n")
-    return Imported(len(lines), len(every), len(dev) + len(foreign.dev), lacks)
+    return Imported(len(done), len(every), len(dev) + len(foreign.dev), lacks)
 
 
 def _correct(answers: Sequence[Answer], text: str | None) -> Correct:

@@ -71,7 +71,7 @@ def _names(own: Sequence[str], found: Mapping[int, Mapping[str, float]]) -> dict
                 f"--scalar {pair}: {theirs!r} was not recorded; there are {', '.join(sorted(there)[:30])}"
             )
         names[theirs] = ours
-    for known in (trl.SCALARS, verl.SCALARS, PRIME, {name: name for name in OURS}):
+    for known in (trl.SCALARS, verl.SCALARS, PRIME, {name: name for name in OURS if name != "dev"}):
         for theirs, ours in known.items():
             for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
                 names.setdefault(spelled, ours)
