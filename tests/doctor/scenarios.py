@@ -35,7 +35,16 @@ RULES: dict[str, tuple[str, ...]] = {
     "format_domination": ("reward_without_result", "part_dominates"),
 }
 """Those of our rules that a scenario is about."""
-WHY = {}
+WHY = {
+    "healthy": "silent is right",
+    "entropy_collapse": "ours waits until neither dev nor the pass rate rises",
+    "saturated_groups": "a note: solved problems are no fault",
+    "too_hard": "the share of dead groups; `never_correct` would need completions",
+    "truncation": "beside it, the pass rate is a healthy run's",
+    "kl_blowup": "as entropy_collapse; a log that has `kl` counts as a run with a KL term",
+    "plateau": "a note of ours, where the best dev result is old; in these curves noise moves it",
+    "format_domination": "by what the parts' means vary by; with completions it is judged within groups",
+}
 """What there is to say of a scenario."""
 DRAW = """
 import json, sys
@@ -88,9 +97,8 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """How often both found what a scenario is about, and what else they said."""
-    lines = [
-        "| scenario | rldoctor 0.2.0 found it | beside it | ours found it | beside it | |\n|---|---|---|---|---|---|\n"
-    ]
+    head = "| scenario | rldoctor 0.2.0 found it | beside it | ours found it | beside it | why |"
+    lines = [f"{head}\n|---|---|---|---|---|---|\n"]
     for name, rules in RULES.items():
         own = [row for row in rows if row["scenario"] == name]
         theirs = _cells([row["theirs"] for row in own], own[0]["expected"])

@@ -74,12 +74,13 @@ def start(values: Sequence[float], size: int = WINDOW) -> float:
 def improves(run: RunFacts) -> bool:
     """Whether dev or the pass rate in training rises, or has risen, as far as one can tell.
 
-    The best of a few evaluations says that dev rises; of many, one is the best by chance.
+    The best of a few evaluations says that dev rises; of many, one is the best by chance, and a run that has them has
+    steps enough for a sure rise.
     """
     dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
     if len(dev) >= 2 * WINDOW:
-        return min(rises(lately), rises(dev[-max(WINDOW, len(dev) // 3) :])) < LIKELY
+        return min(rises(lately), rises(dev[-max(WINDOW, len(dev) // 3) :])) < SURE
     return rises(lately) < LIKELY or (len(dev) > 1 and dev[-1] >= max(dev[:-1]) and dev[-1] > dev[0])
 
 
