@@ -159,14 +159,15 @@ FAULTS = """
 Every fault is a real run of 6 to 60 steps of a small model that half knows how to add (`tests/doctor/pupil.py`), with
 36 completions a step. A fault counts as found in a run where one of the rules that are meant for it gives a warning or
 worse at its end (`note` where that is all it deserves). Bounds of rules and the faults themselves were mended with
-seeds below 12 in view, those of the runs that the column `seen` counts; seeds from {first} on were kept back.
-{looked} were mended once more, with seeds below 12 alone, after their results on seeds {first} to 31 were known: of
-those, seeds from {second} on count as kept back.
+seeds below 12 in view, those of the runs that the column `seen` counts; seeds from {first} on were kept back. The bar
+is 19 of 20 seeds that were kept back; the column says how many were run. The rules of {looked}
+were mended once more, with seeds below 12 alone, after their results on seeds {first} to 31 were known: their faults
+have a star, and of healthy runs seeds from {second} on alone count as kept back.
 
 `After` is the number of steps after which the first of its rules spoke, median and largest. `Dev lost` is of faults
 that spoil a model little by little: what dev pass@1 (288 completions) had lost against its start at the first
 evaluation after that, in points, the mean over seeds with its 95 % interval; in brackets what it had lost at the end.
-Both are of seeds that were kept back.
+Both are of seeds that were kept back. The bar is a loss of less than 2 points.
 
 {healthy}
 
@@ -194,9 +195,9 @@ Counted are warnings and worse, and notes where that is what our rule gives (`pl
 said. `python tests/doctor/matrix.py scenarios --peer PATH` makes this table.
 
 """
-HEALTHY = """Runs of other work, which no bound was chosen with, judged at their end. What is found in a control is no
+HEALTHY = """Runs that no bound was chosen with, most of them of other work, judged at their end. What is found in a control is no
 false warning: the tools' control by text alone has problems that it never solves beside problems that it always solves,
-and a run whose rewards are drawn learns nothing. {older} were judged before the last changes of `no_signal`,
+and a run whose rewards are drawn learns nothing. {older}were judged before the last changes of `no_signal`,
 `overfitting`, `update_too_large`, `kl_to_reference`, `critic_explains_nothing`, `plateau`, `entropy_explosion` and
 `length_collapse`, and before there was an `entropy_bonus`.
 
@@ -232,7 +233,7 @@ def _kept(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of planted cases that no bound was chosen with."""
     return [
         row for row in rows
-        if row["case"] in BY_NAME and row["seed"] >= (AGAIN if row["case"] in LOOKED else KEPT_BACK)
+        if row["case"] in BY_NAME and row["seed"] >= (KEPT_BACK if BY_NAME[row["case"]].rules else AGAIN)
     ]  # fmt: skip
 
 
@@ -240,7 +241,7 @@ def _about(rows: Sequence[dict[str, Any]]) -> str:
     healthy = [row for row in rows if row["case"] in BY_NAME and not BY_NAME[row["case"]].rules]
     kept = _kept(healthy)
     between = [row for row in healthy if KEPT_BACK <= row["seed"] < AGAIN]
-    said = "; ".join(
+    said = ";\n".join(
         f"of {len(some)} healthy runs {which} {sum(not row['found'] for row in some)} had a false warning at their "
         f"end, {sum(row['noticed'] is not None for row in some)} after some step"
         for some, which in (
@@ -249,7 +250,7 @@ def _about(rows: Sequence[dict[str, Any]]) -> str:
         )
     )
     looked = ", ".join(f"`{name}`" for name in LOOKED[:-1]) + f" and `{LOOKED[-1]}`"
-    return FAULTS.format(first=KEPT_BACK, second=AGAIN, looked=f"The rules of {looked}", healthy=f"O{said[1:]}.")
+    return FAULTS.format(first=KEPT_BACK, second=AGAIN, looked=looked, healthy=f"O{said[1:]}.")
 
 
 def _earlier(page: str) -> str:
@@ -269,7 +270,8 @@ def _fault(case: Case, rows: Sequence[dict[str, Any]]) -> str:
     delays = [row["noticed"] for row in noticed]
     after = f"{median(delays):g}, {max(delays)}" if delays else "-"
     cells = [
-        f"{case.name}: {case.what}", ", ".join(f"`{name}`" for name in case.rules), *found, after,
+        f"{case.name}{'*' * (case.name in LOOKED)}: {case.what}",
+        ", ".join(f"`{name}`" for name in case.rules), *found, after,
         _losses(noticed) if case.is_gradual else "-", _peer(kept),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
@@ -338,7 +340,7 @@ def _healthy(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"The runs of {len(names)} kinds ({'; '.join(names)})"
+    return f"The runs of {len(names)} kinds\n({'; '.join(names)})\n"
 
 
 def compare(options: argparse.Namespace) -> None:
