@@ -172,10 +172,11 @@ Both are of seeds that were kept back. The bar is a loss of less than 2 points.
 
 {healthy}
 
-A fault is gradual at the rate at which it is planted here. At 1.5 to 3.3 times the rate, and with the rules as they were
-before, dev had lost 2 to 32 points in the mean of nine seeds (but for `repeating paid`) when the first of them spoke.
-No rule judges fewer than five steps, and `noise`, an entropy bonus at a larger rate, loses 15 points within them. `repeating paid` and `length paid` teach first what they spoil later, because worked
-out sums are long and right: there dev is above its start when they are found, and not always at its best.
+A fault is gradual at the rate at which it is planted here. At 1.5 to 3.3 times the rate, and with the rules as they
+were before, dev had lost 2 to 32 points in the mean of nine seeds (but for `repeating paid`) when the first of them
+spoke. No rule judges fewer than five steps, and `noise`, an entropy bonus at a larger rate, loses 15 points within
+them. `repeating paid` and `length paid` teach first what they spoil later, because worked out sums are long and right:
+there dev is above its start when they are found, and not always at its best.
 
 """
 SPOKEN = """
@@ -190,7 +191,7 @@ SCENARIOS = """
 ## rldoctor's own scenarios
 
 Twelve shapes of curves that the package rldoctor 0.2.0 (junglezke/rl-doctor, Apache-2.0, `rl_doctor.simulate`) draws to
-test itself, 400 steps each, seeds {seeds}; our bounds were mended with seeds 0 to 29 in view. Its command got the log
+test itself, 400 steps each, seeds {seeds}; our bounds were mended with seeds below 30 in view. Its command got the log
 with all names that it knows, ours what `groupwise import wandb` makes of the same log: scalars alone, no completions.
 Counted are warnings and worse, and notes where that is what our rule gives (`plateau`). `Beside it` is what else was
 said. `python tests/doctor/matrix.py scenarios --peer PATH` makes this table.
@@ -198,9 +199,9 @@ said. `python tests/doctor/matrix.py scenarios --peer PATH` makes this table.
 """
 HEALTHY = """Runs that no bound was chosen with, most of them of other work, judged at their end. What is found in a
 control is no false warning: the tools' control by text alone has problems that it never solves beside problems that it
-always solves, and a run whose rewards are drawn learns nothing. {older}were judged before the last changes of `no_signal`,
-`overfitting`, `update_too_large`, `kl_to_reference`, `critic_explains_nothing`, `plateau`, `entropy_explosion` and
-`length_collapse`, and before there was an `entropy_bonus`.
+always solves, and a run whose rewards are drawn learns nothing. {older}were judged before the last changes of
+`no_signal`, `overfitting`, `update_too_large`, `kl_to_reference`, `critic_explains_nothing`, `plateau`,
+`entropy_explosion` and `length_collapse`, and before there was an `entropy_bonus`.
 
 """
 KEPT_BACK, AGAIN = 16, 32
