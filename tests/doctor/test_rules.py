@@ -1,5 +1,6 @@
 """Rules on series worked by hand: what they find, and what they leave alone because it did no harm."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from groupwise.doctor import RULES, Severity, diagnose, rule_named
 from groupwise.doctor.facts import CompletionFacts, DevFacts, GroupFacts, RunFacts, StepFacts, ends_in_loop
+from groupwise.doctor.rule import SURE, gains, improves, loses
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome
 
@@ -75,6 +77,7 @@ SICK = {
     "forgetting": run({}, dev=[dev(9 * i, 1.0 - i, {str(n): 1.0 - i for n in range(9)}) for i in (0, 1)]),
     "entropy_collapse": run({"entropy": [0.2 * 0.7**i for i in range(N)]}),
     "entropy_explosion": run({"entropy": line(0.2, 2.0), "reward": LESS, "sampled_correct": LESS}),
+    "entropy_bonus": run({}, config={"loss": {"entropy_coef": 1.0}}),
     "length_runaway": run({"length": line(20, 60), "reward": line(0.1, 0.4)}),
     "length_collapse": run({"length": line(60, 10), "sampled_correct": LESS}),
     "truncation": run({"truncated": line(0.1, 0.6)}),
@@ -125,6 +128,13 @@ HEALTHY = {
     "another language that was there from the start": {"distributions": [{"other_scripts": 0.2}] * N},
     "three odd completions of 180": {
         "distributions": [{"other_scripts": (i > 16) / 36, "length": {"num": 36}} for i in range(N)]},
+    "a small bonus for entropy": {"entropy": [0.3] * N},
+    "entropy that rises a little": {"entropy": line(0.2, 0.26), "reward": LESS, "sampled_correct": [0.5, 0.4] * 10},
+    "brevity that costs nothing": {"length": line(60, 40)},
+    "a critic that begins far off and learns": {"explained_variance": line(-3.0, -0.4)},
+    "large steps that lead somewhere": {
+        "distributions": [{"kl_after_updates": 0.02, "length": {"num": 36}}] * N,
+        "sampled_correct": [*line(0.3, 0.6, 10), *[0.6, 0.58] * 5]},
     "a critic that knows the mean": {"explained_variance": [-0.03] * N},
 }  # fmt: skip
 
@@ -142,6 +152,75 @@ def test_dead_groups_by_hand() -> None:
     assert (finding.severity, finding.since_step) == (Severity.WARNING, 15)
     (finding,) = diagnose(run({"signal": signal, "sampled_correct": [0.95] * N})).findings
     assert finding.severity is Severity.NOTE
+
+
+def test_a_share_of_few_groups_proves_little() -> None:
+    """52 % of 25 groups may be a third of all (lower bound 0.36); of 1,000 it is a half."""
+    few, many = ({"signal": [0.46] * N, "sampled_groups": [number] * N} for number in (5, 200))
+    assert diagnose(run(few)).findings == ()
+    (finding,) = diagnose(run(many)).findings
+    assert finding.statistic == pytest.approx(0.514, abs=1e-3)
+    (solved,) = diagnose(run({**few, "sampled_correct": [0.95] * N})).findings
+    assert solved.severity is Severity.NOTE
+
+
+def test_entropy_that_rises_while_the_pass_rate_falls_need_not_double() -> None:
+    facts = run({"entropy": line(0.2, 0.3), "reward": LESS, "sampled_correct": LESS})
+    (finding,) = [one for one in diagnose(facts).findings if one.rule == "entropy_explosion"]
+    assert (finding.threshold, finding.severity) == (1.25, Severity.WARNING)
+
+
+def test_what_brevity_cost_is_not_regained_by_a_little() -> None:
+    """The pass rate falls from 0.5 to 0.2 and rises to 0.3 again, while completions go from 60 to 40 tokens."""
+    counted = [{"length": {"num": 36}}] * N
+    facts = run({"length": line(60, 36), "sampled_correct": [*[0.5] * 5, *[0.2] * 5, *line(0.2, 0.3, 10)],
+                 "distributions": counted})  # fmt: skip
+    assert loses(facts) < SURE < gains(facts)
+    assert "length_collapse" in [one.rule for one in diagnose(facts).findings]
+
+
+def test_gains_by_hand() -> None:
+    """100 of 250 at the start, 300 of 500 now: pooled 8/15, z = 0.2 / sqrt(8/15 * 7/15 * (1/250 + 1/500)) = 5.175."""
+    counted = [{"length": {"num": 50}}] * N
+    facts = run({"sampled_correct": [0.4] * 10 + [0.6] * 10, "distributions": counted})
+    assert gains(facts) == pytest.approx(0.5 * math.erfc(5.1755 / math.sqrt(2)), rel=1e-3)
+    assert gains(facts) + loses(facts) == pytest.approx(1.0)
+    assert gains(facts.until(10)) == 0.5  # eleven steps are too few
+
+
+def test_a_spoilt_critic_is_told_though_it_rises() -> None:
+    """From 0 to -0.5 within four steps, then slowly up again: below where it began."""
+    spoilt = run({"explained_variance": [0.0, -0.1, -0.3, -0.5, *line(-0.6, -0.4, N - 4)]})
+    assert [one.rule for one in diagnose(spoilt).findings] == ["critic_explains_nothing"]
+
+
+def test_dev_that_is_unsure_proves_no_overfitting() -> None:
+    """A gain of 0.3 in training, none on dev: known to 0.02 it is a warning, known to 0.3 it is not."""
+    series = {"sampled_correct": line(0.4, 0.8)}
+    for half, found in ((0.02, ["overfitting"]), (0.3, [])):
+        known = [DevFacts(i, 0.5, {"pass_at_1": [0.5, 0.5 - half, 0.5 + half]}, {}) for i in (0, 10, 20)]
+        assert [one.rule for one in diagnose(run(series, dev=known)).findings] == found
+
+
+def test_the_best_of_many_evaluations_is_no_rise() -> None:
+    flat = [dev(i, 0.5 + 0.01 * (i % 2)) for i in range(9)]
+    assert not improves(run({}, dev=[*flat, dev(9, 0.53)]))
+    assert improves(run({}, dev=[dev(0, 0.5), dev(9, 0.53)]))
+
+
+def test_parts_by_their_means_alone() -> None:
+    """Without completions, what a part's mean varies by stands for what sets completions apart."""
+    n = 120
+    steps = [
+        StepFacts(i, {"sampled_correct": 0.5 + 0.01 * (i % 2), "parts": {
+            "part/right/mean": 0.5 + 0.01 * (i % 2), "part/form/mean": 0.5 + form * (i % 2)}}, ())
+        for form in (0.1, 0.005) for i in range(n)
+    ]  # fmt: skip
+    loud, calm = (RunFacts(config={}, steps=tuple(some), dev=()) for some in (steps[:n], steps[n:]))
+    (finding,) = diagnose(loud).findings
+    assert (finding.rule, finding.statistic) == ("part_dominates", pytest.approx(100 / 101))
+    assert "form" in finding.explanation
+    assert diagnose(calm).findings == ()
 
 
 def test_a_slow_machine_is_no_fault_of_the_run() -> None:
@@ -174,11 +253,10 @@ def test_a_reward_that_rose_and_stays_up_is_told_to_the_end() -> None:
 
 
 def test_entropy_that_heads_for_noise() -> None:
-    """It doubles in 20 of 40 steps; the pass rate falls."""
-    facts = run({"entropy": [0.2 * 2 ** (i / N) for i in range(N)], "reward": LESS, "sampled_correct": LESS})
-    assert "entropy_explosion" not in [f.rule for f in diagnose(facts).findings]  # it is over before
-    longer = run({"entropy": [0.2 * 2 ** (i / N) for i in range(N)], "reward": LESS, "sampled_correct": LESS},
-                 config={"run": {"num_steps": 40}})  # fmt: skip
+    """It doubles in 60 steps, of which there have been 20; the pass rate falls."""
+    series = {"entropy": [0.2 * 2 ** (i / 60) for i in range(N)], "reward": LESS, "sampled_correct": LESS}
+    assert "entropy_explosion" not in [f.rule for f in diagnose(run(series)).findings]  # it is over before
+    longer = run(series, config={"run": {"num_steps": 80}})
     assert "entropy_explosion" in [f.rule for f in diagnose(longer).findings]
 
 

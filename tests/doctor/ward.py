@@ -222,6 +222,9 @@ def lose_step(run: Path) -> None:
 
 SEEN_ONCE = "record.after_every=1"
 SLOWLY = "optimizer.lr=1e-4"
+LONGER = "run.num_steps=40"
+OFTEN = ("evaluation.every=2", "evaluation.num_samples=8")
+"""Faults that spoil little by little: what dev loses is measured as it happens."""
 CASES = (
     Case("healthy", "none", (), (SEEN_ONCE,)),
     Case("healthy ppo", "none, with a critic", (), ("critic.lr=1e-3", "run.num_steps=24", SEEN_ONCE), algorithm="ppo"),
@@ -238,15 +241,21 @@ CASES = (
     Case("any box", "a verifier that accepts every answer in a box", ("second_opinion",),
          ('evaluation.second_verifier={kind="math"}',), any_box),
     Case("guesses paid", "an answer without working is paid more than a right one",
-         ("reward_without_result", "part_dominates"), (SLOWLY,), pays_guesses, is_gradual=True),
-    Case("length paid", "every token is paid, and more than being right",
-         ("reward_without_result", "length_runaway", "part_dominates", "truncation"), (), pays_length, is_gradual=True),
-    Case("brevity paid", "every token costs, and more than being right earns",
-         ("reward_without_result", "length_collapse", "part_dominates"), (SLOWLY,), pays_brevity,
+         ("reward_without_result", "part_dominates"), (*OFTEN, "optimizer.lr=3e-5", "run.num_steps=60"), pays_guesses,
          is_gradual=True),
-    Case("repeating paid", "the same equation said again is paid", ("loops", "reward_without_result", "part_dominates"),
-         (), pays_repeating, is_gradual=True),
-    Case("Chinese paid", "words of another language are paid", ("language_mixing",), ("run.num_steps=30",),
+    Case("length paid", "every token is paid, and more than being right",
+         ("reward_without_result", "length_runaway", "part_dominates", "truncation"), (*OFTEN, SLOWLY, LONGER),
+         pays_length, is_gradual=True),
+    Case("brevity paid", "every token costs, and more than being right earns",
+         ("reward_without_result", "length_collapse", "part_dominates"),
+         (*OFTEN, "optimizer.lr=5e-5", "run.num_steps=50"), pays_brevity, is_gradual=True),
+    Case("cut short", "the same at a learning rate of 3e-4", ("length_collapse",),
+         ("grpo.prompts_per_step=12", "run.num_steps=24", "optimizer.warmup_steps=8"), pays_brevity),
+    Case("repeating paid", "the same equation said again is paid",
+         ("loops", "length_runaway", "reward_without_result", "part_dominates"), (*OFTEN, SLOWLY, LONGER),
+         pays_repeating, is_gradual=True),
+    Case("Chinese paid", "words of another language are paid",
+         ("language_mixing", "reward_without_result", "part_dominates"), (*OFTEN, "optimizer.lr=2e-4", LONGER),
          pays_chinese, is_gradual=True),
     Case("constant part", "a part of the reward that everybody earns", ("part_constant",), (), pays_everybody,
          is_mild=True),
@@ -261,8 +270,10 @@ CASES = (
          ("forgetting", "no_signal", "entropy_explosion", "clipping"), ("loss.epochs=8", "optimizer.lr=1e-2")),
     Case("lr of nothing", "a learning rate that changes no weight", ("weights_stand_still",), (), no_rate),
     Case("tiny lr", "a learning rate 3,000 times too small", ("update_too_small",), ("optimizer.lr=1e-7", SEEN_ONCE)),
-    Case("entropy paid", "an entropy bonus far too large", ("entropy_explosion",),
-         ("loss.entropy_coef=1.0", "run.num_steps=30"), is_gradual=True),
+    Case("entropy paid", "an entropy bonus far too large", ("entropy_bonus", "entropy_explosion"),
+         (*OFTEN, SLOWLY, LONGER, "loss.entropy_coef=1.0"), is_gradual=True),
+    Case("noise", "the same at a learning rate of 3e-4", ("entropy_explosion",),
+         ("loss.entropy_coef=1.0", "run.num_steps=30")),
     Case("tight clip", "bounds of the ratio that allow no change", ("clipping",),
          ("loss.epochs=4", "run.num_steps=8", "evaluation.every=8",
           "loss.policy.clip_low=0.0", "loss.policy.clip_high=0.0")),

@@ -13,6 +13,7 @@ from groupwise.doctor.rule import (
     Rule,
     graded,
     improves,
+    loses,
     persists,
     recent,
     shown,
@@ -64,8 +65,11 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
     if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
         return None
     growth = recent(series) / start(series)
-    severity = graded(growth, 2.0, 4.0)
-    if severity is None and _heads_for(2.0, run, series):
+    severity, bound = graded(growth, 2.0, 4.0), 4.0 if growth >= 4.0 else 2.0
+    falling = falls(run.values("sampled_correct")) < SURE
+    if severity is None and falling and growth >= 1.25 and rises(series) < SURE:
+        severity, bound = Severity.WARNING, 1.25
+    if severity is None and falling and _heads_for(2.0, run, series):
         severity = Severity.WARNING
     rewards = run.values("reward")
     if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
@@ -73,7 +77,7 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
     first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
     return Finding(
         rule="entropy_explosion", severity=severity, since_step=first, statistic=growth,
-        threshold=4.0 if severity is Severity.CRITICAL else 2.0, unit="times the entropy at the start",
+        threshold=bound, unit="times the entropy at the start",
         explanation=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
         evidence=_groups(run.steps[-1]), wasted=since(run, first),
@@ -84,9 +88,27 @@ def _heads_for(times: float, run: RunFacts, series: Sequence[float]) -> bool:
     """Whether a rise gets to this many times the start before the run ends, while the pass rate falls."""
     lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
     speed = slope(lately)
-    if speed <= 0 or rises(lately) >= SURE or falls(run.values("sampled_correct")) >= SURE:
+    if speed <= 0 or rises(lately) >= SURE:
         return False
     return math.log(times * start(series) / recent(series)) / speed <= run.num_steps - len(series)
+
+
+def entropy_bonus(run: RunFacts) -> Finding | None:
+    """The bonus for entropy pulls as the reward does."""
+    coef, series = float(run.key("loss.entropy_coef") or 0.0), run.values("entropy")
+    if len(series) < WINDOW or improves(run):
+        return None
+    weight = coef * recent(series)
+    severity = graded(weight, 0.1, 1.0)
+    if severity is None:
+        return None
+    return Finding(
+        rule="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,
+        threshold=1.0 if severity is Severity.CRITICAL else 0.1, unit="nats per token that the bonus pays",
+        explanation=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
+        "beside advantages of about 1, and neither dev nor the pass rate rises",
+        wasted=len(run.steps),
+    )  # fmt: skip
 
 
 def length_runaway(run: RunFacts) -> Finding | None:
@@ -113,17 +135,20 @@ def length_runaway(run: RunFacts) -> Finding | None:
 def length_collapse(run: RunFacts) -> Finding | None:
     """Completions shrink, and what they could solve is lost."""
     lengths, correct = run.values("length"), run.values("sampled_correct")
-    if len(lengths) < 2 * WINDOW or improves(run):
+    if len(lengths) < 2 * WINDOW:
         return None
     shrunk = 1 - recent(lengths) / start(lengths)
     lost = start(correct) - recent(correct)
     dev = [one.pass_at_1 for one in run.dev]
-    if shrunk < 0.5 or (lost <= 0.02 and not (len(dev) > 1 and dev[-1] < dev[0] - 0.02)):
+    surely = shrunk >= 0.25 and falls(lengths) < SURE and loses(run) < SURE  # also where it regains some of it
+    harmed = not improves(run) and (lost > 0.02 or (len(dev) > 1 and dev[-1] < dev[0] - 0.02))
+    if not surely and (shrunk < 0.5 or not harmed):
         return None
-    first = next(s for s, value in run.series("length") if value <= 0.75 * start(lengths))
+    bound = 0.5 if shrunk >= 0.5 else 0.25
+    first = next(s for s, value in run.series("length") if value <= (1 - bound / 2) * start(lengths))
     return Finding(
         rule="length_collapse", severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
-        statistic=shrunk, threshold=0.5, unit="loss of length",
+        statistic=shrunk, threshold=bound, unit="loss of length",
         explanation=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
         f"from {start(correct):.3f} to {recent(correct):.3f}",
         evidence=shown(run.steps[-1:], lambda one: (one.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
@@ -211,11 +236,16 @@ RULES = (
          needs=("entropy", "sampled_correct"), find=entropy_collapse,
          advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
     Rule(name="entropy_explosion", says="Completions turn into noise.",
-         statistic="entropy now / at the start, with a reward that falls; Theil-Sen line of log entropy (p < 0.01): "
-         "when it reaches 2, while the pass rate falls (p < 0.01)",
-         thresholds="warning 2, or 2 inside the rest of the run; critical 4",
+         statistic="entropy now / at the start, with a reward that falls; where entropy rises and the pass rate falls "
+         "(both p < 0.01), less is enough, and when the Theil-Sen line of log entropy reaches 2",
+         thresholds="warning 2; with both trends 1.25, or 2 inside the rest of the run; critical 4",
          source="verl issue 2738; axolotl", needs=("entropy", "reward", "sampled_correct"), find=entropy_explosion,
          advice=(Advice("loss.entropy_coef", "0"), LR)),
+    Rule(name="entropy_bonus", says="The bonus for entropy pulls as hard as the reward.",
+         statistic="loss.entropy_coef times the entropy per token, mean of 5 steps; advantages are about 1; only while "
+         "neither dev nor the pass rate rises", thresholds="warning 0.1, critical 1",
+         source="own", needs=("entropy", "sampled_correct"), find=entropy_bonus,
+         advice=(Advice("loss.entropy_coef", "divide by 10, or 0"),)),
     Rule(name="length_runaway", says="Completions grow, correctness does not.",
          statistic="growth of the mean length from the start (p < 0.01), correctness not rising",
          thresholds="warning 0.5; critical with a rank correlation with the reward of 0.6 or falling correctness",
@@ -224,7 +254,9 @@ RULES = (
                                       Advice("verifier.parts", "an overlong penalty"))),
     Rule(name="length_collapse", says="Completions shrink and lose what they could solve.",
          statistic="loss of mean length from the start, with a pass rate or dev below the start",
-         thresholds="warning 0.5; critical with 5 points of pass rate lost", source="EasyR1 issue 40",
+         thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below the start's (both "
+         "p < 0.01); "
+         "critical with 5 points of pass rate lost", source="EasyR1 issue 40",
          needs=("length", "sampled_correct"), find=length_collapse,
          advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
     Rule(name="truncation", says="Completions run into the token limit.",

@@ -1,6 +1,6 @@
 """Rules about what dev says of the run: what is learnt by heart, lost, or not moving any more."""
 
-from groupwise.doctor.facts import SHOWN, RunFacts
+from groupwise.doctor.facts import SHOWN, DevFacts, RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
 from groupwise.doctor.rule import SURE, WINDOW, Rule, graded, recent, since, start
 from groupwise.doctor.trends import rises, sign_test
@@ -12,21 +12,30 @@ def overfitting(run: RunFacts) -> Finding | None:
     if len(run.dev) < 3 or len(correct) < 2 * WINDOW:
         return None
     dev = [one.pass_at_1 for one in run.dev]
-    gap = (recent(correct) - start(correct)) - (dev[-1] - dev[0])
-    severity = graded(gap, 0.1, 0.2)
-    if severity is None or rises(correct) >= SURE or rises(dev[-4:]) < 0.1:
+    gained = max(dev[-2:]) - dev[0]
+    gap = (recent(correct) - start(correct)) - gained
+    value = gap - _unsure(run.dev[-1])
+    severity = graded(value, 0.1, 0.2)
+    follows = rises(dev[-4:]) < 0.1 and gained >= gap / 4
+    if severity is None or rises(correct) >= SURE or follows:
         return None
     if severity is Severity.CRITICAL and dev[-1] >= dev[0]:
         severity = Severity.WARNING
     best = max(run.dev, key=lambda one: one.pass_at_1)
     return Finding(
-        rule="overfitting", severity=severity, since_step=best.step, statistic=gap, threshold=0.1,
-        unit="gain in training - gain on dev",
+        rule="overfitting", severity=severity, since_step=best.step, statistic=value,
+        threshold=0.2 if severity is Severity.CRITICAL else 0.1, unit="gain in training - gain on dev, lower bound",
         explanation=f"the pass rate in training gained {recent(correct) - start(correct):+.3f}, that on dev "
-        f"{dev[-1] - dev[0]:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
+        f"{gained:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
         evidence=(Evidence(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),),
         wasted=since(run, best.step),
     )  # fmt: skip
+
+
+def _unsure(dev: DevFacts) -> float:
+    """From the estimate to its one-sided 95 % bound."""
+    _, low, high = dev.line.get("pass_at_1", (0.0, 0.0, 0.0))
+    return float(high - low) / 2 * 1.645 / 1.96
 
 
 def forgetting(run: RunFacts) -> Finding | None:
@@ -54,7 +63,7 @@ def plateau(run: RunFacts) -> Finding | None:
     """Nothing has improved for a long time."""
     correct = run.values("sampled_correct")
     size = int(0.35 * len(correct))
-    if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < 0.1:
+    if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < SURE:
         return None
     best = max(run.dev, key=lambda one: (one.pass_at_1, -one.step))
     behind = 1 - best.step / run.dev[-1].step if run.dev[-1].step else 0.0
@@ -71,7 +80,8 @@ def plateau(run: RunFacts) -> Finding | None:
 
 RULES = (
     Rule(name="overfitting", says="Training problems are learnt by heart.",
-         statistic="gain in training (p < 0.01) - gain on dev, each from the run's own start; dev does not rise",
+         statistic="gain in training (p < 0.01) - gain on dev (the better of the last two), each from the run's own "
+         "start, less what dev is unsure by (95 %); dev does not rise by a quarter of it",
          thresholds="warning 0.1; critical 0.2 with dev below its start", source="own",
          needs=("sampled_correct", "dev"), find=overfitting,
          advice=(Advice("task.num_problems", "more problems"), Advice("run.num_steps", "stop at the best checkpoint"))),
@@ -80,7 +90,8 @@ RULES = (
          source="McNemar 1947", needs=("dev",), find=forgetting,
          advice=(Advice("optimizer.lr", "divide by 3"), Advice("loss.kl_coef", "0.01 holds it near its start"))),
     Rule(name="plateau", says="Nothing has improved for long.",
-         statistic="no rise over the last 35 % of steps, best dev result behind", thresholds="note at 30 % of the run",
+         statistic="pass rate without a rise (p < 0.01) over the last 35 % of steps, best dev result behind",
+         thresholds="note at 30 % of the run",
          source="rldoctor 0.2, plateau", needs=("sampled_correct", "dev"), find=plateau,
          advice=(Advice("run.num_steps", "stop; the best checkpoint is marked"),)),
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Rules about what is paid: signal, verifier, reward parts."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean, pvariance
 
 from groupwise.doctor.facts import SHOWN, CompletionFacts, RunFacts
@@ -31,14 +32,16 @@ def no_signal(run: RunFacts) -> Finding | None:
     if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
         return None
     dead = 1 - recent(run.values("signal"))
-    severity = graded(dead, 0.5, 0.75)
-    if severity is None:
+    asked = sum(len(step.groups) or int(step.number("sampled_groups") or 0) for step in run.steps[-WINDOW:])
+    low = wilson(dead * asked, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
+    severity = graded(low, 0.5, 0.75)
+    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
+    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
+    if severity is None and not (solved and dead >= 0.5):
         return None
     lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
     flat = [(step, group) for step, group in lately if group.flat]
     counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
-    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
-    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
     first = persists(run, lambda step: (step.number("signal") or 0.0) <= 0.5)
     what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
     explanation = (
@@ -48,8 +51,10 @@ def no_signal(run: RunFacts) -> Finding | None:
            if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
     )  # fmt: skip
     return Finding(
-        rule="no_signal", severity=Severity.NOTE if solved else severity, since_step=first, statistic=dead,
-        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups", explanation=explanation,
+        rule="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
+        statistic=low,
+        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
+        explanation=explanation,
         evidence=tuple(Evidence(step, group.problem) for step, group in flat[-SHOWN:]),
         wasted=round(dead * since(run, first)),
     )  # fmt: skip
@@ -150,6 +155,8 @@ def _unexplained(run: RunFacts, size: int) -> Finding | None:
 
 def part_dominates(run: RunFacts) -> Finding | None:
     """Another part than being right decides who is better in a group."""
+    if not any(step.groups for step in run.steps):
+        return _part_varies(run)
     lately = run.steps[-2 * WINDOW :]
     groups = [group.completions for step in lately for group in step.groups]
     mixed = [completions for completions in groups if all(_sides(completions))]
@@ -172,6 +179,31 @@ def part_dominates(run: RunFacts) -> Finding | None:
         f"of it: {name}), and correctness does not rise",
         evidence=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
         if name in parts else (), wasted=len(lately),
+    )  # fmt: skip
+
+
+def _part_varies(run: RunFacts) -> Finding | None:
+    """The same of means alone: those of a batch vary from step to step as the completions do among themselves."""
+    correct = run.values("sampled_correct")
+    names = sorted({name for step in run.steps for name in step.line.get("parts", {}) if name.endswith("/mean")})
+    series = {name[5:-5]: run.values(name)[len(run.steps) // 2 :] for name in names}
+    if len(run.steps) < 20 * WINDOW or len(series) < 2 or len({len(values) for values in series.values()}) > 1:
+        return None
+    noise = {name: fmean((b - a) ** 2 for a, b in pairwise(values)) for name, values in series.items()}
+    others = {name: value for name, value in noise.items() if series[name] != correct[len(run.steps) // 2 :]}
+    total = sum(noise.values())
+    share = sum(others.values()) / total if total and len(others) < len(noise) else 0.0
+    severity = graded(share, 0.7, 0.9)
+    if severity is None or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
+        return None
+    name = max(others, key=lambda part: others[part])
+    first = run.steps[len(run.steps) // 2].step
+    return Finding(
+        rule="part_dominates", severity=severity, since_step=first, statistic=share,
+        threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the variance of the parts' means",
+        explanation=f"of what the parts of the reward vary by from step to step, before any weights, {share:.0%} is "
+        f"not the part that pays for being correct (most of it: {name}), and correctness gains less than 5 points",
+        wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -230,10 +262,10 @@ FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint befor
 
 RULES = (
     Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
-         statistic=f"share of groups without signal, mean of {WINDOW} steps; split by right, wrong, equal, failed; "
-         "not judged where a critic gives the advantages",
-         thresholds=f"warning 0.5, critical 0.75; a note where the pass rate is {SOLVED} or more (and the "
-         "temperature at least 0.5): solved",
+         statistic=f"lower 95 % bound of the share of groups without signal, of {WINDOW} steps; split by right, "
+         "wrong, equal, failed; not judged where a critic gives the advantages",
+         thresholds=f"warning 0.5, critical 0.75; a note where the share is 0.5 and the pass rate {SOLVED} or more "
+         "(and the temperature at least 0.5): solved",
          source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
          find=no_signal, advice=(HARDER, EASIER, WARMER)),
     Rule(name="never_correct", says="Nothing is ever judged correct.",
@@ -256,9 +288,11 @@ RULES = (
          advice=(FIX, CHECK)),
     Rule(name="part_dominates", says="Another part of the reward than correctness decides.",
          statistic="share of the variance within groups that does not favour correct completions, while correctness "
-         "does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, else 10 steps of all groups",
+         "does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, else 10 steps of all groups; of "
+         "a run without completions, of what the parts' means vary by from step to step, in its second half of 50 "
+         "steps or more",
          thresholds="warning 0.7, critical 0.9", source="rldoctor 0.2, components",
-         needs=("rollouts", "sampled_correct"), find=part_dominates,
+         needs=("sampled_correct",), find=part_dominates,
          advice=(Advice("verifier.parts", "lower the weights of the other parts"),)),
     Rule(name="part_constant", says="A part of the reward is the same for everybody.",
          statistic="standard deviation of the part in each of 10 steps", thresholds="note below 1 % of what it pays",

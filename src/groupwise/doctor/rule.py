@@ -1,5 +1,6 @@
 """What a rule is, and what rules share."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -71,9 +72,15 @@ def start(values: Sequence[float], size: int = WINDOW) -> float:
 
 
 def improves(run: RunFacts) -> bool:
-    """Whether dev or the pass rate in training rises, or has risen, as far as one can tell."""
+    """Whether dev or the pass rate in training rises, or has risen, as far as one can tell.
+
+    The best of a few evaluations says that dev rises; of many, one is the best by chance, and a run that has them has
+    steps enough for a sure rise.
+    """
     dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
+    if len(dev) >= 2 * WINDOW:
+        return min(rises(lately), rises(dev[-max(WINDOW, len(dev) // 3) :])) < SURE
     return rises(lately) < LIKELY or (len(dev) > 1 and dev[-1] >= max(dev[:-1]) and dev[-1] > dev[0])
 
 
@@ -82,6 +89,43 @@ def worsens(run: RunFacts) -> bool:
     dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
     return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
+
+
+def has_gained(run: RunFacts) -> bool:
+    """Whether the run as a whole has led somewhere: the pass rate surely rises over it, or dev is above its start.
+
+    For what is bad from the first step on: a rise of the last steps alone comes by chance in one of twenty runs.
+    """
+    dev = [one.pass_at_1 for one in run.dev]
+    return rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
+
+
+def gains(run: RunFacts) -> float:
+    """One-sided p-value of "the pass rate of the last 10 steps is not above that of the first 5" (two shares, normal).
+
+    0.5 where there are fewer steps than that.
+    """
+    return 0.5 * math.erfc(_change(run) / math.sqrt(2))
+
+
+def loses(run: RunFacts) -> float:
+    """The same of "is not below"."""
+    return 0.5 * math.erfc(-_change(run) / math.sqrt(2))
+
+
+def _change(run: RunFacts) -> float:
+    """Standard errors by which the pass rate is now above the start's."""
+    known = [(value * step.num_completions, step.num_completions) for step in run.steps
+             if (value := step.number("sampled_correct")) is not None]  # fmt: skip
+    (then, before), (now, after) = (
+        (sum(right for right, _ in some), sum(number for _, number in some))
+        for some in (known[:WINDOW], known[-2 * WINDOW :])
+    )
+    if len(known) < 3 * WINDOW or not before or not after:
+        return 0.0
+    pooled = (then + now) / (before + after)
+    error = math.sqrt(pooled * (1 - pooled) * (1 / before + 1 / after))
+    return (now / after - then / before) / error if error else 0.0
 
 
 def persists(run: RunFacts, bad: Callable[[StepFacts], bool]) -> int:

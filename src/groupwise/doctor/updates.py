@@ -5,7 +5,21 @@ from statistics import median
 
 from groupwise.doctor.facts import RunFacts
 from groupwise.doctor.finding import Advice, Evidence, Finding, Severity
-from groupwise.doctor.rule import LIKELY, SURE, WINDOW, Rule, graded, improves, persists, recent, since, worsens
+from groupwise.doctor.rule import (
+    LIKELY,
+    SURE,
+    WINDOW,
+    Rule,
+    gains,
+    graded,
+    has_gained,
+    improves,
+    persists,
+    recent,
+    since,
+    start,
+    worsens,
+)
 from groupwise.doctor.trends import outlying, rises
 
 
@@ -32,6 +46,10 @@ def update_too_large(run: RunFacts) -> Finding | None:
     severity = graded(value, 0.015, 0.03)
     if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
         return None
+    dev = [one.pass_at_1 for one in run.dev]
+    led_somewhere = gains(run) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.05)
+    if severity is Severity.WARNING and led_somewhere:
+        return None
     first = next(step for step, one in series if one >= 0.015)
     return Finding(
         rule="update_too_large", severity=severity, since_step=first, statistic=value,
@@ -47,9 +65,7 @@ def update_too_small(run: RunFacts) -> Finding | None:
     taught = {step.step for step in run.steps
               if (step.number("signal") or 0.0) > 0 and (step.number("lr") or 0.0) >= 0.5 * peak}  # fmt: skip
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
-    dev = [one.pass_at_1 for one in run.dev]
-    gained = rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
-    if len(series) < 2 * WINDOW or gained:  # many small steps may lead far
+    if len(series) < 2 * WINDOW or has_gained(run):  # many small steps may lead far
         return None
     value = median([one for _, one in series[-WINDOW:]])
     if value >= 1e-6:
@@ -83,15 +99,14 @@ def clipping(run: RunFacts) -> Finding | None:
 
 def kl_to_reference(run: RunFacts) -> Finding | None:
     """The policy is far from its reference without having gained, or cannot leave it."""
-    if not run.key("loss.kl_coef"):
-        return None
     series = run.values("kl")
-    if len(series) < 2 * WINDOW or improves(run):
+    term = run.key("loss.kl_coef") or (run.key("imported") is not None and any(series))
+    if not term or len(series) < 2 * WINDOW:
         return None
     value = recent(series)
-    severity = graded(value, 0.5, 2.0)
     held = max(series) < 1e-4
-    if severity is None and not held:
+    severity = graded(value, 0.5, 2.0)
+    if (severity is None and not held) or (has_gained(run) if held else improves(run)):
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
     return Finding(
@@ -164,14 +179,16 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
     series = run.values("explained_variance")
     if len(series) < 4 * WINDOW:
         return None
-    value = median(series[-2 * WINDOW :])
+    lately = series[-4 * WINDOW :]
+    value = median(lately)
     # one that has learnt the mean alone has about -1/n on n new completions, and less while the mean moves
     severity = graded(-value, 0.1, 1.0) or Severity.NOTE
-    if value > 0 or rises(series[-4 * WINDOW :]) < LIKELY:
+    learns = rises(lately) < LIKELY and recent(series) > start(series)  # a critic that was spoilt is below its start
+    if value > 0 or learns:
         return None
     bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
-        rule="critic_explains_nothing", severity=severity, since_step=run.steps[-2 * WINDOW].step, statistic=value,
+        rule="critic_explains_nothing", severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
         threshold=bounds[severity], unit="explained variance",
         explanation=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
@@ -188,7 +205,8 @@ RULES = (
          advice=(Advice("optimizer.lr", "multiply by 10, and again"), Advice("model", "is anything trainable?"))),
     Rule(name="update_too_large", says="A single step moves the policy far.",
          statistic="KL(before ‖ after the updates), median of 5 steps with a signal, while nothing improves",
-         thresholds="warning 0.015, critical 0.03 nats per token; of fewer steps 0.3",
+         thresholds="warning 0.015, unless the pass rate (p < 0.01) or dev (5 points) is above the start's; critical "
+         "0.03 nats per token; of fewer steps 0.3",
          source="Spinning Up, PPO (a step ends at 1.5 times 0.01)",
          needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
     Rule(name="update_too_small", says="Steps hardly move the policy.",
@@ -218,7 +236,7 @@ RULES = (
          thresholds="warning 0.5, critical 0.3", source="verl, rollout_corr", needs=("effective_samples",),
          find=sampler_mismatch, advice=(Advice("sampling.temperature", "the same on both sides"),)),
     Rule(name="critic_explains_nothing", says="The critic is no better than a constant.",
-         statistic="explained variance, median of 10 steps after 20, not rising",
+         statistic="explained variance, median of 20 steps; not judged while it rises and is above its start",
          thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
          source="Schulman, Nuts and Bolts", needs=("explained_variance",),
          find=critic_explains_nothing,

@@ -199,6 +199,19 @@ def test_the_doctor_reads_imported_scalars_and_says_what_is_missing(tmp_path: Pa
     assert diagnosis.not_judged["no_signal"] == ["sampled_correct"]
 
 
+def test_dev_and_parts_of_the_reward_come_with_the_scalars(tmp_path: Path) -> None:
+    """An evaluation that was logged apart is no step."""
+    rows = [{"_step": i, "train/reward": 0.5, "train/rewards/form/mean": 0.25} for i in range(2)]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"_step": 2, "eval/accuracy": 0.75}]))
+    foreign, _ = read_scalars("wandb", path, ["dev=eval/accuracy"])
+    made = write_imported(foreign, "wandb", path, tmp_path / "run", None)
+    assert (made.num_steps, made.num_evaluations) == (2, 1)
+    records = Records.open(tmp_path / "run")
+    assert [line["parts"] for line in records.metrics()] == [{"part/form/mean": 0.25}] * 2
+    assert [(line["step"], line["pass_at_1"][0]) for line in records.metrics("dev")] == [(2, 0.75)]
+
+
 def test_only_what_there_is_can_be_imported(tmp_path: Path) -> None:
     for arguments, says in (
         (["weights", "x", "y"], "there is no import from 'weights'"),

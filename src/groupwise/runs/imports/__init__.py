@@ -25,6 +25,8 @@ from groupwise.types import Outcome
 
 WANTED = ("reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated")
 """Scalars of a step that rules and pages are about."""
+DEV = "dev"
+"""The name of a scalar that is an evaluation's."""
 UNKNOWN = "unknown"
 """Why a completion ended, where that was not recorded."""
 
@@ -69,14 +71,19 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     index = Index(run, max(lines) + 1)
     for step, answers in sorted(foreign.answers.items()):
         index.add(f"step-{step:06d}", write_rows(run.rollouts(step), _groups(step, answers, judge)))
-    for line in lines.values():
+    dev = {step: value for step, line in lines.items() if (value := line.pop(DEV, None)) is not None}
+    done = {step: line for step, line in lines.items()
+            if step in foreign.answers or foreign.scalars[step].keys() - {DEV}}  # fmt: skip
+    for line in done.values():
         run.metrics.append(line)
+    for step, value in dev.items():
+        run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [value] * 3})
     for step, answers in sorted(foreign.dev.items()):
         groups = _groups(step, answers, judge)
         index.add(f"dev-step-{step:06d}", write_rows(run.evaluations(f"dev-step-{step:06d}"), groups))
         run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [_share(groups)] * 3})
     write_file(run.finished, b"{}\n")
-    return Imported(len(lines), len(every), len(foreign.dev), lacks)
+    return Imported(len(done), len(every), len(dev) + len(foreign.dev), lacks)
 
 
 def _correct(answers: Sequence[Answer], text: str | None) -> Correct:

@@ -20,8 +20,9 @@ READERS: Mapping[str, Callable[[Path], tuple[dict[int, dict[str, float]], list[s
 OURS = (
     "reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated", "loss",
     "seconds", "explained_variance", "kl_after_updates", "effective_samples", "generate_s", "verify_s", "train_s",
+    "dev",
 )  # fmt: skip
-"""Scalars of a step that rules and pages are about."""
+"""Scalars of a step that rules and pages are about; `dev`: the pass rate of an evaluation before it."""
 PRIME = {
     "train/agg/effective/reward/mean": "reward", "train/agg/all/reward/mean": "reward", "reward/all/mean": "reward",
     "train/agg/effective/is_truncated/mean": "truncated", "train/agg/all/is_truncated/mean": "truncated",
@@ -70,7 +71,7 @@ def _names(own: Sequence[str], found: Mapping[int, Mapping[str, float]]) -> dict
                 f"--scalar {pair}: {theirs!r} was not recorded; there are {', '.join(sorted(there)[:30])}"
             )
         names[theirs] = ours
-    for known in (trl.SCALARS, verl.SCALARS, PRIME, {name: name for name in OURS}):
+    for known in (trl.SCALARS, verl.SCALARS, PRIME, {name: name for name in OURS if name != "dev"}):
         for theirs, ours in known.items():
             for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
                 names.setdefault(spelled, ours)
@@ -82,4 +83,8 @@ def _of_step(values: Mapping[str, float], names: Mapping[str, str]) -> dict[str,
     flat = next((values[name] for name in FLAT if name in values), None)
     if flat is not None:
         found.setdefault("signal", 1 - flat)
+    for name, value in values.items():
+        kind, _, rest = name.removeprefix("train/").partition("/")
+        if kind == "rewards" and rest.endswith(("/mean", "/std")):  # TRL's
+            found[f"part/{rest}"] = value
     return found
