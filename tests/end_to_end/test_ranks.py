@@ -333,7 +333,7 @@ def test_servers_that_die_under_ranks_cost_nothing_but_time(
                 time.sleep(0.01)
             if mortal.dead:
                 deaths.append(mortal.generated)
-                mortal.start()
+                mortal.restart()
 
     thread = threading.Thread(target=kill_and_revive)
     thread.start()
