@@ -22,6 +22,7 @@ from ranked_run import (
     averages,
     counts_alone,
     killed,
+    lost_while_they_connect,
     run_on_ranks,
     start_ranks,
     stuck,
@@ -384,6 +385,20 @@ def test_a_lost_rank_ends_the_other_and_one_process_goes_on(
     assert run.steps()[-1] == 2
     run_on_ranks([broken], 1)
     assert_same(run, alone["grpo"])
+
+
+@pytest.mark.slow
+def test_a_rank_lost_while_they_connect_is_waited_for_until_the_deadline(world: Path, tmp_path: Path) -> None:
+    """gloo waits five of its timeouts for a first connection."""
+    deadline_s = 25
+    broken = recipe(world, "grpo", tmp_path / "run", 2, ranks={"partial_sums": 2, "deadline_s": deadline_s})
+    began = time.monotonic()
+    first, lost = start_ranks([broken], 2, lost_while_they_connect)
+    first.join(PATIENCE_S)
+    lost.join(PATIENCE_S)
+    assert time.monotonic() - began < 2 * deadline_s
+    assert (first.exitcode, lost.exitcode) == (FAILED, -signal.SIGKILL)
+    assert (tmp_path / "run-rank-0.txt").read_text().startswith("RankError: rank 0 gives up: another rank ")
 
 
 def until(is_so: Any) -> None:
