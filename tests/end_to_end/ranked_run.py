@@ -92,14 +92,14 @@ def _at_update(rank: int, number: signal.Signals) -> None:
 
 
 def lost_while_they_connect(rank: int) -> None:
-    """The last of two has come and said where it listens, and is killed before the first one connects."""
+    """The last of four has come and said where it listens, and is killed before the others connect."""
     from groupwise.ranks.group import Ranks
 
     plain = Ranks._await_all
 
     def wait(self: Any, deadline: Any) -> None:
         plain(self, deadline)
-        if rank:
+        if rank == 3:
             threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGKILL)).start()
         else:
             time.sleep(4.0)
