@@ -4,6 +4,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,22 @@ def _at_update(rank: int, number: signal.Signals) -> None:
         return update(self, step)
 
     Optimizer.update = change  # type: ignore[method-assign]
+
+
+def lost_while_they_connect(rank: int) -> None:
+    """The last of four has come and said where it listens, and is killed before the others connect."""
+    from groupwise.ranks.group import Ranks
+
+    plain = Ranks._await_all
+
+    def wait(self: Any, deadline: Any) -> None:
+        plain(self, deadline)
+        if rank == 3:
+            threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        else:
+            time.sleep(4.0)
+
+    Ranks._await_all = wait  # type: ignore[method-assign]
 
 
 def averages(rank: int) -> None:

@@ -22,6 +22,7 @@ from ranked_run import (
     averages,
     counts_alone,
     killed,
+    lost_while_they_connect,
     run_on_ranks,
     start_ranks,
     stuck,
@@ -333,7 +334,7 @@ def test_servers_that_die_under_ranks_cost_nothing_but_time(
                 time.sleep(0.01)
             if mortal.dead:
                 deaths.append(mortal.generated)
-                mortal.start()
+                mortal.restart()
 
     thread = threading.Thread(target=kill_and_revive)
     thread.start()
@@ -384,6 +385,22 @@ def test_a_lost_rank_ends_the_other_and_one_process_goes_on(
     assert run.steps()[-1] == 2
     run_on_ranks([broken], 1)
     assert_same(run, alone["grpo"])
+
+
+@pytest.mark.slow
+def test_a_rank_lost_while_they_connect_is_waited_for_until_the_deadline(world: Path, tmp_path: Path) -> None:
+    """gloo waits five of its timeouts for a connection that the other rank makes; chance decides who makes it."""
+    deadline_s = 25
+    broken = recipe(world, "grpo", tmp_path / "run", 4, ranks={"partial_sums": 4, "deadline_s": deadline_s})
+    began = time.monotonic()
+    *others, lost = start_ranks([broken], 4, lost_while_they_connect)
+    for process in (*others, lost):
+        process.join(PATIENCE_S)
+    assert time.monotonic() - began < 2 * deadline_s
+    assert [process.exitcode for process in others] == [FAILED] * 3
+    assert lost.exitcode == -signal.SIGKILL
+    for path in tmp_path.glob("run-rank-*.txt"):
+        assert "gives up: another rank " in path.read_text()
 
 
 def until(is_so: Any) -> None:

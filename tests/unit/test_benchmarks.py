@@ -43,6 +43,18 @@ def test_half_of_the_groups_of_shape_c_are_silent(grpo_step: ModuleType) -> None
     assert (rewards.min(1) < rewards.max(1)).sum() == 8
 
 
+def test_steps_with_the_ranks_and_without_give_the_same_weights(
+    grpo_step: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = importlib.import_module("alone")
+    alone.main(["--shape", "tiny", "--repeats", "2"])
+    out = capsys.readouterr().out
+    assert out.startswith("shape tiny, 2 pairs")
+    places, asked = (int(line.split()[at]) for line, at in [(out.splitlines()[1], 0), (out.splitlines()[1], -2)])
+    assert places > 20
+    assert asked > 0
+
+
 SHORT_SIDE = """
 import json, sys
 print(0.1, flush=True)

@@ -23,6 +23,10 @@ from groupwise.errors import ConfigError, GroupwiseError, InvariantError, RankEr
 from groupwise.ranks.config import RanksConfig
 
 T = TypeVar("T")
+CONNECT_WAITS = 5
+"""gloo waits so many of its timeouts for the first connection to a rank, which may have been lost since it came."""
+CONNECT_S = 5.0
+"""The least that one of them is, in seconds."""
 
 
 class Ranks:
@@ -87,7 +91,15 @@ class Ranks:
         self._board = torch._C._distributed_c10d.PrefixStore(f"groupwise/{self._meetings}/said", self._store)
         self.deadline_s = deadline_s
         backend = "cpu:gloo,cuda:nccl" if has_cuda else "gloo"
-        dist.init_process_group(backend, timeout=deadline, store=store, rank=self.rank, world_size=self.size)
+        self._await_all(deadline)
+        connect = timedelta(seconds=max(deadline_s / CONNECT_WAITS, CONNECT_S))
+        dist.init_process_group(backend, timeout=connect, store=store, rank=self.rank, world_size=self.size)
+        dist.distributed_c10d._set_pg_timeout(deadline)
+
+    def _await_all(self, deadline: timedelta) -> None:
+        """Until every rank is there, so that to come and to connect are two waits, each with its own end."""
+        self._board.set(f"here/{self.rank}", "")
+        self._board.wait([f"here/{rank}" for rank in range(self.size)], deadline)
 
     def _part(self) -> None:
         import torch.distributed as dist

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,63 @@ def test_a_new_score_is_zero_and_one_that_is_there_is_read(
     with as_rank(2, 0):
         rows, _ = rows_of(language.at(tmp_path / "scores"), start_reward_model)
     assert torch.equal(rows["score.weight"], torch.ones(1, 32))
+
+
+@pytest.fixture
+def in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+    """in_the_cache(saved) -> the snapshot of `someone/tiny` in a hub's cache, with what was saved; no network."""
+    from huggingface_hub import constants
+
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def put(saved: Path) -> Path:
+        folder, commit = cache / "models--someone--tiny", "5f" * 20
+        snapshot = folder / "snapshots" / commit
+        for path in (folder / "blobs", folder / "refs", snapshot):
+            path.mkdir(parents=True)
+        (folder / "refs" / "main").write_text(commit)
+        for file in saved.iterdir():
+            blob = sha256(file.read_bytes()).hexdigest()
+            file.rename(folder / "blobs" / blob)
+            (snapshot / file.name).symlink_to(Path("../../blobs") / blob)
+        return snapshot
+
+    return put
+
+
+@pytest.mark.parametrize("form", [one_file, several_files])
+def test_a_model_of_the_hubs_cache_is_read_in_rows_by_its_name_and_by_its_snapshot(
+    form: Callable[[Path], None], save: Callable[[str], Path], in_the_cache: Callable[[Path], Path],
+    as_rank: AsRank, agreeing: None,
+) -> None:  # fmt: skip
+    """Weights there are links to files whose names are hashes."""
+    saved = save("untied")
+    form(saved)
+    whole = dict(load_policy(saved).state())
+    snapshot = in_the_cache(saved)
+    for path in ("someone/tiny", str(snapshot)):
+        found = []
+        for rank in range(2):
+            with as_rank(2, rank):
+                found.append(rows_of(ModelConfig(path=path, device="cpu"), load_policy)[0])
+        assert found[0].keys() == whole.keys()
+        for name, weight in whole.items():
+            assert torch.equal(torch.cat([rows[name] for rows in found]), weight), name
+
+
+def test_a_file_that_the_hubs_cache_lacks_is_named(
+    save: Callable[[str], Path], in_the_cache: Callable[[Path], Path], as_rank: AsRank
+) -> None:
+    """Its download was interrupted: the link is there, or not even that."""
+    saved, lost = save("tied"), "model-00002-of-00003.safetensors"
+    several_files(saved)
+    snapshot = in_the_cache(saved)
+    (snapshot / lost).resolve().unlink()
+    for path in ("someone/tiny", str(snapshot)):
+        with as_rank(2, 1), pytest.raises(ModelError, match=lost):
+            load_policy_in_rows(ModelConfig(path=path, device="cpu"))
 
 
 NORM = "model.layers.1.input_layernorm.weight"

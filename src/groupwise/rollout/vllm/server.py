@@ -68,12 +68,12 @@ class Server:
 
     def pause(self) -> None:
         """Finish what runs, let the rest wait, and forget keys and values."""
-        self.call("POST", "/pause?mode=wait&clear_cache=true", {}, CONTROL_S)
+        self.tell("/pause?mode=wait&clear_cache=true", {})
 
     def reload(self, directory: str) -> None:
         """Read weights from a directory; only while it is paused."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
-        self.call("POST", "/collective_rpc", body, CONTROL_S)
+        self.tell("/collective_rpc", body)
 
     def clear_prefix_cache(self) -> bool:
         """Forget keys and values; False where it could not, which the code of the answer does not tell."""
@@ -81,19 +81,28 @@ class Server:
 
     def set_label(self, label: str) -> None:
         """Name the weights; every token that is sampled from them bears this label. It proves nothing."""
-        self.call("POST", "/update_weight_version", {"new_version": label}, CONTROL_S)
+        self.tell("/update_weight_version", {"new_version": label})
 
     def load_adapters(self, name: str, directory: str) -> None:
         """Serve adapters of a directory under a name that no others ever had: keys and values are kept by it."""
-        self.call("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": directory}, CONTROL_S)
+        self.tell("/v1/load_lora_adapter", {"lora_name": name, "lora_path": directory})
 
     def unload_adapters(self, name: str) -> None:
         """Serve them no more."""
-        self.call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, CONTROL_S)
+        self.tell("/v1/unload_lora_adapter", {"lora_name": name})
 
     def resume(self) -> None:
         """Answer requests again."""
-        self.call("POST", "/resume", {}, CONTROL_S)
+        self.tell("/resume", {})
+
+    def tell(self, path: str, body: dict[str, Any]) -> None:
+        """Let it do something. What it says of that is not read: it may be JSON, a sentence or nothing.
+
+        Raises:
+            Unreachable: there is no answer, or the server has failed.
+            Refused: the server refuses the request.
+        """
+        self._text("POST", path, body, CONTROL_S)
 
     def call(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> Any:
         """The JSON of an answer; None where it has none.
@@ -103,6 +112,9 @@ class Server:
             Refused: the server refuses the request.
             EngineError: its answer is none.
         """
+        return _json(self._text(method, path, body, deadline_s), self.address, path)
+
+    def _text(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> bytes:
         parts = urlsplit(self.address)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=deadline_s)
@@ -119,7 +131,7 @@ class Server:
             raise Unreachable(f"{path}: HTTP {answer.status}: {_message(text)}")
         if answer.status >= 400:
             raise self._refused(path, answer.status, text)
-        return _json(text, self.address, path)
+        return text
 
     def _refused(self, path: str, status: int, text: bytes) -> Refused:
         missing = [hint for route, hint in HINTS.items() if path.startswith(route) and status in (403, 404, 405)]

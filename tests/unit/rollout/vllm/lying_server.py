@@ -23,6 +23,9 @@ from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
 
+RESTART_S = 0.5
+"""How long a killed server stays away. A real one needs longer: it is not back between two requests of one client."""
+
 
 class RefusalError(Exception):
     """An answer with a code of its own."""
@@ -70,10 +73,15 @@ class LyingServer:
         self.lock = threading.Lock()
         self.hang = threading.Event()
         self.port = 0
+        self.gone = threading.Event()
+        """Nobody listens any more."""
+        self.gone.set()
         self.start()
 
     def start(self) -> None:
         """Serve, from the weights that the server was made with, as one that a supervisor starts again."""
+        self.gone.wait()
+        self.gone.clear()
         self.engines = [Engine(self.start_policy) for _ in range(self.num_engines)]
         self.turn, self.dead = 0, False
         self.http = Quiet(("127.0.0.1", self.port), self._handler())
@@ -81,11 +89,17 @@ class LyingServer:
         self.port = self.http.server_address[1]
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
+    def restart(self) -> None:
+        """Serve again after a while, as a supervisor makes it."""
+        time.sleep(RESTART_S)
+        self.start()
+
     def kill(self) -> None:
         """As SIGKILL does: nothing is answered, and nobody listens."""
         self.dead = True
         self.http.shutdown()
         self.http.server_close()
+        self.gone.set()
 
     def close(self) -> None:
         self.hang.set()
@@ -114,7 +128,7 @@ class LyingServer:
                     code, found = refusal.code, {"error": {"message": refusal.message}}
                 if server.dead or server.drops_this(json.loads(body or b"{}")):
                     return  # the connection ends without a word
-                text = json.dumps(found).encode()
+                text = (found if isinstance(found, str) else json.dumps(found)).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -126,7 +140,7 @@ class LyingServer:
         return Handler
 
     def respond(self, path: str, body: dict[str, Any]) -> Any:
-        """The JSON of an answer."""
+        """What is answered: a sentence, or JSON."""
         if "hangs" in self.lies and path not in ("/health", "/is_paused"):
             self.hang.wait(60)
         if path.startswith("/inference") and self.num_engines == 1:
@@ -141,7 +155,7 @@ class LyingServer:
                     "data": [{"id": name, "max_model_len": 256} for name in (self.model, *engine.adapters)]
                 },
                 "/v1/load_lora_adapter": lambda: self.load_adapters(engine, body["lora_name"], Path(body["lora_path"])),
-                "/v1/unload_lora_adapter": lambda: engine.adapters.pop(body["lora_name"]) and {},
+                "/v1/unload_lora_adapter": lambda: self.unload_adapters(engine, body["lora_name"]),
                 "/is_paused": lambda: {"is_paused": engine.paused},
                 "/pause": lambda: self.pause(engine),
                 "/resume": lambda: self.resume(engine),
@@ -213,7 +227,7 @@ class LyingServer:
             raise RefusalError(400, f"The lora adapter '{name}' has already been loaded.")
         if "previous adapters" in self.lies and engine.adapters:
             engine.adapters[name] = next(reversed(engine.adapters.values()))
-            return {}
+            return f"Success: LoRA adapter '{name}' added successfully."
         config = json.loads((directory / "adapter_config.json").read_text())
         tensors = load_file(directory / "adapter_model.safetensors")
         policy = engine.policy.copy()
@@ -225,7 +239,11 @@ class LyingServer:
                     weight.add_(config["lora_alpha"] / config["r"] * product)
         engine.adapters[name] = policy
         self.adapters_loaded += 1
-        return {}
+        return f"Success: LoRA adapter '{name}' added successfully."
+
+    def unload_adapters(self, engine: Engine, name: str) -> Any:
+        del engine.adapters[name]
+        return f"Success: LoRA adapter '{name}' removed successfully."
 
     def answer(self, engine: Engine, body: dict[str, Any]) -> Any:
         draw, ids, salt = body["sampling_params"], tuple(body["token_ids"]), body["cache_salt"]

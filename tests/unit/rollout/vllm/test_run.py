@@ -59,7 +59,7 @@ def test_a_run_whose_servers_die_leaves_the_same_ledger(
                 time.sleep(0.01)
             if mortal.dead:
                 deaths.append(mortal.generated)
-                mortal.start()
+                mortal.restart()
 
     deaths: list[int] = []
     thread = threading.Thread(target=kill_and_revive)
