@@ -54,7 +54,7 @@ class Views:
     @property
     def directories(self) -> set[Path]:
         """Of all runs and results."""
-        return {one.path for one in (*self._runs, *self._results)}
+        return {run.path for run in self._runs} | {result.path for result in self._results}
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, in a few words each; those of stages that have begun since are at the end."""
