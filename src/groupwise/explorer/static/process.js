@@ -28,5 +28,5 @@ export async function process(root, [index], context) {
   put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Process reward models"), h("h1", {}, shown(value.name)),
     h("p", {}, `${value.judges.filter((name) => name !== "controls").length} side by side on the same labelled steps`)), h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices)),
   part("Finding mistakes", "Against the labels of the steps; 95 % intervals over completions.", (figure) => !isChoice(figure.name)),
-  part("As a judge of several completions", "Accuracy of the best-scored of k, for each way to join the scores of steps, beside one completion, the majority of k and a judge that is always right.", (figure) => isChoice(figure.name)));
+  part("As a judge of several completions", "Accuracy of the best-scored of k, and of the answer with the largest sum of scores among them (a vote), for each way to join the scores of steps, beside one completion, the majority of k and a judge that is always right.", (figure) => isChoice(figure.name)));
 }
