@@ -120,6 +120,9 @@ HEALTHY = {
     "entropy falls while the pass rate rises": {"entropy": [0.2 * 0.8**i for i in range(N)], **UP},
     "length grows with the pass rate": {"length": line(20, 80), **UP},
     "truncation falls while the pass rate rises": {"truncated": line(0.6, 0.1), **UP},
+    "entropy fell while much was learnt, and stays": {
+        "entropy": [0.13, 0.09, 0.05, 0.03, *[0.006] * 16],
+        "sampled_correct": [0.3, 0.4, 0.6, 0.7, *[0.8, 0.76, 0.82, 0.78] * 4]},
     "entropy grows with the reward": {"entropy": line(0.1, 0.5), **UP},
     "small steps that lead far": {"lr": [1e-6] * N, "distributions": [{"kl_after_updates": 1e-8}] * N, **UP},
     "small steps at the end of a schedule": {
@@ -250,6 +253,12 @@ def test_a_reward_that_rose_and_stays_up_is_told_to_the_end() -> None:
     rewards = [*line(0.2, 0.9, 10), *[0.9] * 10]
     (finding,) = diagnose(run({"reward": rewards, "sampled_correct": [0.5, 0.4] * 10})).findings
     assert (finding.rule, finding.since_step) == ("reward_without_result", 0)
+
+
+def test_entropy_that_goes_on_falling_when_nothing_is_gained_any_more() -> None:
+    learnt = [0.3, 0.4, 0.6, 0.7, *[0.8, 0.76, 0.82, 0.78] * 4]
+    series = {"entropy": [0.13, 0.09, 0.05, 0.03, *(0.03 * 0.8**i for i in range(16))], "sampled_correct": learnt}
+    assert "entropy_collapse" in [one.rule for one in diagnose(run(series)).findings]
 
 
 def test_entropy_that_heads_for_noise() -> None:

@@ -11,7 +11,9 @@ from groupwise.doctor.rule import (
     SURE,
     WINDOW,
     Rule,
+    gains,
     graded,
+    has_gained,
     improves,
     loses,
     persists,
@@ -37,7 +39,7 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
     there = now <= floor
     if (not there and (falls(lately) >= SURE or arrives > left)) or recent(run.values("sampled_correct")) >= 0.85:
         return None
-    if not there and not _narrows(run):
+    if (not there and not _narrows(run)) or _was_worth_it(run):
         return None
     first = next((s for s, value in run.series("entropy") if value <= 0.5 * start(series)), run.steps[-1].step)
     return Finding(
@@ -47,6 +49,18 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
         "rate rises: the completions of a group become alike before the problems are learnt",
         evidence=_groups(run.steps[-1]), wasted=since(run, first),
     )  # fmt: skip
+
+
+def _was_worth_it(run: RunFacts) -> bool:
+    """Whether the pass rate has gained, and entropy fell while it did: since its best a quarter or more is left."""
+    steps = [step for step in run.steps if step.number("sampled_correct") is not None]
+    entropy, correct = ([step.number(name) or 0.0 for step in steps] for name in ("entropy", "sampled_correct"))
+    if not has_gained(run) and rises(correct) >= LIKELY and gains(run) >= SURE:
+        return False
+    ends = range(WINDOW, len(correct) + 1)
+    smooth = [fmean(correct[end - WINDOW : end]) for end in ends]
+    best = next(i for i, value in enumerate(smooth) if value >= max(smooth) - 0.02)
+    return recent(entropy) > 0.25 * fmean(entropy[best : best + WINDOW])
 
 
 def _narrows(run: RunFacts) -> bool:
@@ -230,7 +244,8 @@ EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
 RULES = (
     Rule(name="entropy_collapse", says="Entropy runs to zero, and nothing is gained by it.",
          statistic="Theil-Sen line of log entropy: when it reaches 10 % of the start; only while neither dev nor the "
-         "pass rate rises and a group's different answers become fewer",
+         "pass rate rises and a group's different answers become fewer; where the pass rate has gained, only if less "
+         "than a quarter of the entropy at its best is left",
          thresholds="warning inside the rest of the run, critical when there",
          source="rldoctor 0.2; Jones, Debugging RL",
          needs=("entropy", "sampled_correct"), find=entropy_collapse,
