@@ -13,7 +13,6 @@ from groupwise.doctor.rule import (
     Rule,
     gains,
     graded,
-    has_gained,
     improves,
     loses,
     persists,
@@ -52,15 +51,15 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
 
 
 def _was_worth_it(run: RunFacts) -> bool:
-    """Whether the pass rate has gained, and entropy fell while it did: since its best a quarter or more is left."""
+    """Whether the pass rate has gained, and entropy fell while it did: a quarter or more of it is left since."""
     steps = [step for step in run.steps if step.number("sampled_correct") is not None]
     entropy, correct = ([step.number(name) or 0.0 for step in steps] for name in ("entropy", "sampled_correct"))
-    if not has_gained(run) and rises(correct) >= LIKELY and gains(run) >= SURE:
+    if gains(run) >= SURE and recent(correct) - start(correct) < 0.1:
         return False
     ends = range(WINDOW, len(correct) + 1)
     smooth = [fmean(correct[end - WINDOW : end]) for end in ends]
-    best = next(i for i, value in enumerate(smooth) if value >= max(smooth) - 0.02)
-    return recent(entropy) > 0.25 * fmean(entropy[best : best + WINDOW])
+    most = next(i for i, value in enumerate(smooth) if value >= smooth[0] + 0.8 * (max(smooth) - smooth[0]))
+    return recent(entropy) > 0.25 * fmean(entropy[most : most + WINDOW])
 
 
 def _narrows(run: RunFacts) -> bool:
@@ -244,8 +243,8 @@ EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
 RULES = (
     Rule(name="entropy_collapse", says="Entropy runs to zero, and nothing is gained by it.",
          statistic="Theil-Sen line of log entropy: when it reaches 10 % of the start; only while neither dev nor the "
-         "pass rate rises and a group's different answers become fewer; where the pass rate has gained, only if less "
-         "than a quarter of the entropy at its best is left",
+         "pass rate rises and a group's different answers become fewer; where the pass rate has gained (p < 0.01, or "
+         "10 points), only if less than a quarter of the entropy is left that there was at 80 % of the gain",
          thresholds="warning inside the rest of the run, critical when there",
          source="rldoctor 0.2; Jones, Debugging RL",
          needs=("entropy", "sampled_correct"), find=entropy_collapse,
