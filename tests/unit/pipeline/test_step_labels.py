@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row
-from groupwise.pipeline import load_pipeline
+from groupwise.pipeline import load_pipeline, step_labels
 from groupwise.pipeline.base import Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.step_labels import StepLabelsConfig, estimated
@@ -256,7 +256,12 @@ def test_without_a_plan_nobody_can_agree_with_it(tmp_path: Path) -> None:
 
 def test_a_text_without_a_boundary_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="step = 'QQQ' ends no step within any of the"):
-        made(tmp_path, step="QQQ")
+        made(tmp_path, step="QQQ", num_problems=4, num_samples=4)
+
+
+def test_a_few_texts_without_a_boundary_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_labels, "ENOUGH", 1_000)
+    assert made(tmp_path, step="QQQ")
 
 
 def test_what_cannot_be_cut_is_counted() -> None:
