@@ -163,11 +163,10 @@ def test_a_process_that_was_started_is_not_another_program() -> None:
     before = cores._started_seconds()
     with subprocess.Popen([sys.executable, "-c", nested]) as process:
         deadline = time.monotonic() + 60
-        while cores._started_seconds() - before < 0.5 and time.monotonic() < deadline:
+        while (alive := cores._started_seconds()) - before < 0.45 and time.monotonic() < deadline:
             time.sleep(0.02)
-        alive = cores._started_seconds()
         process.kill()
-    assert 0.5 <= alive - before < 2
+    assert 0.45 <= alive - before < 2  # the kernel counts in hundredths, and rounds each process down
     assert cores._started_seconds() - before < 2  # what ended counts once
     assert meter.others() >= 0
 
