@@ -269,8 +269,7 @@ RULES = (
     Rule(name="length_collapse", says="Completions shrink and lose what they could solve.",
          statistic="loss of mean length from the start, with a pass rate or dev below the start",
          thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below the start's (both "
-         "p < 0.01); "
-         "critical with 5 points of pass rate lost", source="EasyR1 issue 40",
+         "p < 0.01); critical with 5 points of pass rate lost", source="EasyR1 issue 40",
          needs=("length", "sampled_correct"), find=length_collapse,
          advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
     Rule(name="truncation", says="Completions run into the token limit.",
