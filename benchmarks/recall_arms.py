@@ -37,10 +37,9 @@ from groupwise.recall.prepared import Prepared
 from groupwise.recall.run import Recall
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks import corpus, make_task
-from groupwise.tasks.corpus import CorpusConfig
+from groupwise.tasks import make_task
 from groupwise.trainers import load_recipe, train
-from groupwise.trainers.documents import cut, encoded
+from groupwise.trainers.documents import cut, encoded, replayed
 from groupwise.verifiers import make_verifier
 
 ARMS = ("none", "random web", "seed repeated", "round 1", "last round", "truth")
@@ -85,7 +84,7 @@ def trained(options: argparse.Namespace, seed: int, name: str, documents: Path, 
         "algorithm": "sft",
         "run": {"directory": str(directory), "num_steps": steps, "seed": seed, "checkpoint_every": steps},
         "data": {"source": "documents", "max_tokens": 512, "parts": {
-            "corpus": {"share": 0.56, "path": str(documents)}, "replay": {"share": 0.44, "replay": "corpus"}}},
+            "corpus": {"share": 0.56, "path": str(documents)}, "replay": {"share": 0.44, "replay": "diet"}}},
         "sft": {"sequences_per_step": 16, "loss_on": "all"},
         "optimizer": {"lr": 5e-4, "weight_decay": 0.1, "warmup_steps": max(1, steps // 30), "schedule": "steps"},
     })  # fmt: skip
@@ -172,7 +171,8 @@ def held_out_pages(options: argparse.Namespace, folder: Path) -> dict[str, list[
     """Mathematical pages of another web, and text such as the replay's."""
     pages = Prepared(config(options, 10**6), folder).pages
     mathematics = [page.text for page in pages if page.truth and page.truth.is_mathematics][:HELD_OUT]
-    documents = (corpus.document(10**6, index, CorpusConfig()) for index in range(HELD_OUT))
+    write = replayed("diet")
+    documents = (write(10**6, index) for index in range(HELD_OUT))
     return {"mathematics": mathematics, "replay": [one.prompt + one.completion for one in documents]}
 
 

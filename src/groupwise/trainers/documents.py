@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from groupwise.artifacts import DataRef
-from groupwise.config import Section
+from groupwise.config import Section, parse, read_recipe
 from groupwise.errors import DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
+from groupwise.shipped import SHIPPED
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig
@@ -54,8 +55,8 @@ class DocumentsPart(Section):
     text_field: str = "text"
     """Field with the document's text."""
     replay: Literal["", "corpus", "diet"] = ""
-    """Text generated on the fly, as the first (`corpus`) or the second edition (`diet`) of the shipped base model
-    read it."""
+    """Text generated on the fly, in the mix that the first (`corpus`) or the second edition (`diet`) of the shipped
+    base model read last."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -109,10 +110,10 @@ def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunCon
 
 def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed: int) -> Part:
     if part.replay:
-        write, mix = _GENERATED[part.replay]
+        write = replayed(part.replay)
 
         def generated(place: int) -> list[int]:
-            written = write(key(seed, "replay", name), place, mix())
+            written = write(key(seed, "replay", name), place)
             return encoded(policy, [written.prompt + written.completion])[0]
 
         return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
@@ -130,10 +131,27 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
     return Part(from_file, float(np.mean([len(piece) for piece in pieces])))
 
 
-_GENERATED: Mapping[str, tuple[Callable[[int, int, Any], corpus.Document], Callable[[], Section]]] = {
-    "corpus": (corpus.document, CorpusConfig),
-    "diet": (diet.document, DietConfig),
+class Edition(NamedTuple):
+    """What an edition of the shipped base model read last."""
+
+    write: Callable[[int, int, Any], corpus.Document]
+    mix: type[CorpusConfig]
+    recipe: str
+    """The last part of its training."""
+
+
+EDITIONS: Mapping[str, Edition] = {
+    "corpus": Edition(corpus.document, CorpusConfig, "base-2.toml"),
+    "diet": Edition(diet.document, DietConfig, "base/second-3.toml"),
 }
+
+
+def replayed(replay: str) -> Callable[[int, int], corpus.Document]:
+    """The documents of an edition by (seed, place), in the mix of its recipe."""
+    write, config, recipe = EDITIONS[replay]
+    tables = read_recipe(str(SHIPPED / recipe))["data"]
+    mix = parse(config, {key: value for key, value in tables.items() if key != "source"}, source=recipe)
+    return lambda seed, place: write(seed, place, mix)
 
 
 def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:

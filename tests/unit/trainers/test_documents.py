@@ -15,8 +15,11 @@ from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
-from groupwise.models.policy import Policy
-from groupwise.trainers.documents import DocumentsData, Example, cut, document_batches, encoded
+from groupwise.models.policy import Policy, load_policy
+from groupwise.randomness import key
+from groupwise.tasks.corpus import CorpusConfig
+from groupwise.trainers import load_recipe
+from groupwise.trainers.documents import DocumentsData, Example, cut, document_batches, encoded, replayed
 from groupwise.trainers.sft import SftRecipe, sft_gradient
 from groupwise.training.run_config import RunConfig
 
@@ -135,3 +138,29 @@ def test_contradictions_are_refused() -> None:
     for part in ({}, {"path": "f", "replay": "corpus"}):
         with pytest.raises(ConfigError, match="exactly one of them must be set"):
             parse(DocumentsData, {"parts": {"a": part}})
+
+
+@pytest.mark.parametrize(
+    ("replay", "recipe"), [("diet", "recipes/base/second-3.toml"), ("corpus", "recipes/base-2.toml")]
+)
+def test_a_replay_has_the_mix_that_the_edition_read_last(replay: str, recipe: str) -> None:
+    """Shares are counted over documents; the recipe's own training reads the same mix."""
+    tables = load_recipe(recipe)
+    assert isinstance(tables, SftRecipe)
+    mix = tables.data
+    assert isinstance(mix, CorpusConfig)
+    documents = [replayed(replay)(7, place) for place in range(2000)]
+    kinds, ways = mix.kinds.model_dump(), mix.products.model_dump()
+    for kind, weight in kinds.items():
+        share = [one.kind for one in documents].count(kind) / len(documents)
+        assert share == pytest.approx(weight / sum(kinds.values()), abs=0.03), kind
+    products = [one.strategy for one in documents if one.kind == "product"]
+    for way, weight in ways.items():
+        assert products.count(way) / len(products) == pytest.approx(weight / sum(ways.values()), abs=0.07), way
+
+
+def test_a_replay_is_read_as_documents() -> None:
+    base = load_policy(ModelConfig(path="base"))
+    tokens = [[*one.prompt, *one.completion] for one in batches(base, 6, 1, one={"replay": "diet"})(0)]
+    whole = [replayed("diet")(key(0, "replay", "one"), place) for place in range(6)]
+    assert tokens == encoded(base, [one.prompt + one.completion for one in whole])
