@@ -31,6 +31,8 @@ nitpicky = True
 
 html_theme = "furo"
 html_title = f"Groupwise {release}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_copy_source = True  # every page is there as Markdown, too
 html_show_sphinx = False
 html_theme_options = {

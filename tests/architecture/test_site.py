@@ -113,6 +113,38 @@ def test_a_broken_link_is_seen(documents: Documents) -> None:
     assert found == ["docs/page.md: no.md", "docs/page.md: #no", "docs/page.md: recipe.md#no"]
 
 
+# ----------------------------------------------------------------------- links that lead out, which nobody follows here
+
+ARXIV = re.compile(r"arxiv(?:\.org/\w+/|\.org|:|\s)\s*([\w./-]*\d[\w/-]*)", re.IGNORECASE)
+PAPER = re.compile(r"\d\d(?:0[1-9]|1[0-2])\.\d{5}(?:v[1-9]\d*)?")
+
+
+def malformed(text: str) -> Iterator[str]:
+    """What cannot be right in a text: a link that is not https, a paper's number that is none, two numbers for one."""
+    for words, target in re.findall(r"\[([^\]]*)\]\(([a-z]+:[^)\s]*)\)", text):
+        if not re.fullmatch(r"https://(?:[a-z0-9-]+\.)+[a-z]{2,}(?:/[\w./#~%?=&+-]*)?", target):
+            yield target
+        numbers = [re.search(PAPER, part) for part in (words, target)]
+        if all(numbers) and len({number[0] for number in numbers if number}) > 1:
+            yield f"{words}: {target}"
+    yield from (number for number in ARXIV.findall(text) if not PAPER.fullmatch(number))
+
+
+def test_links_to_elsewhere_have_the_form_of_links(documents: Documents) -> None:
+    claims = {path: path.read_text(encoding="utf-8") for path in (ROOT / "claims").glob("*.toml")}
+    texts = documents | claims
+    assert sum(len(ARXIV.findall(text)) for text in texts.values()) > 100
+    assert [(path.name, found) for path, text in texts.items() for found in malformed(text)] == []
+
+
+def test_a_malformed_link_is_seen() -> None:
+    text = "[a](http://a.org) [b](https://arxiv.org/abs/2402.0330) [arXiv:2402.03300](https://arxiv.org/abs/2402.03301)"
+    text += " arXiv:2413.00001 arXiv:2402.033000. [c](https://a.org/b#c) (arXiv:2402.03300v2), arxiv 2402.03300;"
+    assert list(malformed(text)) == [
+        "http://a.org", "arXiv:2402.03300: https://arxiv.org/abs/2402.03301", "2402.0330", "2413.00001", "2402.033000",
+    ]  # fmt: skip
+
+
 OF_OTHERS = ("compared.md",)
 """Pages that name files of other systems."""
 

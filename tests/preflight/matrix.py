@@ -58,11 +58,14 @@ class Result(NamedTuple):
 def document(results: Sequence[Result]) -> str:
     """The page."""
     checks = "".join(f"| `{c.name}` | {c.says} | {COSTS[c.cost]} | {c.source} |\n" for c in CHECKS.values())
-    right = sum(result.right for result in results)
     rows = "".join(_row(result) for result in results)
     head = "| recipe | fault | check | said | because |\n|---|---|---|---|---|\n"
-    said = f"{right} of {len(results)} are judged as they deserve."
-    return f"{HEAD}{checks}\n## Recipes with a fault\n\n{said}\n\n{head}{rows}"
+    return f"{HEAD}{checks}\n## Recipes with a fault\n\n{counted(results)}\n\n{head}{rows}"
+
+
+def counted(results: Sequence[Result]) -> str:
+    """How many are judged as they deserve, in a sentence."""
+    return f"{sum(result.right for result in results)} of {len(results)} are judged as they deserve."
 
 
 def _row(result: Result) -> str:
@@ -88,6 +91,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             results.append(Result(case, heaviest(fly(case, Path(folder)), case.check)))
         print(_row(results[-1]), end="", file=sys.stderr, flush=True)
+    print(counted(results))
     if options.write:
         options.write.write_text(document(results), encoding="utf-8")
     return int(not all(result.right for result in results))

@@ -48,13 +48,18 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(source, "wheel", tmp_path_factory.mktemp("wheel"))
 
 
+def without_checkout() -> dict[str, str]:
+    """The variables of this process, but for those by which Python, and so pip, would find a checkout's package."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment that holds the wheel alone; its dependencies are those that are installed here."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     install = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel]
-    subprocess.run(install, check=True)
+    subprocess.run(install, env=without_checkout(), check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # a line of a .pth file adds the folder, and does not read the .pth files in it: no editable install is found there
     (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
@@ -63,9 +68,10 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def say(environment: Path, cwd: Path, *words: str) -> str:
     """What the installed command prints, outside every checkout."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [environment / "bin" / "groupwise", *words]
-    said = subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=300, check=False)
+    said = subprocess.run(
+        command, cwd=cwd, env=without_checkout(), capture_output=True, text=True, timeout=300, check=False
+    )
     assert said.returncode == 0, said
     return said.stdout
 

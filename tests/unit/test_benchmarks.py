@@ -81,3 +81,14 @@ def test_two_checkouts_take_turns(
     ratio, _, interval = total.partition("after / before ")[2].partition(" ")
     low, high = json.loads(interval)
     assert low <= float(ratio) <= high
+
+
+def test_the_table_of_padding_is_the_one_on_the_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    importlib.import_module("padding").main()
+    printed = capsys.readouterr().out.splitlines()
+    page = (BENCHMARKS.parent / "docs" / "process.md").read_text(encoding="utf-8").replace("**", "")
+    assert len(printed) == 6
+    assert [row for row in printed if row not in page] == []
