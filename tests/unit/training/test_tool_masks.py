@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Template
 from groupwise.tools.calculator import Calculator
-from groupwise.trainers import ppo, sft
+from groupwise.trainers import grpo, ppo, sft
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
 from groupwise.trainers.tool_results import recorded_results
 from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
+from groupwise.training.update import Updater
 from groupwise.types import (
+    AdvantagedGroup,
     CallOutcome,
     Completion,
     FinishReason,
@@ -246,3 +249,26 @@ def test_reflection_and_tools_exclude_each_other(tiny_policy: Callable[..., Poli
     sampling = SamplingConfig.model_validate({"tools": {"calculator": {"kind": "calculator"}}})
     with pytest.raises(ConfigError, match="reflection"):
         sample_and_score(actors, [PROBLEM], 1, sampling, Draws(0, Purpose.SAMPLE))
+
+
+def test_the_ablation_trains_every_token(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmarks/tool_mask.py: each token has an advantage and a log-probability in `results_trained`."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    tool_mask, policy = importlib.import_module("tool_mask"), tiny_policy()
+    verdicts = tuple(Verdict(Outcome.WRONG, {"r": float(i)}, "") for i in range(2))
+    masked = advantaged([ScoredGroup(with_results([2, 5]), verdicts)], advantage("group_mean"), policy)
+    updater = Updater(policy, None, LossConfig(), 1.0, 12)  # type: ignore[arg-type]
+    seen: list[AdvantagedGroup] = []
+    monkeypatch.setattr(tool_mask, "update_policy", lambda _, groups, step: seen.extend(groups))
+    with tool_mask.results_trained():
+        grpo.update_policy(updater, masked, 0)  # type: ignore[attr-defined]
+    [group] = seen
+    for one, advantages, reward in zip(group.scored.group.completions, group.advantages, (-0.5, 0.5), strict=True):
+        assert one.num_tokens == one.num_read > 3
+        assert (one.sampling_logprobs < 0).all()
+        assert advantages is not None
+        assert advantages.tolist() == [reward] * one.num_read
+    assert weights_of([2, 5], "token") != [
+        w for m in make_micro_batches(seen, LossConfig(aggregation="token"), 12, torch.device("cpu"))
+        for w in m.weights.tolist()
+    ]  # fmt: skip
