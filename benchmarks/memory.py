@@ -5,7 +5,8 @@
     python benchmarks/memory.py shapes  # steps of the shapes of grpo_step.py whose completions are long
 
 Each step runs in a process of its own, because a process only knows its own peak; what Python and the libraries hold
-before the model is loaded is measured there too and taken off.
+before the model is loaded is measured there too and taken off. Pages of files, such as the model's while it is read, do
+not count: the kernel takes them back when it needs them.
 """
 
 import json
@@ -185,9 +186,9 @@ class Watch:
 
 
 def resident_mib() -> float:
-    """Resident memory of this process now, MiB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
+    """Resident memory of this process now that is no file's, MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1024
 
 
 def main() -> None:

@@ -172,11 +172,10 @@ Both are of seeds that were kept back. The bar is a loss of less than 2 points.
 
 {healthy}
 
-A fault is gradual at the rate at which it is planted here. At 1.5 to 3.3 times the rate, and with the rules as they
-were before, dev had lost 2 to 32 points in the mean of nine seeds (but for `repeating paid`) when the first of them
-spoke. No rule judges fewer than five steps, and `noise`, an entropy bonus at a larger rate, loses 15 points within
-them. `repeating paid` and `length paid` teach first what they spoil later, because worked out sums are long and right:
-there dev is above its start when they are found, and not always at its best.
+A fault is gradual at the rate at which it is planted here. No rule judges fewer than five steps, and `noise`, an
+entropy bonus at a larger rate, loses {noise:.1f} points within them (mean of the seeds that were kept back, of
+`tests/doctor/matrix.jsonl`). `repeating paid` and `length paid` teach first what they spoil later: there dev is above
+its start when they are found, and not always at its best.
 
 """
 SPOKEN = """
@@ -203,10 +202,9 @@ always solves, and a run whose rewards are drawn learns nothing. {older}were jud
 `no_signal`, `overfitting`, `update_too_large`, `kl_to_reference`, `critic_explains_nothing`, `plateau`,
 `entropy_explosion`, `entropy_collapse` and `length_collapse`, and before there was an `entropy_bonus`.
 
-In seven of fourteen runs of `recipes/process.toml` (outcomes and critics over steps, seeds 0 to 3) entropy fell to a
-sixth while the pass rate rose from 0.3 to 0.8; `entropy_collapse` warned of that between steps 12 and 23 of 30, and was
-mended with these runs in view, so they are not in the table. With λ = 0 the same recipe spoils the model
-([results.md](results.md#process-supervision)), and `truncation` says so from the sixth of 30 steps on.
+`entropy_collapse` was mended with runs of `recipes/process.toml` in view (outcomes and critics over steps), so they are
+not in the table. With λ = 0 the same recipe spoils the model, and `groupwise doctor` says so
+([results.md](results.md#process-supervision)).
 
 """
 KEPT_BACK, AGAIN = 16, 32
@@ -257,7 +255,8 @@ def _about(rows: Sequence[dict[str, Any]]) -> str:
         )
     )
     looked = ", ".join(f"`{name}`" for name in LOOKED[:-1]) + f" and `{LOOKED[-1]}`"
-    return FAULTS.format(first=KEPT_BACK, second=AGAIN, looked=looked, healthy=f"O{said[1:]}.")
+    noise = fmean(100 * (row["dev"][0][1] - row["dev"][1][1]) for row in _kept(rows) if row["case"] == "noise")
+    return FAULTS.format(first=KEPT_BACK, second=AGAIN, looked=looked, healthy=f"O{said[1:]}.", noise=noise)
 
 
 def _earlier(page: str) -> str:

@@ -111,7 +111,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     tokens = min(max(micro_batch_tokens(recipe.loss.tokens_per_micro_batch, device), longest), of_step)
     num_weights = learns.policy + len(beside) * learns.beside
     num_threads = recipe.model.num_threads or torch.get_num_threads()
-    at_once = num_micro_batches_at_once(num_weights, num_threads, device, num_threads)
+    at_most = num_threads if of_step > tokens else 1  # all in one micro-batch has nothing beside it
+    at_once = num_micro_batches_at_once(num_weights, at_most, device, num_threads)
     if at_once > 1:
         training["micro-batches' own gradients"] = (at_once + WAITING) * (of_weight if rounded else FP32) * num_weights
     available = available_memory(device) - sum(weights.values()) - sum(training.values())

@@ -95,6 +95,16 @@ def test_a_micro_batch_holds_at_most_the_tokens_of_a_step() -> None:
     assert few == exact
 
 
+def test_a_step_of_one_micro_batch_has_nothing_beside_it() -> None:
+    batch = ("grpo.prompts_per_step=2", "grpo.group_size=3", "sampling.max_tokens=10")
+    one, three, more = (
+        plan(recipe(GrpoRecipe, f"model.num_threads={n}", f"loss.tokens_per_micro_batch={tokens}", *batch), 5).training
+        for n, tokens in ((1, 70), (3, 70), (3, 69))
+    )
+    assert three == one
+    assert more["micro-batches' own gradients"] > 0
+
+
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_checkpointing_by_hand(num_threads: int) -> None:
     config = load_policy(ModelConfig()).model.config
