@@ -2,7 +2,8 @@
 
 DeepSeekMath (arXiv:2402.03300, section 2.1) removes a text segment with a run of ten words that occurs in a benchmark;
 benchmark texts of three to nine words count where they occur as a whole. Beside this rule, a problem of arithmetic is
-found by its expression: `What is 45 × 77?` has no ten words, and may be asked in others.
+found by its expression: `What is 45 × 77?` has no ten words, and may be asked in others. What reads as a fraction, a
+range or a date (`1/2`, `3-5`, `2024-11-25`) stands in texts of every kind and tells nothing.
 
 Problems that were written from one pattern share runs of ten words, and differ in their numbers: they are others.
 So a run counts only where the numbers around it in the benchmark's text stand around it on the page, too. A run of
@@ -19,6 +20,7 @@ from groupwise.recall.words import exact_words, is_ideograph
 
 Gram = tuple[str, ...]
 _EXPRESSION = re.compile(r"\d+(?:\s*[+\-×÷*/·−]\s*\d+)+")
+_FRACTION_RANGE_OR_DATE = re.compile(r"\d+(?:[-/]\d+)+")
 
 
 class Rule(NamedTuple):
@@ -27,7 +29,7 @@ class Rule(NamedTuple):
     size: int = 10
     """Words of a run that must be the same."""
     min_size: int = 3
-    """Shorter benchmark texts than this are not looked for."""
+    """Benchmark texts of fewer words than this are not looked for; signs are none."""
     expressions: bool = True
     """Look for the arithmetical expressions of benchmark texts, too, with the operands of a product in either order."""
     numbers: bool = True
@@ -100,7 +102,7 @@ def _sought(item: str, rule: Rule) -> Iterator[Sought]:
         yield from _runs(item, words, size, rule.numbers)
         if rule.numbers:
             yield from _runs(item, words, 2 * size, numbers=False)
-    elif len(words) >= rule.min_size * scale:
+    elif sum(map(str.isalnum, words)) >= rule.min_size * scale:
         yield Sought(tuple(words), item, "whole")
     if rule.expressions:
         yield from (Sought(gram, item, "expression") for gram in expressions(item))
@@ -132,9 +134,13 @@ def expressions(text: str) -> list[Gram]:
 
     >>> expressions("What is 45 × 77?")
     [('45', '×', '77'), ('77', '×', '45')]
+    >>> expressions("On 2024-11-25 she gave 1/2 of 7 + 8")
+    [('7', '+', '8'), ('8', '+', '7')]
     """
     found: list[Gram] = []
     for match in _EXPRESSION.finditer(text):
+        if _FRACTION_RANGE_OR_DATE.fullmatch(match.group()):
+            continue
         gram = tuple(exact_words(match.group()))
         found.append(gram)
         if len(gram) == 3 and gram[1] in "×+":

@@ -74,6 +74,19 @@ def test_the_expression_of_a_problem_is_found_in_other_words() -> None:
     assert expressions("9 - 4") == [("9", "-", "4")]
 
 
+@pytest.mark.parametrize(
+    ("item", "page"),
+    [
+        ("1/2", "The derivative of x^(1/2) is found by the rule of powers."),
+        ("Anna gives 1/2 of her 12 apples away", "About 1/2 of all primes are of this form."),
+        ("He works 3-5 hours on 2024-11-25", "See pages 3-5 of the report of 2024-11-25."),
+        ("x+1", "Substitute x + 1 for y."),
+    ],
+)
+def test_what_stands_in_texts_of_every_kind_tells_nothing(item: str, page: str) -> None:
+    assert found(item, page) == []
+
+
 def test_twenty_characters_are_ten_words_of_chinese() -> None:
     words = exact_words(ZH)
     assert found(ZH, "".join(words[:19])) == []
