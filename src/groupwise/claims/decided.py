@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from groupwise.algorithms.decision import Decision, Ruling, decide, slope
+from groupwise.algorithms.decision import LEAST_SEEDS, Decision, Ruling, decide, slope
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.claims.config import Claim, Measured, Statistic
 from groupwise.claims.results import Result, Results
@@ -27,9 +27,14 @@ class Decided:
     @property
     def verdict(self) -> str:
         """As the document says it."""
-        if self.decision is None:
+        if self.decision is None or not self.is_measured:
             return "not yet measured"
         return self.decision.ruling.value
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there are as many seeds as the rule needs."""
+        return len(self.seeds) >= LEAST_SEEDS
 
     @property
     def is_decided(self) -> bool:

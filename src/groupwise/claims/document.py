@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from groupwise.algorithms.decision import Ruling
+from groupwise.algorithms.decision import LEAST_SEEDS, Ruling
 from groupwise.algorithms.statistics import Estimate
 from groupwise.claims.config import Claim, Ledger, Statistic
 from groupwise.claims.decided import Decided, decided, shown
@@ -25,6 +25,9 @@ seeds and Student's 95 % interval, of three seeds or more:
 - *does not hold here*: the whole interval lies outside of it;
 - *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
 
+With fewer than three seeds a claim is *not yet measured*, and no interval is given. A claim of time or memory counts
+only seeds whose runs are all of one kind of machine.
+
 Five seeds are run where a run takes up to four minutes of one core, three where it takes longer. They decide large
 effects and leave small ones open. Each claim is ruled on alone, and many share the runs of one reference arm: their
 errors come together. Where an open claim got more seeds, all of them count; looking again makes a wrong verdict a
@@ -33,7 +36,14 @@ little likelier than 5 %.
 **Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
 `groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
 with marks of recipe, base model and code; a test fails where recipe or base model have changed since. `groupwise claims
---list` says what is missing and how long it takes.
+--list` says what is missing, how long it takes, and how many runs of each claim were made by other code than today's.
+
+**Other code.** The mark of code is of every module that the run of an arm imports, so it changes with much that changes
+no number, and results of earlier code stay. A claim whose arms have runs of more than one code says so: the code
+changed between its seeds, its mean is over versions, and a change that moved numbers would widen its interval. What can
+be seen of that from here: a test fails where two runs that measured the same model on the same problems with the same
+seed, before training, differ in any number, whatever their code. It says nothing of the training itself;
+`python docs/check_numbers.py` trains first seeds again with today's code.
 """
 
 
@@ -49,7 +59,7 @@ def document(ledger: Ledger, results: Results) -> str:
     """The whole page."""
     found = {name: decided(claim, results) for name, claim in ledger.claims.items()}
     topics = dict.fromkeys(claim.topic for claim in ledger.claims.values())
-    parts = [HEAD, _counts(found.values()), _machines(results)]
+    parts = [HEAD, _counts(found.values()), _machines(results), _versions(found.values(), results)]
     for topic in topics:
         of_topic = {name: one for name, one in found.items() if one.claim.topic == topic}
         parts += [f"## {topic}\n", _table(of_topic)]
@@ -72,10 +82,21 @@ def _machines(results: Results) -> str:
     return f"Machines: {told}; fp32, one thread a run. Time and memory are compared between runs of one kind alone.\n"
 
 
+def _versions(found: Iterable[Decided], results: Results) -> str:
+    """How many of the measured claims have runs of more than one code."""
+    several = [_changed(one, results) for one in found if one.seeds]
+    return f"Code: in {sum(several)} of {len(several)} claims with results it changed between the seeds.\n"
+
+
+def _changed(one: Decided, results: Results) -> bool:
+    """Whether an arm's seeds are of more than one code; two arms may differ, as each has the code that it uses."""
+    return any(len({results[arm, seed].code for seed in one.seeds}) > 1 for arm in one.claim.arms)
+
+
 def _table(found: Mapping[str, Decided]) -> str:
     rows = ["| claim | what is measured | seeds | verdict |", "|---|---|---|---|"]
     for name, one in found.items():
-        value = told(one.claim.statistic, one.decision.estimate) if one.decision else "–"
+        value = told(one.claim.statistic, one.decision.estimate) if one.decision and one.is_measured else "–"
         rows.append(f"| [{one.claim.sentence}](#{name}) | {value} | {len(one.seeds)} | {one.verdict} |")
     return "\n".join(rows) + "\n"
 
@@ -84,17 +105,29 @@ def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
     claim = one.claim
     lines = [f"### {name}\n", f"{claim.sentence} *{claim.source}*\n", f"{claim.here}\n"]
     lines += [f"- Claimed: {claimed(claim.statistic)}."]
-    if one.decision is None:
-        minutes = round(sum(_minutes(ledger, arm) for arm in claim.arms) * ledger.seeds_of(claim))
-        lines += [f"- **Not yet measured**: `groupwise claims {name}`, about {max(1, minutes)} minutes of one core."]
+    if not one.is_measured:
+        lines += [f"- {_not_measured(name, one, ledger, results)}"]
+        lines += [f"- Measured so far at {_code(one, results)}."] if one.seeds else []
     else:
         lines += [
             f"- Found: {_sides(one)}.",
             f"- **{_sentence(one)}**",
-            f"- `groupwise claims {name}`{_code(one, results)}.",
+            f"- `groupwise claims {name}`; measured at {_code(one, results)}.",
         ]
     lines += [f"- {claim.note}"] if claim.note and one.decision else []
     return "\n".join(lines) + "\n"
+
+
+def _not_measured(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
+    """How many seeds there are, and what to run for more."""
+    claim, there = one.claim, len(one.seeds)
+    minutes = max(1, round(sum(_minutes(ledger, arm) for arm in claim.arms) * ledger.seeds_of(claim)))
+    head = f"**Not yet measured: {there} of at least {LEAST_SEEDS} seeds**" if there else "**Not yet measured**"
+    ran = [seed for seed in range(ledger.seeds_of(claim)) if all((arm, seed) in results for arm in claim.arms)]
+    if len(ran) > there:
+        head += f", as {len(ran) - there} of {len(ran)} were run on more than one kind of machine"
+    again = " --rerun" if len(ran) >= ledger.seeds_of(claim) else ""
+    return f"{head}: `groupwise claims {name}{again}`, about {minutes} minutes of one core."
 
 
 def _minutes(ledger: Ledger, arm: str) -> float:
@@ -109,16 +142,15 @@ def _sentence(one: Decided) -> str:
     head = f"{verdict[0].upper()}{verdict[1:]}: {told(statistic, decision.estimate)}, seeds {values}"
     if one.is_decided:
         return f"{head}."
-    if len(one.values) < 2:
-        return f"{head}; one seed has no interval."
     if decision.seeds_needed is None:
         return f"{head}; the mean is so near the margin that more than 1,000 seeds would not decide."
     return f"{head}; about {decision.seeds_needed} seeds would decide."
 
 
 def _code(one: Decided, results: Results) -> str:
-    codes = {results[arm, seed].code for arm in one.claim.arms for seed in one.seeds}
-    return f"; measured at code {', '.join(sorted(codes))}"
+    codes = sorted({results[arm, seed].code for arm in one.claim.arms for seed in one.seeds})
+    changed = "; the code changed between its seeds" if _changed(one, results) else ""
+    return f"code {', '.join(codes)}{changed}"
 
 
 def _sides(one: Decided) -> str:
@@ -174,17 +206,31 @@ def _number(value: float, statistic: Statistic) -> str:
 
 
 def missing_lines(
-    ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int
-) -> Iterator[tuple[str, str, str]]:
-    """Every claim with its verdict, and what is missing of it: (name, verdict, runs and minutes)."""
+    ledger: Ledger, claims: Mapping[str, Claim], results: Results, seeds: int, codes: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Every claim with its verdict, what is missing of it, and how many of its runs are not of today's code.
+
+    Args:
+        ledger: where its arms are.
+        claims: by name.
+        results: all that there are.
+        seeds: of every claim; 0: as many as the ledger runs it with.
+        codes: today's mark of the code, by arm.
+
+    Yields:
+        (name, verdict, missing runs and minutes, runs of other code).
+    """
     for name, claim in claims.items():
         count = seeds or ledger.seeds_of(claim)
         absent = [(arm, seed) for arm in claim.arms for seed in range(count) if (arm, seed) not in results]
         minutes = sum(_minutes(ledger, arm) for arm, _ in absent)
+        one = decided(claim, results)
+        other = [results[arm, seed].code != codes[arm] for arm in claim.arms for seed in one.seeds]
         yield (
             name,
-            decided(claim, results).verdict,
+            one.verdict,
             f"{len(absent)} runs, {minutes:.0f} minutes" if absent else "nothing",
+            f"{sum(other)} of {len(other)} runs" if other else "-",
         )
 
 

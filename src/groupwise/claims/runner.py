@@ -110,8 +110,17 @@ def _is_there(results: Results, arm: str, seed: int, marks: Marks, names: Iterab
     return result is not None and not staleness(result, marks) and all(name in result.metrics for name in names)
 
 
+def codes_of_today(ledger: Ledger, claims: Mapping[str, Claim]) -> dict[str, str]:
+    """Today's mark of the code by arm, of every arm that the claims name."""
+    arms = dict.fromkeys(arm for claim in claims.values() for arm in claim.arms)
+    return {arm: code_mark(arm_run(ledger, arm, 0)) for arm in arms}
+
+
 def staleness(result: Result, today: Marks) -> str:
-    """Why a result is not one of today's ledger; empty where it is. Other code alone does not make it so."""
+    """Why a result is not one of today's ledger; empty where it is.
+
+    Other code alone does not make it so, as most changes of code change no number; `claims --list` counts such results.
+    """
     faults = [
         f"its {name} is {ours}, today's is {theirs}"
         for name, ours, theirs in (("recipe", result.recipe, today.recipe), ("base model", result.base, today.base))

@@ -10,7 +10,7 @@ from groupwise.claims.config import load_ledger
 from groupwise.claims.decided import decided
 from groupwise.claims.document import missing_lines, told, write_document
 from groupwise.claims.results import read_results
-from groupwise.claims.runner import Job, Request, missing, run_missing
+from groupwise.claims.runner import Job, Request, codes_of_today, missing, run_missing
 from groupwise.errors import ConfigError
 from groupwise.models.loading import quiet_transformers
 
@@ -64,8 +64,9 @@ def run_claims(asked: Asked, console: Console) -> None:
 
 def _list(request: Request, console: Console) -> None:
     results = read_results(request.folder, request.ledger.arms.arms)
-    table = Table("claim", "verdict", "missing")
-    for row in missing_lines(request.ledger, request.claims, results, request.seeds):
+    table = Table("claim", "verdict", "missing", "of other code than today's")
+    codes = codes_of_today(request.ledger, request.claims)
+    for row in missing_lines(request.ledger, request.claims, results, request.seeds, codes):
         table.add_row(*row)
     console.print(table)
     jobs = missing(request)

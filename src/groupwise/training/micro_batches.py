@@ -96,11 +96,11 @@ def _rows(group: AdvantagedGroup, index: int, config: LossConfig, old_logprobs: 
         )
         if advantages is not None
         and not (config.truncated == "mask" and completion.finish_reason is FinishReason.LENGTH)
-        and not (config.void_turns == "drop" and _is_void(completion, group.scored.verdicts[i]))
+        and not (config.void_turns == "drop" and is_void(completion, group.scored.verdicts[i]))
     ]
 
 
-def _is_void(completion: Completion, verdict: Verdict) -> bool:
+def is_void(completion: Completion, verdict: Verdict) -> bool:
     """Whether the last turn has neither an answer nor a whole call."""
     called = completion.finish_reason is FinishReason.TOOL_LIMIT
     return verdict.outcome is Outcome.UNPARSABLE and not called
