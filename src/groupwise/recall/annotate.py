@@ -1,10 +1,11 @@
 """People's part: which URL patterns of a rich domain lead to mathematics. By an oracle of made webs, or by a file."""
 
+import re
 import tomllib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -14,6 +15,8 @@ from groupwise.kinds import Kinds, KindSection
 from groupwise.randomness import Draw
 from groupwise.recall.page import Page
 from groupwise.runs.atomic import write_file
+
+_MEND = "mend that line, the others are kept as they are"
 
 
 class Asked(NamedTuple):
@@ -83,9 +86,9 @@ class File(Annotator):
     def answers(self, asked: Sequence[Asked], round_number: int, seed: int) -> dict[str, bool]:
         path = Path(self.path)
         known = read_answers(path)
-        if new := [one for one in asked if one.pattern not in known]:
+        if new := [one for one in asked if _spelled(one.pattern) not in known]:
             _ask(path, new, round_number)
-        given = {one.pattern: known.get(one.pattern, "?") for one in asked}
+        given = {one.pattern: known.get(_spelled(one.pattern), "?") for one in asked}
         if waiting := [name for name, answer in given.items() if answer == "?"]:
             raise WaitingError(
                 f"{len(waiting)} of {len(asked)} URL patterns of round {round_number} wait in {path} for yes or no, "
@@ -103,27 +106,56 @@ def read_answers(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     try:
-        answers = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}; mend that line, the others are kept as they are") from None
+        content = path.read_bytes()
+        answers = _parsed(content)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path} cannot be read: line {line} is not UTF-8; {_MEND}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read: {error}; {_MEND}") from None
     for name, answer in answers.items():
         if answer not in ("yes", "no", "?"):
             raise DataError(f"{path}: {name} = {answer!r}; allowed are yes, no and ?")
     return answers
 
 
+def _parsed(content: bytes) -> dict[str, Any]:
+    return tomllib.loads("\n".join(content.decode("utf-8").replace("\r\n", "\n").split("\r")))
+
+
+def _spelled(text: str) -> str:
+    """A text as it can stand in a file: half a pair of UTF-16, which no file can hold, becomes its escape."""
+    return text.encode("utf-8", errors="backslashreplace").decode()
+
+
+def _in_comment(url: str) -> str:
+    """An address on one line of a comment, where TOML allows no control characters."""
+    return re.sub(r"[\x00-\x1f\x7f]", lambda char: f"\\x{ord(char[0]):02x}", " ".join(_spelled(url).split()))
+
+
 def _ask(path: Path, new: Sequence[Asked], round_number: int) -> None:
-    """Write more questions behind what people have written."""
+    """Write more questions behind what people have written; what is written can be read again.
+
+    Raises:
+        DataError: it could not; the file stays as it is.
+    """
     head = "# Is what stands under these addresses mathematics? Write yes or no.\n"
     written = path.read_text(encoding="utf-8") if path.exists() else head
     lines = [
-        f"{toml_literal(one.pattern)} = \"?\"  # {one.collected} of {len(one.pages)} pages collected, "
-        f"for example {' '.join(one.pages[0].url.split())}"
+        f"{toml_literal(_spelled(one.pattern))} = \"?\"  # {one.collected} of {len(one.pages)} pages collected, "
+        f"for example {_in_comment(one.pages[0].url)}"
         for one in new
     ]  # fmt: skip
     text = written.rstrip("\n") + f"\n\n# round {round_number}\n" + "\n".join(lines) + "\n"
+    content = text.encode("utf-8")
+    try:
+        _parsed(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} would be unreadable with the questions of round {round_number}: {error}") from None
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, text.encode("utf-8", errors="backslashreplace"))
+    write_file(path, content)
 
 
 ANNOTATORS = Kinds(

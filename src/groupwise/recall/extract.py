@@ -2,11 +2,14 @@
 
 import codecs
 import re
+import unicodedata
+from collections import Counter
 from html.parser import HTMLParser
 
 from pydantic import Field
 
 from groupwise.config import Section
+from groupwise.recall.collection import pattern
 from groupwise.recall.page import Page, RawPage, Unreadable
 
 SKIPPED = frozenset(
@@ -19,7 +22,18 @@ BLOCKS = frozenset((
 VOID = frozenset(("br", "hr", "img", "meta", "link", "input", "wbr"))
 TEX = "annotation"
 _CHARSET = re.compile(rb"charset=[\"']?([\w-]+)", re.IGNORECASE)
+_OF_PYTHON_ALONE = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"))
+"""Encodings that no page has; a name such as `idna` is as good as none."""
 REPLACEMENT = "\ufffd"
+IN_VAIN = 20_000_000
+"""Characters of markup without an end that are read in vain before a page counts as endless; ten times its length on
+top. A count, and no time: every machine reads the same pages."""
+MARKS = 1000
+"""Most combining marks in a row; the time that Unicode's normal form takes grows with their square."""
+
+
+class EndlessError(ValueError):
+    """HTML whose time to parse grows with the square of its length."""
 
 
 class ExtractConfig(Section):
@@ -34,21 +48,57 @@ class ExtractConfig(Section):
 
 
 def extract(raw: RawPage, config: ExtractConfig) -> Page | Unreadable:
-    """The page's text, or why there is none."""
+    """The page's text, or why there is none: nothing that a page does to what reads it is an error."""
+    try:
+        return _page(raw, config)
+    except EndlessError:
+        return Unreadable(raw.place, "takes too long to parse")
+    except Exception as error:  # whatever the parsers of others raise
+        return Unreadable(raw.place, f"cannot be parsed ({type(error).__name__})")
+
+
+def _page(raw: RawPage, config: ExtractConfig) -> Page | Unreadable:
     if len(raw.body) > config.max_bytes:
         return Unreadable(raw.place, f"longer than {config.max_bytes:,} bytes")
-    content = decoded(raw.body) if isinstance(raw.body, bytes) else raw.body
+    url = raw.url.encode("utf-8", "backslashreplace").decode()
+    if not _is_address(url):
+        return Unreadable(raw.place, "no address")
+    content = decoded(raw.body, raw.charset) if isinstance(raw.body, bytes) else raw.body
     text = html_text(content) if raw.is_html else plain_text(content)
     replaced = text.count(REPLACEMENT)
     if len(text) < config.min_characters:
         return Unreadable(raw.place, f"shorter than {config.min_characters} characters" if text else "empty")
     if replaced > config.max_replaced * len(text):
         return Unreadable(raw.place, "not in the encoding it says")
-    return Page(raw.url, text, raw.place, replaced, raw.truth)
+    if _marks_in_a_row(text) > MARKS:
+        return Unreadable(raw.place, f"more than {MARKS:,} combining marks in a row")
+    return Page(url, text, raw.place, replaced, raw.truth)
 
 
-def decoded(body: bytes) -> str:
-    """The characters of a page: by its byte order mark, the encoding it names, else UTF-8; others become U+FFFD."""
+def _is_address(url: str) -> bool:
+    """Whether its domain can be told."""
+    if _marks_in_a_row(url) > MARKS:
+        return False
+    try:
+        return bool(pattern(url))
+    except ValueError:
+        return False
+
+
+def _marks_in_a_row(text: str) -> int:
+    """The longest run of characters whose normal form begins with a combining mark."""
+    if text.isascii():
+        return 0
+    marks = "".join(char for char in set(text) if unicodedata.combining(unicodedata.normalize("NFKC", char)[0]))
+    runs = re.finditer(f"[{re.escape(marks)}]+", text) if marks else ()
+    return max((run.end() - run.start() for run in runs), default=0)
+
+
+def decoded(body: bytes, charset: str = "") -> str:
+    """The characters of a page; what is not in its encoding becomes U+FFFD.
+
+    The encoding is that of its byte order mark, the one that the server names, the one that the page names, or UTF-8.
+    """
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8-sig"),
         (codecs.BOM_UTF16_LE, "utf-16"),
@@ -57,11 +107,30 @@ def decoded(body: bytes) -> str:
         if body.startswith(mark):
             return body.decode(name, "replace")
     named = _CHARSET.search(body[:2048])
+    # what names an encoding in ASCII is not in UTF-16, whatever it says: HTML's standard reads it as UTF-8, too
+    inside = _encoding(named[1].decode(), named[0]) if named else ""
+    return body.decode(_encoding(charset) or inside or "utf-8", "replace")
+
+
+def charset_in(content_type: str) -> str:
+    """The encoding that a server names, or nothing.
+
+    >>> charset_in("text/html; charset=ISO-8859-1"), charset_in("text/html")
+    ('ISO-8859-1', '')
+    """
+    named = _CHARSET.search(content_type.encode("utf-8", "replace"))
+    return named[1].decode() if named else ""
+
+
+def _encoding(name: str, sample: bytes = b"") -> str:
+    """Python's name of an encoding that pages have, and in which a sample of ASCII is ASCII; else nothing."""
     try:
-        encoding = codecs.lookup(named[1].decode()).name if named else "utf-8"
-        return body.decode(encoding, "replace")
-    except LookupError:
-        return body.decode("utf-8", "replace")
+        encoding = codecs.lookup(name).name
+        read = (sample or b"any").decode(encoding, "replace")
+    except (LookupError, ValueError):  # no encoding, or none of text
+        return ""
+    is_other = encoding in _OF_PYTHON_ALONE or (sample and read != sample.decode("ascii"))
+    return "" if is_other else encoding
 
 
 def plain_text(text: str) -> str:
@@ -75,8 +144,11 @@ def html_text(source: str) -> str:
 
     >>> html_text('<nav>Home</nav><p>x<sup>2</sup> <script type="math/tex">\\frac{1}{2}</script></p><p>two</p>')
     'x^2 $\\frac{1}{2}$\ntwo'
+
+    Raises:
+        EndlessError: so much of it has no end that reading it would take too long.
     """
-    reader = _Reader()
+    reader = _Reader(IN_VAIN + 10 * len(source))
     reader.feed(source)
     reader.close()
     return plain_text("".join(reader.parts))
@@ -85,11 +157,15 @@ def html_text(source: str) -> str:
 class _Reader(HTMLParser):
     """Collects text; knows only whether it is inside something that is skipped, and whether that is a formula."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_vain: int) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
         self._skipped: list[str] = []
         """Open elements whose text is left out."""
+        self._open = Counter[str]()
+        """How many of them have a name."""
+        self._in_vain = in_vain
+        """Characters that may still be read in vain."""
         self._formula: list[str] = []
         """The open element whose text is LaTeX."""
 
@@ -101,6 +177,7 @@ class _Reader(HTMLParser):
             self.parts.append("$")
         elif tag in SKIPPED or tag == "math":
             self._skipped.append(tag)
+            self._open[tag] += 1
         elif tag == "img" and re.search(r"tex|math", values.get("class", "")) and not self._skipped:
             self.parts.append(f"${values.get('alt', '')}$")
         elif not self._skipped:
@@ -110,13 +187,50 @@ class _Reader(HTMLParser):
         if self._formula and self._formula[-1] == tag:
             self._formula.pop()
             self.parts.append("$")
-        elif tag in self._skipped:  # a page may forget to close what is inside
-            del self._skipped[len(self._skipped) - 1 - self._skipped[::-1].index(tag) :]
+        elif self._open[tag]:
+            self._close(tag)
         elif tag in BLOCKS and not self._skipped:
             self.parts.append("\n")
+
+    def _close(self, tag: str) -> None:
+        """Close the last element of this name, and what a page forgot to close inside it."""
+        closed = ""
+        while closed != tag:
+            closed = self._skipped.pop()
+            self._open[closed] -= 1
 
     def handle_data(self, data: str) -> None:
         if self._formula:
             self.parts.append(" ".join(data.split()))
         elif not self._skipped:
             self.parts.append(data.replace("\n", " "))
+
+    # Python's parser looks for the end of a piece of markup from its start to the end of the page, and where there is
+    # none it takes a few characters for text and looks again. That is paid for here.
+    def parse_starttag(self, i: int) -> int:
+        return self._paid(i, super().parse_starttag(i))
+
+    def parse_endtag(self, i: int) -> int:
+        return self._paid(i, super().parse_endtag(i))
+
+    def parse_pi(self, i: int) -> int:
+        return self._paid(i, super().parse_pi(i))
+
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        return self._paid(i, super().parse_comment(i, report))
+
+    def parse_html_declaration(self, i: int) -> int:
+        try:
+            return self._paid(i, super().parse_html_declaration(i))
+        except (
+            AssertionError
+        ):  # `<![` and no word that Python knows: a comment up to the next >, as HTML's standard says
+            return self._paid(i, self.parse_bogus_comment(i))
+
+    def _paid(self, start: int, end: int) -> int:
+        """Where a piece of markup ends; -1 where it does not."""
+        if end < 0:
+            self._in_vain -= len(self.rawdata) - start
+            if self._in_vain < 0:
+                raise EndlessError
+        return end

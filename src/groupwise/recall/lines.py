@@ -28,14 +28,16 @@ def read_lines(path: Path) -> Iterable[dict[str, Any]]:
         DataError: names the file and the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                row = json.loads(line)
-            except ValueError as error:
+                row = json.loads(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}, line {number} is not UTF-8: {error}") from None
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, line {number} is not JSON: {error}") from None
             if not isinstance(row, dict):
                 raise DataError(f"{path}, line {number} is no JSON object")

@@ -27,6 +27,8 @@ class RawPage(NamedTuple):
     place: str
     """Where it stands, for messages: a file with its line, or a source with a number."""
     truth: Truth | None = None
+    charset: str = ""
+    """The encoding that the server named."""
 
     def placed(self, source: str) -> Self:
         """The same with its place among all sources; a page without an address has its place for it."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from groupwise.errors import DataError
 from groupwise.recall.collection import domain, pattern
 from groupwise.recall.config import RecallConfig
-from groupwise.recall.extract import extract
+from groupwise.recall.extract import extract, plain_text
 from groupwise.recall.lines import as_json, read_lines, write_lines
 from groupwise.recall.near_duplicates import duplicates, signature
 from groupwise.recall.page import Page, Unreadable
@@ -54,9 +54,12 @@ class Prepared:
                 if number % EVERY == 0:
                     self.progress(f"pages of {name}", number, number + EVERY)
             self.progress(f"pages of {name}", 1, 1)
-        if not pages:
-            raise DataError(f"the sources have no page of {self.config.extract.min_characters} characters or more")
         write_lines(self.directory / "dropped.jsonl", (one._asdict() for one in dropped))
+        if not pages:
+            raise DataError(
+                f"the sources have no page of {self.config.extract.min_characters} characters or more; "
+                f"{self.directory / 'dropped.jsonl'} names what they have ({len(dropped):,}), and why it is none"
+            )
         write_lines(path, (page.as_dict() for page in pages.values()))
 
     @cached_property
@@ -106,8 +109,10 @@ class Prepared:
         """What the first round begins with."""
         begin = self.config.begin
         if not begin.path:
-            return next(iter(self.config.sources.values())).seed_texts(self.config.seed, begin.num_texts)
-        texts = [str(row.get("text") or "") for row in read_lines(Path(begin.path))][: begin.num_texts]
+            texts = next(iter(self.config.sources.values())).seed_texts(self.config.seed, begin.num_texts)
+            return [plain_text(text) for text in texts]
+        rows = list(read_lines(Path(begin.path)))[: begin.num_texts]
+        texts = [plain_text(str(row.get("text") or "")) for row in rows]  # cleaned as pages are
         if not any(texts):
             raise DataError(f"{begin.path} has no record with `text`")
         return texts

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
     Args:
         recipe: what to do, and where.
         progress: called with how far a long piece of work is: (what, done, total).
-        restart: delete what an earlier call left.
+        restart: delete what an earlier call left, but what people wrote.
 
     Raises:
         CheckpointError: the directory holds the work of other settings, or something else, or is in use.
@@ -42,7 +43,7 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
     hold = Hold(directory, "directory")
     try:
         if restart:
-            _empty(directory)
+            _empty(directory, {directory.resolve() / "lock", *_of_people(recipe, directory)})
         settings = recipe.model_dump(mode="json", exclude={"directory"})
         write_file(directory / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
         return Recall(recipe, directory, progress).run()
@@ -55,7 +56,8 @@ def _check(recipe: RecallRecipe, directory: Path, restart: bool) -> None:
     if not directory.exists() or not any(directory.iterdir()):
         return
     if not (directory / SETTINGS).is_file():
-        if {path.name for path in directory.iterdir()} <= {"lock", f".{SETTINGS}.tmp"}:
+        allowed = {directory.resolve() / name for name in ("lock", f".{SETTINGS}.tmp")}
+        if _left_but(directory, allowed | _of_people(recipe, directory)) == 0:
             return
         raise CheckpointError(f"{directory} exists and holds no recall: choose another directory")
     before = flattened(json.loads((directory / SETTINGS).read_text("utf-8")))
@@ -69,7 +71,27 @@ def _check(recipe: RecallRecipe, directory: Path, restart: bool) -> None:
         )
 
 
-def _empty(directory: Path) -> None:
+def _of_people(recipe: RecallRecipe, directory: Path) -> set[Path]:
+    """The files with people's answers, by these settings and by those that the directory was begun with."""
+    file = directory / SETTINGS
+    before = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    annotators = (recipe.annotator.model_dump(mode="json"), before.get("annotator") or {})
+    return {Path(one["path"]).resolve() for one in annotators if isinstance(one.get("path"), str)}
+
+
+def _left_but(directory: Path, known: Set[Path]) -> int:
+    """How many files there are beside the known ones."""
+    return sum(path.resolve() not in known for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+
+
+def _empty(directory: Path, kept: Set[Path]) -> None:
+    """Delete what is in a directory but some files."""
     for path in directory.iterdir():
-        if path.name != "lock":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.resolve() in kept:
+            continue
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif any(path.resolve() in one.parents for one in kept):
+            _empty(path, kept)
+        else:
+            shutil.rmtree(path)

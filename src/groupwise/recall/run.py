@@ -1,11 +1,11 @@
 """Recall in a directory: each piece of work leaves one file, and what is there is not done again.
 
 pages.jsonl         every page as text, with what is known of it; copies are among them
-dropped.jsonl       what became no page, and why
+dropped.jsonl       what became no page, and why; at the end near copies, too, and pages that removals leave too short
 copies.json         number of every copy -> number of the page that it copies
 round-N.json        what a round kept, the domains it pointed to, the answers, and what the seed grew by
 removed.jsonl       paragraphs that a benchmark holds too
-corpus.jsonl        the corpus: url, text, score
+corpus.jsonl        the corpus: url, text, page (its number in pages.jsonl, from 0)
 recall.json         figures, in the order of the work
 
 Killed at any moment, the same call goes on and ends with the same bytes.
@@ -62,7 +62,7 @@ class Recall:
         if path.exists():
             return
         index = Index(self.items, Rule(how.ngram, how.min_ngram, how.expressions, how.numbers))
-        rows, removed = list[dict[str, Any]](), list[dict[str, Any]]()
+        rows, removed, short = list[dict[str, Any]](), list[dict[str, Any]](), list[int]()
         for done, number in enumerate(sorted(last.kept)):
             page = self.prepared.pages[number]
             matches = index.matches(page.paragraphs)
@@ -71,11 +71,26 @@ class Recall:
             text = "\n".join(part for place, part in enumerate(page.paragraphs) if place not in bad)
             if len(text) >= self.config.extract.min_characters:
                 rows.append({"url": page.url, "text": text, "page": number})
+            else:
+                short.append(number)
             if done % EVERY == 0:
                 self.prepared.progress("decontamination", done, len(last.kept))
         self.prepared.progress("decontamination", len(last.kept), len(last.kept))
         write_lines(self.directory / "removed.jsonl", removed)
+        self._drop(short)
         write_lines(path, rows)
+
+    def _drop(self, short: Sequence[int]) -> None:
+        """Write near copies, and pages that are too short now, behind what became no page; they have a number."""
+        pages, least = self.prepared.pages, self.config.extract.min_characters
+        copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.prepared.copies.items()}
+        reasons = {**copies, **dict.fromkeys(short, f"shorter than {least} characters without its removed paragraphs")}
+        rows = [{"place": pages[n].place, "reason": reason, "page": n} for n, reason in sorted(reasons.items())]
+        write_lines(self.directory / "dropped.jsonl", [*self._no_pages(), *rows])
+
+    def _no_pages(self) -> list[dict[str, Any]]:
+        """What became no page."""
+        return [row for row in read_lines(self.directory / "dropped.jsonl") if "page" not in row]
 
     @cached_property
     def items(self) -> list[str]:
@@ -89,7 +104,7 @@ class Recall:
         return list(dict.fromkeys(text for problem in problems for text in _texts(problem)))
 
     def _facts(self, rounds: Sequence[Round]) -> dict[str, Any]:
-        dropped = list(read_lines(self.directory / "dropped.jsonl"))
+        dropped = self._no_pages()
         removed = list(read_lines(self.directory / "removed.jsonl"))
         corpus = list(read_lines(self.directory / "corpus.jsonl"))
         return {

@@ -16,10 +16,12 @@ from pydantic import Field
 from groupwise.artifacts import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.kinds import Kinds, KindSection
+from groupwise.recall.extract import charset_in
 from groupwise.recall.page import RawPage, Truth, Unreadable
 from groupwise.tasks.web.made import MadeWeb, seed_texts
 
 Found = RawPage | Unreadable
+CUT_OFF = "a record that is cut off"
 
 
 class PageSource(KindSection):
@@ -152,14 +154,19 @@ class Records(PageSource):
             records = _parquet(path, self.url_field, self.text_field)
         else:
             records = _json_lines(path, max_bytes)
-        for place, record in records:
-            yield record if isinstance(record, Unreadable) else self._page(place, record)
+        try:
+            for place, record in records:
+                yield record if isinstance(record, Unreadable) else self._page(place, record)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error}") from None
 
     def _page(self, place: str, record: Mapping[str, Any]) -> Found:
         text = record.get(self.text_field)
         if not isinstance(text, str | bytes):
             return Unreadable(place, f"no text in field '{self.text_field}'")
-        return RawPage(str(record.get(self.url_field) or place), text, self.html, place)
+        url = record.get(self.url_field)
+        url = url.decode("utf-8", "replace") if isinstance(url, bytes) else url
+        return RawPage(str(url) if isinstance(url, str | int | float) and url else place, text, self.html, place)
 
 
 def _json_lines(path: Path, max_bytes: int) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
@@ -182,24 +189,63 @@ def _record(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:
         record = json.loads(line)
     except UnicodeDecodeError:
         return Unreadable(place, "not UTF-8")
-    except ValueError:
+    except json.JSONDecodeError:
         return Unreadable(place, "not JSON")
+    except (ValueError, RecursionError):
+        return Unreadable(place, "JSON with a number too long or brackets too deep")
     return record if isinstance(record, dict) else Unreadable(place, "no JSON object")
 
 
 def _parquet(path: Path, url_field: str, text_field: str) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
     try:
         file = pq.ParquetFile(path)
-        if text_field not in file.schema_arrow.names:
-            raise DataError(f"{path} has no column '{text_field}'; it has {', '.join(file.schema_arrow.names)}")
-        columns = [name for name in (url_field, text_field) if name in file.schema_arrow.names]
-        number = 0
-        for batch in file.iter_batches(64, columns=columns):
-            for record in batch.to_pylist():
-                number += 1
-                yield f"{path.name}#{number}", record
-    except pa.ArrowException as error:
+        names = file.schema_arrow.names
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is no readable Parquet file: {error}") from None
+    with file:
+        if text_field not in names:
+            raise DataError(f"{path} has no column '{text_field}'; it has {', '.join(names)}")
+        columns, start = [name for name in (url_field, text_field) if name in names], 0
+        for group in range(file.num_row_groups):
+            end = start + file.metadata.row_group(group).num_rows
+            found = start
+            for found, record in enumerate(_row_group(file, group, columns), start + 1):
+                place = f"{path.name}#{found}"
+                yield place, Unreadable(place, record) if isinstance(record, str) else record
+            for number in range(found + 1, end + 1):
+                place = f"{path.name}#{number}"
+                yield place, Unreadable(place, "in a damaged part of the file")
+            start = end
+
+
+def _row_group(file: Any, group: int, columns: list[str]) -> Iterator[Mapping[str, Any] | str]:
+    """Its records, up to the first that cannot be read; why, for one of them with a value that cannot."""
+    try:
+        for batch in file.iter_batches(64, row_groups=[group], columns=columns):
+            for values in zip(*map(_values, batch.columns), strict=True):
+                broken = next((value for value in values if isinstance(value, Exception)), None)
+                yield _why(broken) if broken else dict(zip(batch.schema.names, values, strict=True))
+    except (pa.ArrowException, OSError, ValueError):
+        return
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column; one that cannot be read is what is wrong with it."""
+    try:
+        return list(column.to_pylist())
+    except Exception:  # whatever one value raises: it is looked for
+        return [_value(one) for one in column]
+
+
+def _value(one: Any) -> Any:
+    try:
+        return one.as_py()
+    except Exception as error:
+        return error
+
+
+def _why(error: Exception) -> str:
+    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"a broken value ({type(error).__name__})"
 
 
 class Warc(PageSource):
@@ -213,28 +259,63 @@ class Warc(PageSource):
     def pages(self, seed: int, max_bytes: int) -> Iterator[Found]:
         try:
             from warcio.archiveiterator import ArchiveIterator
-            from warcio.exceptions import ArchiveLoadFailed
         except ImportError:
             raise ConfigError("kind = \"warc\" needs `pip install 'groupwise[warc]'`") from None
         path = Path(self.path)
         if not path.is_file():
             raise DataError(f"there is no file {path}")
-        with path.open("rb") as file:
-            try:
-                for number, record in enumerate(ArchiveIterator(file), 1):
-                    if record.rec_type == "response" and "html" in (
-                        record.http_headers.get_header("Content-Type") or ""
-                    ):
-                        url, body = record.rec_headers.get_header("WARC-Target-URI"), _body(record, max_bytes)
-                        yield RawPage(url, body, True, f"{path.name}#{number}")
-            except ArchiveLoadFailed as error:
+        number = 0
+        try:
+            with path.open("rb") as file:
+                # what can be wrong inside a record is read here, so that the others are read all the same
+                records = ArchiveIterator(file, no_record_parse=True)
+                reader = records.reader
+                for number, record in enumerate(records, 1):
+                    if found := _of_record(record, f"{path.name}#{number}", max_bytes):
+                        yield found
+            if number and not reader.num_block_read:  # a compressed record began, and nothing of it could be unpacked
+                yield Unreadable(f"{path.name}#{number + 1}", CUT_OFF)
+        except Exception as error:  # of the archive's reader, which does not find the next record any more
+            if not number:
                 raise DataError(f"{path} is no readable WARC file: {error}") from None
+            why = f"the archive is damaged, and not read from here on ({type(error).__name__})"
+            yield Unreadable(f"{path.name}#{number + 1}", why)
+
+
+def _of_record(record: Any, place: str, max_bytes: int) -> Found | None:
+    """The page of a record; nothing where it holds none."""
+    if record.rec_type is None or record.length is None:
+        return Unreadable(place, "a record without a type or a length")
+    found = _response(record, place, max_bytes) if record.rec_type == "response" else None
+    while record.raw_stream.read(1 << 16):  # to its end, if it is there
+        pass
+    return Unreadable(place, CUT_OFF) if record.raw_stream.limit else found
+
+
+def _response(record: Any, place: str, max_bytes: int) -> Found | None:
+    """The page that a server sent; nothing where it is no HTML."""
+    from warcio.statusandheaders import StatusAndHeadersParser
+
+    url = record.rec_headers.get_header("WARC-Target-URI") or record.rec_headers.get_header("uri") or place
+    if url != place and not url.lower().startswith(("http:", "https:")):
+        return None  # an answer of the domain name system, for example
+    try:
+        headers = StatusAndHeadersParser(["HTTP/"], verify=False).parse(record.raw_stream)
+        record.http_headers = headers  # by which its content is unpacked
+        kind = headers.get_header("Content-Type") or ""
+        if "html" not in kind:
+            return None
+        return RawPage(url, _body(record, max_bytes), True, place, charset=charset_in(kind))
+    except EOFError:
+        return Unreadable(place, "a response without headers")
+    except Exception as error:  # whatever unpacking raises
+        return Unreadable(place, f"a record that cannot be read ({type(error).__name__})")
 
 
 def _body(record: Any, max_bytes: int) -> bytes:
     """The page, or as much of it as shows that it is too long."""
-    parts, total = list[bytes](), 0
-    while total <= max_bytes and (part := record.content_stream().read(1 << 16)):
+    stream, parts, total = record.content_stream(), list[bytes](), 0
+    while total <= max_bytes and (part := stream.read(1 << 16)):
         parts.append(part)
         total += len(part)
     return b"".join(parts)

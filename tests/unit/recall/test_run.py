@@ -10,8 +10,9 @@ import pytest
 
 from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
 from groupwise.pages.recall import write_recall_report
-from groupwise.recall.lines import read_lines
+from groupwise.recall.lines import read_lines, write_lines
 from groupwise.recall.recipe import run_recall
+from groupwise.recall.rounds import Round
 from groupwise.tasks.web.mathematics import SEEN
 
 NO_BENCHMARK = "decontaminate.tasks={}"
@@ -86,6 +87,40 @@ def test_no_copy_is_in_the_corpus(collected: tuple[Path, dict[str, Any]]) -> Non
     assert facts["copies"]["false"] <= 0.05 * facts["copies"]["found"]
 
 
+def test_every_page_is_ranked_or_dropped_with_its_reason(collected: tuple[Path, dict[str, Any]]) -> None:
+    directory, facts = collected
+    pages = list(read_lines(directory / "pages.jsonl"))
+    dropped = {row["page"]: row for row in read_lines(directory / "dropped.jsonl") if "page" in row}
+    copies = {int(copy): of for copy, of in json.loads((directory / "copies.json").read_text()).items()}
+    kept = set(json.loads((directory / f"round-{len(facts['rounds'])}.json").read_text())["kept"])
+    short = kept - {row["page"] for row in read_lines(directory / "corpus.jsonl")}
+    assert dropped.keys() == copies.keys() | short
+    assert all(row["place"] == pages[number]["place"] for number, row in dropped.items())
+    assert all(dropped[copy]["reason"] == f"a near copy of {pages[of]['place']}" for copy, of in copies.items())
+    assert all("without its removed paragraphs" in dropped[number]["reason"] for number in short)
+    assert not facts["dropped"]  # they are counted as copies
+
+
+def test_a_page_that_removals_leave_too_short_is_named(tmp_path: Path, make_small: Any) -> None:
+    from groupwise.recall.run import Recall
+
+    recall = Recall(make_small(tmp_path / "web", "extract.min_characters=2000", "rounds.min_score=0.0"), tmp_path)
+    assert recall.config.extract.min_characters == 2000
+    write_lines(
+        tmp_path / "pages.jsonl", [PAGE | {"url": f"https://a.example/{n}", "place": f"web/web#{n}"} for n in (0, 1)]
+    )
+    write_lines(tmp_path / "dropped.jsonl", [{"place": "web/web#2", "reason": "empty"}])
+    (tmp_path / "copies.json").write_text('{"1": 0}')
+    recall._corpus(Round(1, frozenset({0}), frozenset(), {}, {}))
+    assert [row["reason"] for row in read_lines(tmp_path / "dropped.jsonl")] == [
+        "empty", "shorter than 2000 characters without its removed paragraphs", "a near copy of web/web#0",
+    ]  # fmt: skip
+    assert not list(read_lines(tmp_path / "corpus.jsonl"))
+
+
+PAGE = {"text": "too short", "replaced": 0, "truth": None}
+
+
 def test_the_classifier_never_sees_an_address(collected: tuple[Path, dict[str, Any]], make_small: Any) -> None:
     from groupwise.recall.prepared import Prepared
 
@@ -96,8 +131,14 @@ def test_the_classifier_never_sees_an_address(collected: tuple[Path, dict[str, A
 
 
 @pytest.mark.parametrize("place", ["copies.json", "round-2.json", "corpus.jsonl"])
+@pytest.mark.parametrize("killed_again", [True, False])
 def test_killed_anywhere_it_ends_with_the_same_bytes(
-    collected: tuple[Path, dict[str, Any]], tmp_path: Path, make_small: Any, monkeypatch: pytest.MonkeyPatch, place: str
+    collected: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    make_small: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    killed_again: bool,
 ) -> None:
     """What was written after a file is gone, as after a kill just before it was renamed into place."""
     directory, expected = tmp_path / "web", contents(collected[0])
@@ -105,8 +146,12 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
     order = sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     names = [path.name for path in sorted(collected[0].iterdir(), key=lambda path: path.stat().st_mtime_ns)]
     for path in order:
-        if path.name in names[names.index(place) :]:
+        if path.name in names[names.index(place) :] and path.name != "dropped.jsonl":
             path.unlink()
+    if killed_again:  # dropped.jsonl is written twice; the second time it is as it was, whatever is done again
+        write_lines(
+            directory / "dropped.jsonl", [row for row in read_lines(directory / "dropped.jsonl") if "page" not in row]
+        )
     replace = os.replace
 
     def dies(source: Any, target: Any) -> None:

@@ -1,8 +1,7 @@
 """Pages of the user's own, with everything that can be wrong about them; and the sources that need no file."""
 
-import gc
 import json
-from io import BytesIO
+from gzip import compress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
-from groupwise.recall.page import RawPage, Unreadable
+from groupwise.recall.extract import ExtractConfig, extract
+from groupwise.recall.page import Page, RawPage, Unreadable
 from groupwise.recall.recipe import RecallRecipe, run_recall
 from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, Web
 
@@ -61,7 +61,11 @@ def test_one_page_of_100_megabytes_is_counted_and_the_rest_read(tmp_path: Path) 
     assert facts["pages"] == 9
     assert facts["rounds"][-1]["kept"] == 6 - facts["copies"]["found"]
     assert "precision" not in facts["rounds"][-1]  # nothing is known of these pages
-    named = [json.loads(line)["place"] for line in (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()]
+    named = [
+        json.loads(line)["place"]
+        for line in (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()
+        if '"page"' not in line
+    ]
     assert named == ["mine/pages.jsonl#1", "mine/pages.jsonl#8", "mine/pages.jsonl#9"]
 
 
@@ -129,28 +133,98 @@ def test_a_source_without_texts_of_its_own_needs_a_seed() -> None:
     assert len(Web().seed_texts(0, 3)) == 3
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the writer closes no file of its own
-def test_warc_archives(tmp_path: Path) -> None:
-    warcio = pytest.importorskip("warcio")
-    assert warcio
-    from warcio.statusandheaders import StatusAndHeaders
-    from warcio.warcwriter import WARCWriter
+Sent = tuple[str, list[tuple[str, str]] | None, bytes]
 
+
+def archive(path: Path, *records: Sent, gzip: bool = True) -> list[int]:
+    """Write responses; returns where each begins. None for the headers: there are none."""
+    content, starts = b"", list[int]()
+    for url, sent, body in records:
+        lines = [] if sent is None else ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in sent), "", ""]
+        block = "\r\n".join(lines).encode() + body
+        head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nContent-Length: {len(block)}\r\n\r\n"
+        starts.append(len(content))
+        one = head.encode() + block + b"\r\n\r\n"
+        content += compress(one) if gzip else one
+    path.write_bytes(content)
+    return starts
+
+
+def html(number: int, body: bytes = b"<p>xxxxxxxxxx", kind: str = "text/html", *more: tuple[str, str]) -> Sent:
+    return f"http://a.example/{number}", [("Content-Type", kind), *more], body
+
+
+def test_warc_archives(tmp_path: Path) -> None:
     path = tmp_path / "a.warc.gz"
-    with path.open("wb") as file:
-        writer = WARCWriter(file, gzip=True)
-        for number, kind in enumerate(("text/html", "image/png", "text/html; charset=utf-8")):
-            headers = StatusAndHeaders("200 OK", [("Content-Type", kind)], protocol="HTTP/1.1")
-            body = BytesIO(b"<p>" + b"x" * (50_000 if number == 2 else 10))
-            record = writer.create_warc_record(f"http://a.example/{number}", "response", body, http_headers=headers)
-            writer.write_record(record)
+    archive(path, html(0), html(1, kind="image/png"), html(2, b"x" * 50_000, "text/html; charset=utf-8"))
     first, second = pages(Warc(path=str(path)))
-    assert isinstance(first, RawPage)
-    assert (first.url, first.body) == ("http://a.example/0", b"<p>xxxxxxxxxx")
+    assert first == RawPage("http://a.example/0", b"<p>xxxxxxxxxx", True, "a.warc.gz#1")
     assert isinstance(second, RawPage)
     assert len(second.body) > 10_000
+    assert second.charset == "utf-8"
     path.write_bytes(b"no archive")
     with pytest.raises(DataError, match="no readable WARC file"):
         pages(Warc(path=str(path)))
-    del writer, record
-    gc.collect()
+    with pytest.raises(DataError, match="there is no file"):
+        pages(Warc(path=str(tmp_path / "none.warc")))
+
+
+def test_the_encoding_that_a_server_names_is_read(tmp_path: Path) -> None:
+    archive(tmp_path / "a.warc", html(0, f"<p>{TEXT} é".encode("latin-1"), "text/html; charset=ISO-8859-1"), gzip=False)
+    (raw,) = pages(Warc(path=str(tmp_path / "a.warc")))
+    assert isinstance(raw, RawPage)
+    found = extract(raw, ExtractConfig())
+    assert isinstance(found, Page)
+    assert (found.text, found.replaced) == (f"{TEXT} é", 0)
+
+
+def test_a_compressed_page_that_is_longer_than_one_read(tmp_path: Path) -> None:
+    body = b"".join(b"<p>%d" % number for number in range(40_000))
+    archive(tmp_path / "a.warc.gz", html(0, compress(body), "text/html", ("Content-Encoding", "gzip")))
+    (raw,) = pages(Warc(path=str(tmp_path / "a.warc.gz")), 10**6)
+    assert isinstance(raw, RawPage)
+    assert raw.body == body
+
+
+@pytest.mark.parametrize("gzip", [True, False])
+def test_a_record_of_an_archive_without_headers_or_address(tmp_path: Path, gzip: bool) -> None:
+    path = tmp_path / "a.warc"
+    archive(path, html(0), ("http://a.example/1", None, b""), ("dns:a.example", None, b"1.2.3.4"), html(3), gzip=gzip)
+    first, bad, last = pages(Warc(path=str(path)))
+    assert bad == Unreadable("a.warc#2", "a response without headers")
+    assert [one.url for one in (first, last) if isinstance(one, RawPage)] == [
+        "http://a.example/0",
+        "http://a.example/3",
+    ]
+    if not gzip:
+        content = path.read_bytes().replace(b"WARC-Target-URI: http://a.example/0\r\n", b"")
+        path.write_bytes(content.replace(b"WARC-Type: response\r\n", b"", 1))
+        assert pages(Warc(path=str(path)))[0] == Unreadable("a.warc#1", "a record without a type or a length")
+        path.write_bytes(content)
+        first = pages(Warc(path=str(path)))[0]
+        assert isinstance(first, RawPage)
+        assert first.url == "a.warc#1"
+
+
+@pytest.mark.parametrize("gzip", [True, False])
+def test_an_archive_that_ends_anywhere_keeps_what_came_before(tmp_path: Path, gzip: bool) -> None:
+    path = tmp_path / "a.warc"
+    noise = [" ".join(str(number**7 % 9973) for number in range(part, part + 300)) for part in (0, 300, 600)]
+    starts = archive(path, *(html(number, f"<p>{text}".encode()) for number, text in enumerate(noise)), gzip=gzip)
+    whole = path.read_bytes()
+    assert len(pages(Warc(path=str(path)))) == 3
+    for end in range(starts[2] + 1, len(whole) - 12, 17):
+        path.write_bytes(whole[:end])
+        first, second, last = pages(Warc(path=str(path)))
+        assert [isinstance(one, RawPage) for one in (first, second, last)] == [True, True, False]
+        assert last.place == "a.warc#3"
+
+
+def test_bytes_in_an_archive_that_are_spoilt_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    starts = archive(path, *map(html, range(4)), gzip=False)
+    content = path.read_bytes()
+    path.write_bytes(content[: starts[2]] + b"spoilt " * 9 + b"\r\n" + content[starts[2] + 40 :])
+    *good, bad = pages(Warc(path=str(path)))
+    assert [one.place for one in good if isinstance(one, RawPage)] == ["a.warc#1", "a.warc#2"]
+    assert bad == Unreadable("a.warc#3", "the archive is damaged, and not read from here on (ArchiveLoadFailed)")
