@@ -59,7 +59,7 @@ def test_a_newcomer_follows_the_first_chapter_to_its_end(tmp_path: Path, path: s
         text=True, timeout=600, check=False,
     )  # fmt: skip
     assert said.returncode == 0, said
-    for words in ("What is 23 × 17?", "correct  reward 1.1", "0 of 101 reference answers"):
+    for words in ("What is 23 × 17?", "correct  reward 1.1", "0 of 101 reference answers", "wrong  reward 0.186"):
         assert words in said.stdout
     for file in ("runs/arithmetic/report.html", "page.html", "runs/mine/report.html"):
         assert (tmp_path / file).is_file(), said.stdout

@@ -25,8 +25,8 @@ seeds and Student's 95 % interval, of three seeds or more:
 - *does not hold here*: the whole interval lies outside of it;
 - *not decided by this evidence*: else. Then it says how many seeds would decide, if mean and spread stayed the same.
 
-With fewer than three seeds a claim is *not yet measured*, and no interval is given. A claim of time or memory counts
-only seeds whose runs are all of one kind of machine.
+With fewer than three seeds a claim is *not yet measured*. A claim of time or memory counts only seeds whose runs are
+all of one kind of machine.
 
 Five seeds are run where a run takes up to four minutes of one core, three where it takes longer. They decide large
 effects and leave small ones open. Each claim is ruled on alone, and many share the runs of one reference arm: their
@@ -39,11 +39,11 @@ with marks of recipe, base model and code; a test fails where recipe or base mod
 --list` says what is missing, how long it takes, and how many runs of each claim were made by other code than today's.
 
 **Other code.** The mark of code is of every module that the run of an arm imports, so it changes with much that changes
-no number, and results of earlier code stay. A claim whose arms have runs of more than one code says so: the code
-changed between its seeds, its mean is over versions, and a change that moved numbers would widen its interval. What can
-be seen of that from here: a test fails where two runs that measured the same model on the same problems with the same
-seed, before training, differ in any number, whatever their code. It says nothing of the training itself;
-`python docs/check_numbers.py` trains first seeds again with today's code.
+no number, and results of earlier code stay. Where the runs of an arm bear more than one mark, the claim says that the
+code changed between its seeds: then its mean is over versions of the code, and a change that moved numbers counts as
+spread between seeds. A test fails where runs of different code that measured the same model before training, on the
+same problems with the same seed and kind of machine, differ in any number. That says nothing of the training itself;
+`python docs/check_numbers.py` trains first seeds again, picked at random, with today's code.
 """
 
 

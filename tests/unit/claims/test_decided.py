@@ -8,8 +8,9 @@ import pytest
 
 from groupwise.claims.config import Ledger, Statistic
 from groupwise.claims.decided import decided, value_of
-from groupwise.claims.document import claimed, document
+from groupwise.claims.document import claimed, document, missing_lines
 from groupwise.claims.results import Result, keep_result, read_results
+from groupwise.claims.runner import codes_of_today
 
 A, B = "plain.after.x", "other.after.x"
 
@@ -58,7 +59,9 @@ def test_only_seeds_that_every_arm_has_count(result: Callable[..., Result], ledg
     results |= {("other", s): result("other", s, after__pass_at_1=0.8) for s in (1, 2, 3)}
     results["other", 0] = result("other", 0, before__pass_at_1=0.1)  # not what is named
     one = decided(ledger.claims["better"], results)
-    assert (one.seeds, one.values, one.verdict) == ((1, 2), (0.3, 0.3), "not decided by this evidence")
+    assert (one.seeds, one.values, one.verdict) == ((1, 2), (0.3, 0.3), "not yet measured")
+    results["plain", 3] = result("plain", 3, after__pass_at_1=0.5)
+    assert decided(ledger.claims["better"], results).verdict == "holds here"
 
 
 def test_without_results_nothing_is_said(folder: Path, ledger: Ledger) -> None:
@@ -77,7 +80,58 @@ def test_the_page_says_value_interval_seeds_and_how_many_would_decide(
     page = document(ledger, read_results(folder, ["plain", "other"]))
     # differences 0.1, 0.2, 0.3: 20 ± 4.303 · 10 / √3 = 20 ± 24.8; t s / √n < d = 10 first at n = 7
     assert "Not decided by this evidence: +20.0 points [-4.8, +44.8], seeds +10.0, +20.0, +30.0; about 7 seeds" in page
-    assert "measured at code c" in page
+    assert "measured at code c.\n" in page
+    assert "Code: in 0 of 1 claims with results it changed between the seeds." in page
+
+
+def both(result: Callable[..., Result], seeds: int) -> dict[tuple[str, int], Result]:
+    """Results of both arms, at each seed the same."""
+    numbers = {"after__pass_at_1": 0.5, "whole__processor_s": 2.0}
+    return {(arm, seed): result(arm, seed, **numbers) for arm in ("plain", "other") for seed in range(seeds)}
+
+
+def test_below_three_seeds_a_claim_is_not_yet_measured(ledger: Ledger, result: Callable[..., Result]) -> None:
+    page = document(ledger, both(result, 2))
+    assert "**1 claims**: 1 not yet measured." in page
+    assert "| – | 2 | not yet measured |" in page
+    assert "**Not yet measured: 2 of at least 3 seeds**: `groupwise claims better`, about 1 minutes" in page
+    assert "Measured so far at code c.\n" in page
+    assert "not decided by this evidence: " not in page.lower()
+
+
+def test_a_cost_of_mixed_machines_is_not_yet_measured(ledger: Ledger, result: Callable[..., Result]) -> None:
+    statistic = Statistic(
+        kind="ratio", of="other.whole.processor_s", minus="plain.whole.processor_s", claimed="above", margin=1.5
+    )
+    claims = {"better": ledger.claims["better"].model_copy(update={"statistic": statistic})}
+    results = both(result, 3)
+    results["other", 1] = results["other", 1].model_copy(update={"machine": "there"})
+    page = document(ledger.model_copy(update={"claims": claims}), results)
+    told = "**Not yet measured: 2 of at least 3 seeds**, as 1 of 3 were run on more than one kind of machine"
+    assert f"{told}: `groupwise claims better --rerun`" in page
+    assert decided(claims["better"], results | both(result, 3)).verdict == "does not hold here"
+
+
+def test_where_the_code_changed_between_seeds_is_said(ledger: Ledger, result: Callable[..., Result]) -> None:
+    results = both(result, 3)
+    of_arm = {key: one.model_copy(update={"code": "d"}) for key, one in results.items() if key[0] == "other"}
+    page = document(ledger, results | of_arm)  # every arm has the code that it uses
+    assert "measured at code c, d.\n" in page
+    results["other", 2] = of_arm["other", 2]
+    page = document(ledger, results)
+    assert "measured at code c, d; the code changed between its seeds.\n" in page
+    assert "Code: in 1 of 1 claims with results it changed between the seeds." in page
+
+
+def test_the_list_counts_runs_of_other_code(ledger: Ledger, result: Callable[..., Result]) -> None:
+    codes = codes_of_today(ledger, ledger.claims)
+    assert codes == {"other": "c", "plain": "c"}
+    lines = list(missing_lines(ledger, ledger.claims, {}, 0, codes))
+    assert lines == [("better", "not yet measured", "6 runs, 1 minutes", "-")]
+    results = both(result, 3)
+    results["other", 1] = results["other", 1].model_copy(update={"code": "commit 0123456789"})
+    ((*_, missing, other),) = missing_lines(ledger, ledger.claims, results, 0, codes)
+    assert (missing, other) == ("nothing", "1 of 6 runs")
 
 
 def test_a_cost_is_compared_between_runs_of_one_machine_and_accuracy_between_any(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from markdown_it import MarkdownIt  # rich needs it, so it is there
 from typer.main import get_command
 
 from groupwise.cli.main import app
@@ -40,6 +41,23 @@ def blocks() -> Callable[[str, str], Iterator[str]]:
     """blocks(text, language) -> the fenced blocks of a page."""
     fence = re.compile(r"^(```+)([\w{}-]*)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
     return lambda text, language: (found[2] for found in fence.findall(text) if found[1] == language)
+
+
+def indented(text: str) -> list[str]:
+    """Code blocks that are marked by four spaces alone, without a language; text that goes on in a list is none."""
+    tokens = MarkdownIt().parse(text)
+    return [f"line {token.map[0] + 1}: {token.content}" for token in tokens if token.type == "code_block" and token.map]
+
+
+def test_every_block_of_code_is_fenced() -> None:
+    """No test reads an indented one."""
+    found = {named(page): blocks for page in PAGES if (blocks := indented(page.read_text(encoding="utf-8")))}
+    assert found == {}
+
+
+def test_an_indented_block_is_seen() -> None:
+    text = "- an item\n    that goes on\n\n    and a paragraph\n\nText:\n\n    [a]\n    b = 1\n\n```sh\n    c\n```\n"
+    assert indented(text) == ["line 8: [a]\nb = 1\n"]
 
 
 # --------------------------------------------------------------------------------------------------------------- Python
@@ -87,6 +105,10 @@ def test_python_of_every_page_runs(blocks: Any, reader: Path, finished_run: Any)
     assert from_python["recipe"].run.num_steps == 3
     assert isinstance(from_python["run"], Run)
     assert len(from_python["rewards"]) == 4
+    search = spaces["docs/tools.md"]["Search"]()
+    call = search.look("It is [search: Japan].")  # a token of two characters
+    assert (call.content, call.begin, search.run(call.content).text) == (" Japan", 6, "Tokyo")
+    assert search.look("It is [search: Japan") is None
     sink = spaces["docs/sinks.md"]["MySink"](None, None)
     sink.write([Line(0, 7, 0.0, {"step/reward": 0.5})])
     sink.close()
@@ -184,11 +206,11 @@ def test_a_wrong_command_line_is_seen() -> None:
 
 @pytest.fixture(scope="module")
 def of_calls() -> list[tuple[str, list[str]]]:
-    """Every call of groupwise in a fenced or an indented block: its page, and its words."""
+    """Every call of groupwise in a block: its page, and its words."""
     found = []
     for page in PAGES:
         text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
-        for line in re.findall(r"^(?:    )?(groupwise .+)$", text, re.MULTILINE):
+        for line in re.findall(r"^ *(groupwise .+)$", text, re.MULTILINE):
             found += [(named(page), words) for words in calls(line)]
     return found
 
