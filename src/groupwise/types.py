@@ -102,6 +102,8 @@ class ToolCall:
     seconds: float = 0.0
     evidence: str = ""
     """What went wrong, for people."""
+    repeatable: bool = True
+    """Whether later calls are told of it; not where it was ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class Completion:
     put in: they are read, and never trained or counted."""
     calls: tuple[ToolCall, ...] = ()
     """The calls of tools, in order, those included that were not run."""
+    own: str | None = None
+    """`text` without what tools said that may not answer; None where that is all of it."""
 
     def __post_init__(self) -> None:
         if self.sampled is None:

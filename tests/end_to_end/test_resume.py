@@ -22,6 +22,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
@@ -192,6 +193,20 @@ def check_killed(places: list[str], one: RlRecipe, uninterrupted: RunDirectory) 
     for place in places:
         assert run_until(one, signal.SIGKILL, place) == -signal.SIGKILL, place
     assert_same(run_to_the_end(one), uninterrupted)
+
+
+def test_a_run_with_tools_killed_between_its_steps_ends_in_the_same_ledger(model: Path, tmp_path: Path) -> None:
+    """Its tool runs in threads; what it said before the kill is put in from the record."""
+    tools = {"counter": {"kind": f"{Path(__file__).with_name('ranked_tool.py')}:Counter", "max_calls": 2}}
+    changes = {
+        "optimizer": {"lr": 1e-2},
+        "sampling": {"max_tokens": 6, "tools": tools},
+        "grpo": {"prompts_per_step": 3, "group_size": 8},
+    }
+    whole = run_to_the_end(recipe(model, tmp_path / "whole", **changes))
+    rows = [row for step in range(NUM_STEPS) for row in read_rollouts(whole.rollouts(step))]
+    assert sum(row["sampled"] is not None for row in rows) > len(rows) / 4
+    check_killed(MIDDLE[1:3], recipe(model, tmp_path / "killed", **changes), whole)
 
 
 @pytest.mark.slow

@@ -114,7 +114,8 @@ class Engine(Protocol):
 
         An engine whose attribute `uses_tools` is true knows `sampling.tools`: it puts the results of immediate tools in
         itself, and ends a completion that calls another tool by `tool_call`. Others need not know of tools: what they
-        sample is cut behind the first call, and they are asked to go on (`rollout.tool_rounds`).
+        sample is cut behind the first call, and they are asked to go on (`rollout.tool_rounds`) by a request whose
+        tokens end with what the completion has, its `begun` last ones.
 
         Raises:
             ConfigError: a prompt and its completion do not fit in the model's context.
@@ -134,6 +135,11 @@ class EngineConfig(KindSection):
     dry runs. `vllm`: servers of their own (docs/vllm.md). `file.py:name`: your own engine."""
 
     @property
+    def continues(self) -> bool:
+        """Whether it goes on with a completion that has begun, as one does behind a call."""
+        return True
+
+    @property
     def looks_ahead(self) -> bool:
         """Whether it samples the next step's completions while this one is trained."""
         return False
@@ -150,6 +156,13 @@ ENGINES = Kinds(
 )
 AnyEngine = Annotated[EngineConfig, ENGINES]
 """The [engine] section of a recipe."""
+
+
+NO_TOOLS = (
+    "the engine '{kind}' gives whole completions and cannot go on behind a call, but sampling.tools has {tools}; "
+    "allowed with tools is an engine that goes on, such as engine.kind = 'in_process'"
+)
+"""What is said where an engine does not go on."""
 
 
 def make_engine(config: EngineConfig, policy: Policy) -> Engine:

@@ -26,7 +26,8 @@ from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.tasks.base import Template
-from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
+from groupwise.tools import ToolSections
+from groupwise.types import CallOutcome, Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
 from groupwise.verifiers.score import score
 
@@ -230,7 +231,7 @@ def _sample(
     groups: dict[int, Group] = {}
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
-        groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version)
+        groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling.tools)
         if not actors.reflection:
             on_group(groups[index])
 
@@ -252,20 +253,39 @@ def _request(actors: Actors, prompt: Prompt, group_size: int, draws: Draws) -> R
     return Request(prompt.token_ids, keys, recorded=recorded if len(recorded) == group_size else ())
 
 
-def _group(policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int) -> Group:
+def _group(
+    policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int, tools: ToolSections
+) -> Group:
     _check_stops(policy, sampled)
     texts = policy.tokenizer.batch_decode([_visible(policy, sample) for sample in sampled])
     completions = tuple(
-        _completion(i, sample, text) for i, (sample, text) in enumerate(zip(sampled, texts, strict=True))
+        _completion(i, sample, text, _own(policy, sample, tools))
+        for i, (sample, text) in enumerate(zip(sampled, texts, strict=True))
     )
     return Group(prompt, completions, step, version)
 
 
-def _completion(index: int, one: Sampled, text: str) -> Completion:
+def _completion(index: int, one: Sampled, text: str, own: str | None) -> Completion:
     whole = np.ones(len(one.token_ids), np.bool_) if one.sampled is None else one.sampled
-    return Completion(
-        index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, sampled=whole, calls=one.calls
-    )
+    return Completion(index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, whole, one.calls, own)
+
+
+def _own(policy: Policy, one: Sampled, tools: ToolSections) -> str | None:
+    """The text without what tools said that may not answer; None where nothing is left out."""
+    if not tools or one.sampled is None or one.sampled.all():
+        return None
+    pieces = np.split(np.array(_visible(policy, one)), np.flatnonzero(np.diff(one.sampled)) + 1)
+    ran = [tools[call.tool].may_answer for call in one.calls if call.outcome not in _NOT_PUT_IN]
+    # a completion begins with what the policy wrote, so every second piece is a tool's
+    kept = [i % 2 == 0 or (i // 2 < len(ran) and ran[i // 2]) for i in range(len(pieces))]
+    if all(kept):
+        return None
+    parts = policy.tokenizer.batch_decode([piece for piece, stays in zip(pieces, kept, strict=True) if stays])
+    return " ".join(parts)
+
+
+_NOT_PUT_IN = (CallOutcome.FAILED, CallOutcome.LIMIT, CallOutcome.MALFORMED)
+"""Calls without a result."""
 
 
 def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:

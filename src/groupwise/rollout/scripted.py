@@ -16,7 +16,7 @@ import torch
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
-from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
+from groupwise.rollout.engine import NO_TOOLS, EngineConfig, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.types import FinishReason
 
@@ -30,6 +30,11 @@ class ScriptedConfig(EngineConfig):
     path: str
     """JSON lines, each `{"prompt": text, "completions": [text, ...]}`: a prompt as the model reads it, and at least as
     many completions as are requested. The end token is added; what passes `sampling.max_tokens` is cut off."""
+
+    @property
+    def continues(self) -> bool:
+        """It gives whole completions."""
+        return False
 
 
 class ScriptedEngine:
@@ -52,8 +57,10 @@ class ScriptedEngine:
         """Give the completions of every request.
 
         Raises:
-            ConfigError: the script has no such prompt, or not as many completions of it.
+            ConfigError: the script has no such prompt, or not as many completions of it; or there are tools.
         """
+        if sampling.tools:
+            raise ConfigError(NO_TOOLS.format(kind="scripted", tools=", ".join(sampling.tools)))
         with self.policy.whole():
             for index, request in enumerate(requests):
                 on_finished(index, self._completions(request, sampling))

@@ -10,7 +10,8 @@ that it has not called.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,10 +23,10 @@ from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.tool_rows import made, recorded_result
+from groupwise.rollout.tool_rows import earlier_calls, recorded_result
 from groupwise.rollout.tool_watch import ToolWatch
-from groupwise.tools import Seen, ToolResult
-from groupwise.tools.base import answered
+from groupwise.tools import Seen, Tool, ToolResult
+from groupwise.tools.base import answered, failed
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 
 
@@ -129,7 +130,7 @@ class _Rounds:
         self._requests, self._sampling, self._on_finished = requests, sampling, on_finished
         self._knows_tools = bool(getattr(engine, "uses_tools", False))
         self._drafts = [[_Draft(r, s) for s in range(len(request.keys))] for r, request in enumerate(requests)]
-        self._runners = {name: _Runner(tool.parallel, tool.config.timeout_s) for name, tool in watch.tools.items()}
+        self._runners = {name: _Runner(tool) for name, tool in watch.tools.items()}
 
     def run(self) -> None:
         """All rounds; every rank has as many as the others, for its engine may need their weights."""
@@ -164,9 +165,9 @@ class _Rounds:
         draft.calls = list(one.calls)
         draft.reason, draft.seen = one.finish_reason, one.waits_for
         if draft.seen is not None and self._recorded(draft) is None:
-            seen, tool = draft.seen, self._watch.tools[draft.seen.tool]
-            earlier = [call.content for call in draft.calls if call.tool == seen.tool]
-            draft.running = self._runners[seen.tool].start(partial(answered, tool, seen.call.content, earlier))
+            seen = draft.seen
+            earlier = earlier_calls(draft.calls, seen.tool)
+            draft.running = self._runners[seen.tool].start(seen.call.content, earlier)
 
     def _recorded(self, draft: _Draft) -> list[int] | None:
         """The result of the call that a draft waits for, where one is recorded."""
@@ -186,9 +187,8 @@ class _Rounds:
             draft.calls.append(ToolCall(seen.tool, seen.call.content, CallOutcome.RECORDED))
         else:
             assert draft.running is not None
-            result = draft.running.result()
-            draft.calls.append(made(seen, result))
-            ids = [] if result.outcome is CallOutcome.FAILED else self._watch.insertion(seen, result)
+            call, ids = self._watch.put_in(seen, draft.running.result())
+            draft.calls.append(call)
         draft.seen = draft.running = None
         if draft.calls[-1].outcome is CallOutcome.FAILED:
             draft.reason = FinishReason.TOOL_FAILED
@@ -251,8 +251,8 @@ def _beginning(one: Sampled, end: int) -> Sampled:
 class _Running:
     """A call that runs in a thread of its own. One that hangs keeps its thread, but neither its place nor the run."""
 
-    def __init__(self, work: Callable[[], ToolResult], places: threading.Semaphore, timeout_s: float) -> None:
-        self._work, self._places, self._timeout_s = work, places, timeout_s
+    def __init__(self, tool: Tool, work: Callable[[], ToolResult], places: threading.Semaphore) -> None:
+        self._tool, self._work, self._places, self._timeout_s = tool, work, places, tool.config.timeout_s
         self._lock, self._done = threading.Lock(), threading.Event()
         self._result: ToolResult | None = None
         threading.Thread(target=self._run, name="tool", daemon=True).start()
@@ -265,12 +265,24 @@ class _Running:
 
     def _run(self) -> None:
         self._places.acquire()
+        try:
+            self._tool.start()
+            with self._clock():
+                self._end(self._work())
+        except BaseException as error:  # of a thread nobody else hears
+            self._end(failed(error))
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Ends the call when its time is over."""
         late = ToolResult("", CallOutcome.FAILED, self._timeout_s, f"no result within {self._timeout_s:g} s")
         timer = threading.Timer(self._timeout_s, self._end, (late,))
         timer.daemon = True
         timer.start()
-        self._end(self._work())
-        timer.cancel()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _end(self, result: ToolResult) -> None:
         with self._lock:
@@ -283,9 +295,9 @@ class _Running:
 class _Runner:
     """Runs the calls of one tool, some at one time."""
 
-    def __init__(self, parallel: int, timeout_s: float) -> None:
-        self._places, self._timeout_s = threading.Semaphore(parallel), timeout_s
+    def __init__(self, tool: Tool) -> None:
+        self._tool, self._places = tool, threading.Semaphore(tool.parallel)
 
-    def start(self, work: Callable[[], ToolResult]) -> _Running:
-        """Run some work as soon as there is a place for it."""
-        return _Running(work, self._places, self._timeout_s)
+    def start(self, call: str, earlier: Sequence[str]) -> _Running:
+        """Run a call as soon as there is a place for it."""
+        return _Running(self._tool, partial(answered, self._tool, call, earlier), self._places)

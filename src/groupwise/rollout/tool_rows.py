@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.tool_watch import ToolWatch
-from groupwise.tools import Seen, ToolResult
+from groupwise.tools import Seen
 from groupwise.tools.base import answered
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 
@@ -108,13 +108,14 @@ class ToolRows:
             self._run(output, found)
 
     def _run(self, output: int, seen: Seen) -> None:
-        earlier = [call.content for call in self.calls[output] if call.tool == seen.tool]
+        earlier = earlier_calls(self.calls[output], seen.tool)
         result = answered(self._watch.tools[seen.tool], seen.call.content, earlier)
-        self.calls[output].append(made(seen, result))
-        if result.outcome is CallOutcome.FAILED:
+        call, ids = self._watch.put_in(seen, result)
+        self.calls[output].append(call)
+        if call.outcome is CallOutcome.FAILED:
             self._end(output, FinishReason.TOOL_FAILED)
         else:
-            self._put_in(output, self._watch.insertion(seen, result))
+            self._put_in(output, ids)
 
     def _put_in(self, output: int, ids: Sequence[int]) -> None:
         self._coming[output] = deque(ids)
@@ -139,6 +140,6 @@ def recorded_result(request: Request, sample: int, token_ids: NDArray[np.int64])
     return request.recorded[sample].result(np.concatenate((begun, token_ids)))
 
 
-def made(seen: Seen, result: ToolResult) -> ToolCall:
-    """A call that was run, as it is reported."""
-    return ToolCall(seen.tool, seen.call.content, result.outcome, result.seconds, result.evidence)
+def earlier_calls(calls: Sequence[ToolCall], tool: str) -> list[str]:
+    """The contents of a completion's calls of a tool that later ones are told of."""
+    return [call.content for call in calls if call.tool == tool and call.repeatable]

@@ -5,7 +5,8 @@ result becomes ids once; what was sampled is never tokenised again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.policy import Policy
 from groupwise.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools
+from groupwise.tools.base import decides, failed, first_call, said_of
 from groupwise.tools.marks import without_answers, without_controls
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 
@@ -31,6 +33,13 @@ class Ended(NamedTuple):
 
     reason: FinishReason
     call: ToolCall
+
+
+class Broken(NamedTuple):
+    """A tool that failed while it looked for a call."""
+
+    tool: str
+    why: str
 
 
 class _Letters(NamedTuple):
@@ -70,21 +79,40 @@ class ToolWatch:
         immediate = [tool.config for tool in self.tools.values() if tool.immediate]
         return sum(config.max_calls * config.max_result_tokens for config in immediate)
 
-    def look(self, token_ids: Sequence[int]) -> Seen | Fault | None:
-        """What the tokens since the last result end with; the tool that comes first in the recipe is asked first."""
+    def look(self, token_ids: Sequence[int]) -> Seen | Fault | Broken | None:
+        """What the tokens since the last result end with; the tool whose call began first decides."""
         text = _decoded(self.tokenizer, token_ids)
+        try:
+            return first_call(text, self.tools)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return Broken(self._raises(text), said_of(error))
+
+    def _raises(self, text: str) -> str:
+        """The tool that fails to look at a text."""
         for name, tool in self.tools.items():
-            if (found := tool.look(text)) is not None:
-                return found if isinstance(found, Fault) else Seen(name, found)
-        return None
+            try:
+                first_call(text, {name: tool})
+                tool.begins(text)
+            except BaseException:
+                return name
+        return ", ".join(self.tools)
 
     def stops(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """Texts behind which there may be a call, after the tokens since the last result."""
-        text = _decoded(self.tokenizer, token_ids)
-        return tuple(dict.fromkeys(stop for tool in self.tools.values() for stop in tool.stops(text)))
+        """Texts behind which there may be a call, after the tokens since the last result; within a call, its tool's."""
+        text, tools = _decoded(self.tokenizer, token_ids), self.tools
+        with suppress(Exception):  # a hint; what is wrong with a tool is said where it looks
+            if len(tools) > 1 and (name := decides(text, tools)) is not None:
+                return tools[name].stops(text)
+            return tuple(dict.fromkeys(stop for tool in tools.values() for stop in tool.stops(text)))
+        return ()
 
-    def refused(self, found: Seen | Fault, calls: Sequence[ToolCall]) -> Ended | None:
+    def refused(self, found: Seen | Fault | Broken, calls: Sequence[ToolCall]) -> Ended | None:
         """Why the completion ends here instead of going on with a result; None where it goes on."""
+        if isinstance(found, Broken):
+            evidence = f"{found.tool}: {found.why}"
+            return Ended(FinishReason.TOOL_FAILED, ToolCall(found.tool, "", CallOutcome.FAILED, 0.0, evidence))
         if isinstance(found, Fault):
             return Ended(FinishReason.MALFORMED_CALL, ToolCall("", "", CallOutcome.MALFORMED, 0.0, found.reason))
         most = self.tools[found.tool].config.max_calls
@@ -95,11 +123,36 @@ class ToolWatch:
             FinishReason.TOOL_LIMIT, ToolCall(found.tool, found.call.content, CallOutcome.LIMIT, 0.0, evidence)
         )
 
-    def insertion(self, seen: Seen, result: ToolResult) -> list[int]:
-        """The ids that are put in for a result: closed by its marks, no longer than it may be, without control tokens.
+    def put_in(self, seen: Seen, result: ToolResult) -> tuple[ToolCall, list[int]]:
+        """A call that was run, as it is reported, and the ids that are put in for it; none where the tool failed.
 
         Raises:
             ConfigError: not even an empty result fits.
+        """
+        ids: list[int] = []
+        if result.outcome is not CallOutcome.FAILED:
+            try:
+                result, ids = self.insertion(seen, result)
+            except (ConfigError, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                result = failed(f"its result cannot be put in: {said_of(error)}")
+        evidence = result.evidence
+        if result.outcome is CallOutcome.FAILED:
+            evidence = f"{seen.tool}: {evidence}"
+        call = ToolCall(
+            seen.tool, seen.call.content, result.outcome, result.seconds, evidence, repeatable=result.repeatable
+        )
+        return call, ids
+
+    def insertion(self, seen: Seen, result: ToolResult) -> tuple[ToolResult, list[int]]:
+        """The ids that are put in for a result: closed by its marks, no longer than it may be, without control tokens.
+
+        The result is another one where it is too long and may not be cut.
+
+        Raises:
+            ConfigError: not even an empty result fits.
+            ValueError: there is nothing to put in.
         """
         tool = self.tools[seen.tool]
         text = result.text if tool.config.may_answer else without_answers(result.text)
@@ -107,11 +160,15 @@ class ToolWatch:
         text = _shortened(text, MAX_CHARACTERS_PER_TOKEN * most) if tool.may_be_cut else text
         text = self._writable(without_controls(text, self.controls))
         ids = self._marked(seen.call, text)
+        if not ids:
+            raise ValueError("its text and the marks around it are empty")
         if len(ids) <= most:
-            return ids
-        if not tool.may_be_cut:
-            return self._fitting(seen, tool.too_long)
-        return self._cut(seen, text)
+            return result, ids
+        if tool.may_be_cut:
+            return result, self._cut(seen, text)
+        why = f"a result of {len(ids)} tokens, more than max_result_tokens = {most}"
+        said = replace(result, text=tool.too_long, outcome=CallOutcome.ERROR, evidence=why)
+        return said, self._fitting(seen, tool.too_long)
 
     def _cut(self, seen: Seen, text: str) -> list[int]:
         """Head and tail of a long result, as much of them as fits."""

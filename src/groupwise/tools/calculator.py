@@ -1,5 +1,6 @@
 """Tool `calculator`: `<<45×77=` is a call, and `3465>>` is put in after it (the notation of GSM8K's annotations)."""
 
+import re
 from collections.abc import Sequence
 
 from groupwise.tools.base import Call, Fault, Tool, ToolConfig, ToolResult
@@ -7,6 +8,7 @@ from groupwise.tools.expression import MAX_CHARACTERS, ExpressionError, value_of
 from groupwise.types import CallOutcome
 
 BEGIN, END = "<<", ">>"
+_FENCE = re.compile(r"\n[ \t]*```")
 ERROR = "error"
 """Stands for a result where there is none."""
 
@@ -46,6 +48,11 @@ class Calculator(Tool):
         if len(expression) > MAX_CHARACTERS:
             return Fault(f"a call of more than {MAX_CHARACTERS} characters")
         return Call(expression, begin, closing=END) if equals else None
+
+    def begins(self, text: str) -> int | None:
+        """Where `<<` is; one that a fence follows before its `=` is text, beside other tools."""
+        begin = text.find(BEGIN)
+        return None if begin < 0 or _FENCE.search(text[begin:].partition("=")[0]) else begin
 
     def stops(self, text: str) -> tuple[str, ...]:
         """What begins a call; within one, what ends it or breaks its rules."""

@@ -11,10 +11,13 @@ Every program runs in the sandbox, in a process of its own.
 """
 
 import re
+import secrets
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
@@ -37,9 +40,20 @@ class PythonToolConfig(ToolConfig):
     max_result_tokens: int = 200
     """Most tokens of one result, its fences included; of a longer output, head and tail are kept."""
     persistent: bool = False
-    """Whether a program finds what the completion's earlier ones defined: they are run again before it, unheard."""
+    """Whether a program finds what the completion's earlier ones defined: they are run again before it, unheard. Those
+    that were killed are left out."""
     sandbox: SandboxConfig = Field(default=SandboxConfig(), validate_default=False)
     """Where programs run, and what they may use."""
+
+    @model_validator(mode="after")
+    def _ends_before(self) -> Self:
+        if self.timeout_s <= self.sandbox.wall_s:
+            raise ValueError(
+                f"timeout_s = {self.timeout_s:g} ends the tool before sandbox.wall_s = {self.sandbox.wall_s:g} ends "
+                "the program, so that a program that waits is a failure of the tool; allowed is a timeout_s above "
+                "sandbox.wall_s"
+            )
+        return self
 
 
 class PythonTool(Tool):
@@ -48,12 +62,12 @@ class PythonTool(Tool):
     Config = PythonToolConfig
     opens = "`"
     closes = "`\n"
-    parallel = 16  # the sandbox has its own number of workers
     config: PythonToolConfig
 
     def __init__(self, config: PythonToolConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config or PythonToolConfig())
         self._sandbox, self._opening = sandbox, threading.Lock()
+        self.parallel = self.config.sandbox.num_workers  # what waits for a worker has not begun
 
     def look(self, text: str) -> Call | Fault | None:
         """A call ends with the fence that closes its block; only white space may follow in the same token."""
@@ -76,20 +90,37 @@ class PythonTool(Tool):
             closing="\n```\n",
         )
 
+    def begins(self, text: str) -> int | None:
+        """Where a program begins, or an output that the policy wrote."""
+        return min((found.start() for fence in (BEGIN, OUTPUT) if (found := fence.search(text))), default=None)
+
+    def start(self) -> None:
+        """Open the sandbox, where it is not open."""
+        self._opened()
+
     def stops(self, text: str) -> tuple[str, ...]:
         """A fence, whichever it is."""
         return ("```",)
 
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
         """What the program prints; the last line of the traceback where it raises."""
-        with self._opening:
-            sandbox = self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
-        source = _after(earlier, call) if self.config.persistent and earlier else call
-        if "\0" in source:
-            return ToolResult("ValueError: a program cannot hold null bytes", CallOutcome.ERROR)
-        result = sandbox.run(Program(source=source))
+        if "\0" in call:
+            return ToolResult("ValueError: a program cannot hold null bytes", CallOutcome.ERROR, repeatable=False)
+        again = earlier if self.config.persistent else ()
+        mark = f"{secrets.token_hex(16)}\n" if again else ""
+        result = self._opened().run(Program(source=_after(again, call, mark) if again else call))
         outcome = CallOutcome.DONE if result.exit_code == 0 else _OUTCOMES.get(result.status, CallOutcome.ERROR)
-        return ToolResult(_said(result, self.config), outcome, result.seconds, result.evidence)
+        said = ToolResult(
+            _said(_heard(result, mark), self.config), outcome, result.seconds, result.evidence, _ended_itself(result)
+        )
+        if again and not _reached(result, mark) and outcome is not CallOutcome.FAILED:
+            return _not_reached(said)
+        return said
+
+    def _opened(self) -> Sandbox:
+        with self._opening:
+            self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
+            return self._sandbox
 
     def close(self) -> None:
         """End the sandbox; it is opened again when needed."""
@@ -115,18 +146,75 @@ def _said(result: RunResult, config: PythonToolConfig) -> str:
 
 
 _UNHEARD = """\
-def _run_again(programs):
-    import contextlib, io
-    for program in programs:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            with contextlib.suppress(BaseException):
-                exec(compile(program, "program.py", "exec"), globals())
-_run_again({programs!r})
-del _run_again
-exec(compile({program!r}, "program.py", "exec"), globals())
+def _begin(programs, program, mark):
+    import atexit, builtins, os, sys, types
+    run, build, write, copy = builtins.exec, builtins.compile, os.write, os.dup2
+    leave, end, at_exit = os._exit, SystemExit, atexit._run_exitfuncs
+    out, err, heard, whole = sys.stdout, sys.stderr, (os.dup(1), os.dup(2)), BaseException
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    space = module.__dict__
+
+    def ended(status):
+        raise end
+
+    def flushed():
+        for stream in (out, err):
+            try:
+                stream.flush()
+            except whole:
+                pass
+
+    os._exit = ended
+    copy(nowhere, 1), copy(nowhere, 2)
+    for one in programs:
+        try:
+            run(build(one, "program.py", "exec"), space)
+        except whole:
+            pass
+        try:
+            at_exit()
+        except whole:
+            pass
+        flushed()
+        sys.stdout, sys.stderr = out, err
+    os._exit = leave
+    copy(heard[0], 1), copy(heard[1], 2)
+    write(1, mark), write(2, mark)
+    return run, build(program, "program.py", "exec"), space
+_run, _program, _space = _begin({programs!r}, {program!r}, {mark!r})
+_run(_program, _space)
 """
+"""Programs that nobody hears, and one that is heard behind the mark. What they define is a module of its own, and what
+runs them is held where they cannot reach it."""
 
 
-def _after(earlier: Sequence[str], program: str) -> str:
+def _after(earlier: Sequence[str], program: str, mark: str) -> str:
     """A program behind those before it; one that raised or ended early left what it had defined by then."""
-    return _UNHEARD.format(programs=list(earlier), program=program)
+    return _UNHEARD.format(programs=list(earlier), program=program, mark=mark.encode())
+
+
+def _reached(result: RunResult, mark: str) -> bool:
+    """Whether the earlier programs came to their end, so that the program itself began."""
+    return mark.encode() in result.stdout
+
+
+def _heard(result: RunResult, mark: str) -> RunResult:
+    """The output of the program alone, without that of the earlier ones."""
+    if not mark:
+        return result
+    found = mark.encode()
+    return replace(result, stdout=result.stdout.partition(found)[2], stderr=result.stderr.rpartition(found)[2])
+
+
+def _not_reached(said: ToolResult) -> ToolResult:
+    """The answer where an earlier program ended the process, or took all the time, when it ran again."""
+    outcome = CallOutcome.TIMEOUT if said.outcome is CallOutcome.TIMEOUT else CallOutcome.ERROR
+    why = said.text if said.text else "the process ended"
+    text = f"RuntimeError: the earlier programs could not be run again, so this one was not run ({why})"
+    return replace(said, text=text, outcome=outcome, repeatable=False)
+
+
+def _ended_itself(result: RunResult) -> bool:
+    """Whether nobody killed the program: then it may run again."""
+    return result.status is Status.EXITED

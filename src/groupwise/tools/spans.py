@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from groupwise.tools.base import Call, Fault, Tool
+from groupwise.tools.base import Fault, Tool, first_call
 
 Span = tuple[int, int]
 
@@ -22,19 +22,13 @@ def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
         at += 1
         if text[at - 1] not in closes:
             continue
-        found = _found(text[begin:at], tools)
+        found = first_call(text[begin:at], tools)
         if isinstance(found, Fault):
             raise ValueError(f"{found.reason}, at character {at}: {text[max(0, at - 40) : at]!r}")
         if found is not None:
-            end = text.find(found.closing, at + len(found.opening))
-            end = len(text) if end < 0 else end + len(found.closing)
+            call = found.call
+            end = text.find(call.closing, at + len(call.opening))
+            end = len(text) if end < 0 else end + len(call.closing)
             spans.append((at, end))
             at = begin = end
     return spans
-
-
-def _found(text: str, tools: Mapping[str, Tool]) -> Call | Fault | None:
-    for tool in tools.values():
-        if (found := tool.look(text)) is not None:
-            return found
-    return None

@@ -11,7 +11,7 @@ from groupwise.evaluation.evaluate import EvaluationConfig
 from groupwise.evaluation.held_out import second_section
 from groupwise.models.config import ModelConfig
 from groupwise.models.lora_config import LoraConfig
-from groupwise.rollout.engine import AnyEngine, EngineConfig
+from groupwise.rollout.engine import NO_TOOLS, AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.tasks import TaskOptions, with_verifier
 from groupwise.trainers.base import Recipe
@@ -109,6 +109,8 @@ class RlRecipe(Recipe):
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools
+        if tools and not self.engine.continues:
+            raise ValueError(NO_TOOLS.format(kind=self.engine.kind, tools=", ".join(tools)))
         max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
         check_price(self.verifier.parts, self.verifier.correct_reward, max_calls)
         if self.loss.void_turns == "drop" and not tools:

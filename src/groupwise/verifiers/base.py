@@ -35,6 +35,12 @@ class Request(NamedTuple):
     """The beginning of `text` that the prompt had already written."""
     num_calls: int = 0
     """Calls of tools that were run."""
+    own: str | None = None
+    """`text` without what tools said that may not answer; None where that is all of it."""
+
+    def readable(self, mode: Extraction) -> str:
+        """Where the answer is looked for. A number has no mark that could be taken apart in what a tool says."""
+        return self.text if self.own is None or mode != "last_number" else self.own
 
 
 class Asks(Protocol):

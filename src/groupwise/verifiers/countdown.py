@@ -34,7 +34,7 @@ class CountdownVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request, in the same order."""
-        return [self._judge(request.problem, request.text) for request in requests]
+        return [self._judge(request.problem, request.readable(self.config.extraction)) for request in requests]
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         """What was read, and the finding."""

@@ -30,6 +30,7 @@ def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = 
 
 
 def _request(group: Group, completion: Completion, max_tokens: int | None) -> Request:
+    own = completion.own
     return Request(
         group.prompt.problem,
         group.prompt.prefill + completion.text,
@@ -38,6 +39,7 @@ def _request(group: Group, completion: Completion, max_tokens: int | None) -> Re
         completion.finish_reason is FinishReason.LENGTH,
         group.prompt.prefill,
         completion.num_calls,
+        None if own is None else group.prompt.prefill + own,
     )
 
 

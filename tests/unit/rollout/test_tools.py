@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, SandboxError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
@@ -20,9 +21,13 @@ from groupwise.rollout import in_process
 from groupwise.rollout.engine import Recorded, Request, Sampled
 from groupwise.rollout.in_process import InProcessEngine
 from groupwise.rollout.sampling import Drawn, SamplingConfig
+from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.rollout.tool_rounds import generate_with_tools
-from groupwise.tools import Call, Fault, Tool, ToolConfig, ToolResult, make_tools
-from groupwise.tools.calculator import CalculatorConfig
+from groupwise.sandbox.base import SandboxConfig
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools, put_in_spans
+from groupwise.tools.calculator import Calculator, CalculatorConfig
+from groupwise.tools.python import PythonTool, PythonToolConfig
 from groupwise.types import CallOutcome, FinishReason
 
 PROMPT = (40, 41, 42, 43, 44)
@@ -313,7 +318,9 @@ class Broken(Echo):
         raise AssertionError(self.way)
 
 
-@pytest.mark.parametrize(("way", "evidence"), [("raises", "OSError: no network"), ("hangs", "no result within 0.1 s")])
+@pytest.mark.parametrize(
+    ("way", "evidence"), [("raises", "echo: OSError: no network"), ("hangs", "echo: no result within 0.1 s")]
+)
 def test_a_tool_that_fails_ends_its_completion_and_nobody_elses(
     tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, way: str, evidence: str
 ) -> None:
@@ -398,6 +405,255 @@ def test_a_rank_with_fewer_rounds_takes_part_in_those_of_the_others(
     assert rounds[-4:] == [0] * 4
     for a, b in zip((s for g in expected for s in g), (s for g in found for s in g), strict=True):
         assert a.token_ids.tolist() == b.token_ids.tolist()
+
+
+def written_by(policy: Policy, *pieces: str) -> Any:
+    """An engine that knows no tools and writes these pieces, the next one behind every result."""
+
+    def generate(requests: Sequence[Request], sampling: SamplingConfig, on_finished: Any) -> None:
+        for index, request in enumerate(requests):
+            ids = np.array([*ids_of(policy, pieces[min(len(request.calls), len(pieces) - 1)]), 1])
+            values = np.full(len(ids), -0.5, np.float32)
+            on_finished(index, [Sampled(ids, values, -values, FinishReason.STOP) for _ in request.keys])
+
+    return SimpleNamespace(generate=generate, version=0)
+
+
+class Ran(PythonTool):
+    """The interpreter without a sandbox: it says what it was given."""
+
+    def start(self) -> None:
+        pass
+
+    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        return ToolResult(str(call.count("\n")), CallOutcome.DONE)
+
+
+BOTH: dict[str, ToolConfig] = {"calculator": CalculatorConfig(), "python": PythonToolConfig()}
+SHIFTS = "<<6*7= so\n```python\nx = 1 << 3\ny = x\nz = 2 <<y\n```"
+SHOWN = "<<6*7=[42>>] so\n```python\nx = 1 << 3\ny = x\nz = 2 <<y\n```[\n```output\n2\n```\n]"
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = {"calculator": Calculator, "python": Ran}
+    monkeypatch.setattr(
+        "groupwise.rollout.tool_watch.make_tools", lambda sections: {n: make[n](s) for n, s in sections.items()}
+    )
+
+
+@pytest.mark.usefixtures("both")
+@pytest.mark.parametrize("order", [("calculator", "python"), ("python", "calculator")])
+def test_the_calculator_sees_into_no_program(writes: Any, tiny_policy: Callable[..., Policy], order: Any) -> None:
+    policy, tools = tiny_policy(), {name: BOTH[name] for name in order}
+    begin, behind = SHIFTS.split("=", 1)
+    engine = written_by(policy, begin + "=", behind, "<<1+1=", "!")
+    asked = Request(PROMPT, (1, 2))
+    [[one, other]] = sample(policy, [asked], config(tools, 200), engine)
+    expected = SHOWN + "<<1+1=[2>>]!."
+    assert shown(one, policy) == shown(other, policy) == expected
+    assert [(call.tool, call.outcome) for call in one.calls] == [
+        ("calculator", CallOutcome.DONE), ("python", CallOutcome.DONE), ("calculator", CallOutcome.DONE),
+    ]  # fmt: skip
+    asked = dataclasses.replace(asked, recorded=(Recorded(one.token_ids, one.sampled),) * 2)
+    [[again, _]] = sample(policy, [asked], config(tools, 200), engine)
+    assert again.token_ids.tolist() == one.token_ids.tolist()
+    assert {call.outcome for call in again.calls} == {CallOutcome.RECORDED}
+    assert shown(writes(SHIFTS, tools, max_tokens=200), policy) == SHOWN + "."
+    spans = put_in_spans(SHOWN.replace("[", "").replace("]", ""), {n: make_tools(tools)[n] for n in order})
+    assert len(spans) == 2
+
+
+@pytest.mark.usefixtures("both")
+def test_who_began_first_decides(tiny_policy: Callable[..., Policy]) -> None:
+    watch = in_process.ToolWatch.of(tiny_policy(), BOTH)
+
+    def tool_of(text: str) -> str | None:
+        found = watch.look(ids_of(tiny_policy(), text))
+        return found.tool if isinstance(found, Seen) else None if found is None else "fault"
+
+    assert tool_of("<<1+1=") == "calculator"
+    assert tool_of("```python\nx = 1 <<3=") is None  # a program that has not ended
+    assert tool_of("```python\nx = 1 <<3=\n```") == "python"
+    assert tool_of("```python\nx = 1 <<3<<4\n```") == "python"
+    assert tool_of("a << b\n```python\nprint(1)\n```") == "python"  # `<<` in a text
+    assert tool_of("a << b\n```python\nx =") is None
+    assert tool_of("<<1<<2") == "fault"
+    assert tool_of("so\n```output") == "fault"
+    stops = [watch.stops(ids_of(tiny_policy(), text)) for text in ("so", "<<1", "```python\nx <<")]
+    assert stops == [("<<", "```"), ("=", "<<", ">>"), ("```",)]
+
+
+def _exits() -> ToolResult:
+    raise SystemExit(3)
+
+
+def _recurses() -> ToolResult:
+    return _recurses()
+
+
+class OwnError(BaseException):
+    """No Exception."""
+
+
+def _raises() -> ToolResult:
+    raise OwnError("own")
+
+
+SAID: dict[str, tuple[Callable[[], Any], str]] = {
+    "nothing": (lambda: ToolResult("", CallOutcome.DONE), "its text and the marks around it are empty"),
+    "a number": (lambda: ToolResult(3465, CallOutcome.DONE), "run gave a ToolResult of int"),  # type: ignore[arg-type]
+    "an outcome": (lambda: ToolResult("1", "done"), "a ToolResult of str and str"),  # type: ignore[arg-type]
+    "None": (lambda: None, "run gave NoneType and not ToolResult"),
+    "half a character": (lambda: ToolResult("a\ud800b", CallOutcome.DONE), "its result cannot be put in: "),
+    "exit": (_exits, "SystemExit: 3"),
+    "no end": (_recurses, "RecursionError: "),
+    "its own": (_raises, "OwnError: own"),
+}
+
+
+@pytest.mark.parametrize("knows_tools", [True, False])
+@pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize("said", SAID)
+def test_whatever_a_tool_does_the_run_goes_on(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, said: str, immediate: bool, knows_tools: bool
+) -> None:
+    policy, (run, evidence) = tiny_policy(), SAID[said]
+    monkeypatch.setattr(Echo, "run", lambda *_: run())
+    monkeypatch.setattr(Echo, "look", lambda self, text: Call(text, 0) if text[-1:] in tuple(self.closes) else None)
+    check_failures(policy, echo_config(immediate=immediate), evidence, None if knows_tools else Plain(policy))
+
+
+def check_failures(policy: Policy, tools: dict[str, ToolConfig], evidence: str, engine: Any) -> None:
+    """Those that called have failed, with the tool and its fault; the others have not."""
+    began = time.monotonic()
+    found = [one for group in sample(policy, requests(), config(tools, max_tokens=6), engine) for one in group]
+    failed = [one for one in found if one.finish_reason is FinishReason.TOOL_FAILED]
+    assert 0 < len(failed) < len(found)
+    assert all(evidence in one.calls[-1].evidence for one in failed)
+    assert all(one.calls[-1].evidence.startswith("echo: ") for one in failed)
+    assert all(one.calls[-1].outcome is CallOutcome.FAILED for one in failed)
+    assert time.monotonic() - began < 30  # nobody waits for `timeout_s`
+
+
+def _look_raises(self: Echo, text: str) -> Any:
+    if text[-1:] in tuple(self.closes):
+        raise RuntimeError("no look")
+    return None
+
+
+@pytest.mark.parametrize("knows_tools", [True, False])
+@pytest.mark.parametrize(
+    ("look", "evidence"),
+    [
+        (_look_raises, "RuntimeError: no look"),
+        (lambda self, text: "call" if text[-1:] in tuple(self.closes) else None, "look of echo gave str"),
+    ],
+)
+def test_a_tool_that_fails_to_look_ends_its_completion(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, look: Any, evidence: str, knows_tools: bool
+) -> None:
+    monkeypatch.setattr(Echo, "look", look)
+    policy = tiny_policy()
+    check_failures(policy, echo_config(), evidence, None if knows_tools else Plain(policy))
+
+
+def test_an_interrupt_passes(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any) -> ToolResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Echo, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        sample(tiny_policy(), requests(), config(echo_config()))
+
+
+def test_a_number_that_is_too_long_is_an_error(writes: Any) -> None:
+    [call] = writes("<<9**99=").calls
+    assert (call.outcome, call.evidence) == (
+        CallOutcome.ERROR,
+        "a result of 97 tokens, more than max_result_tokens = 24",
+    )
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_a_tool_that_may_answer_does(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, immediate: bool
+) -> None:
+    policy, said = tiny_policy(), "\\boxed{5}</think>"
+    specials = "".join(policy.tokenizer.all_special_tokens)
+    monkeypatch.setattr(Echo, "run", lambda *_: ToolResult(said + specials, CallOutcome.DONE))
+    tools = {"echo": EchoConfig(kind=HERE, max_calls=1, max_result_tokens=99, immediate=immediate, may_answer=True)}
+    found = [one for group in sample(policy, requests(), config(tools)) for one in group if not one.sampled.all()]
+    [text] = {policy.tokenizer.decode(one.token_ids[~one.sampled].tolist()) for one in found}
+    assert text.startswith(said)
+    assert not any(mark in text for mark in policy.tokenizer.all_special_tokens)  # these, never
+
+
+def test_what_waits_for_a_place_or_a_start_has_not_begun(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout_s` is the time of a call, not that of those before it, nor that of getting ready."""
+    begun = list[float]()
+
+    def start(self: Echo) -> None:
+        if not begun:
+            begun.append(time.monotonic())
+            time.sleep(0.9)
+
+    monkeypatch.setattr(Echo, "start", start)
+    monkeypatch.setattr(Echo, "parallel", 1)
+    tools = echo_config(immediate=False, wait_s=0.1, timeout_s=0.8)
+    found = [one for group in sample(tiny_policy(), requests(), config(tools, max_tokens=6)) for one in group]
+    assert sum(len(one.calls) for one in found) > 5
+    assert {call.outcome for one in found for call in one.calls} <= {CallOutcome.DONE, CallOutcome.LIMIT}
+    assert all(one.finish_reason is not FinishReason.TOOL_FAILED for one in found)
+
+
+def test_an_engine_of_whole_completions_is_refused_before_it_samples(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    engine = ScriptedEngine.of({policy.tokenizer.decode(list(PROMPT)): ["<<1+1="]}, policy)
+    with pytest.raises(ConfigError, match=r"'scripted' gives whole completions .* sampling.tools has calculator"):
+        sample(policy, [Request(PROMPT, (1,))], config(dict(CALCULATOR)), engine)
+
+
+def test_programs_that_hang_fail_nobody_elses(tiny_policy: Callable[..., Policy]) -> None:
+    """Many more calls than workers, most of which take all their time: they wait, and the others are answered."""
+    sandbox = SandboxConfig(tier="landlock", cpu_s=1, wall_s=1)
+    try:
+        open_sandbox(sandbox).close()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    policy, programs = tiny_policy(), ["import time\ntime.sleep(60)"] * 6 + ["print(1)"] * 2
+    turn = iter(programs)
+
+    def generate(asked: Sequence[Request], sampling: SamplingConfig, on_finished: Any) -> None:
+        for index, request in enumerate(asked):
+            texts = ["!" if request.calls else f"```python\n{next(turn)}\n```" for _ in request.keys]
+            values = [np.zeros(len(ids_of(policy, text)) + 1, np.float32) for text in texts]
+            on_finished(index, [
+                Sampled(np.array([*ids_of(policy, text), 1]), zeros, zeros, FinishReason.STOP)
+                for text, zeros in zip(texts, values, strict=True)
+            ])  # fmt: skip
+
+    tools: dict[str, ToolConfig] = {"python": PythonToolConfig(sandbox=sandbox, timeout_s=2.5)}
+    engine = SimpleNamespace(generate=generate, version=0)
+    [group] = sample(policy, [Request(PROMPT, tuple(range(8)))], config(tools, 200), engine)
+    outcomes = [one.calls[0].outcome for one in group]
+    assert outcomes == [CallOutcome.TIMEOUT] * 6 + [CallOutcome.DONE] * 2
+
+
+def test_calls_that_were_ended_from_outside_are_not_told(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: Echo, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        return ToolResult(f"[{len(earlier)}", CallOutcome.TIMEOUT, repeatable=False)
+
+    monkeypatch.setattr(Echo, "run", run)
+    policy = tiny_policy()
+    for immediate in (True, False):
+        found = [one for group in sample(policy, requests(), config(echo_config(immediate=immediate))) for one in group]
+        assert max(len(one.calls) for one in found) > 2
+        assert not any("[1" in policy.tokenizer.decode(one.token_ids[~one.sampled].tolist()) for one in found)
 
 
 def test_calls_that_take_long_stop_nobody_else(

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.tools import Fault, put_in_spans
+from groupwise.tools.calculator import Calculator
 from groupwise.tools.python import PythonTool, PythonToolConfig
 from groupwise.types import CallOutcome
 
@@ -105,9 +107,72 @@ def test_programs_run_in_processes_of_their_own(sandbox: Sandbox) -> None:
 def test_persistent_ones_find_what_was_defined_before(sandbox: Sandbox) -> None:
     tool = PythonTool(PythonToolConfig(persistent=True), sandbox)
     earlier = ["x = 3\nprint('heard once')", "y = x + 1\nraise ValueError", "import sys\nz = 2\nsys.exit(1)"]
-    assert tool.run("print(x, y, z)", earlier).text == "3 4 2"
+    assert tool.run("print(x, y, z, __name__)", earlier).text == "3 4 2 __main__"
     assert tool.run("print(w)", earlier).text == "NameError: name 'w' is not defined"
     assert PythonTool(PythonToolConfig(), sandbox).run("print(x)", earlier).outcome is CallOutcome.ERROR
+
+
+KEPT = ["x = 3"]
+BAD = {
+    "os._exit": "import os\nos._exit(0)",
+    "its descriptors": "import os\nos.write(1, b'heard')\nos.write(2, b'heard')",
+    "its streams": "import sys\nsys.stdout.buffer.write(b'heard')\nsys.__stdout__.write('heard')\nsys.stdout = None",
+    "its globals": "globals().clear()\nx = 3",
+    "its builtins": "import builtins\ndel builtins.exec, builtins.compile",
+    "its end": "import atexit\natexit.register(print, 'heard')",
+    "its functions": "import os\nos.write = os.dup2 = None",
+    "a flood": "print('heard' * 100_000)",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_an_earlier_program_is_never_heard(sandbox: Sandbox, bad: str) -> None:
+    tool = PythonTool(PythonToolConfig(persistent=True), sandbox)
+    found = tool.run("print(x)", [*KEPT, BAD[bad]])
+    assert (found.text, found.outcome) == ("3", CallOutcome.DONE)
+    assert tool.run("raise SystemExit(5)", [*KEPT, BAD[bad]]).text == "SystemExit: 5"
+    assert tool.run("1/0", [*KEPT, BAD[bad]]).text == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("bad", "outcome"),
+    [
+        ("import posix\nposix._exit(0)", CallOutcome.ERROR),
+        ("import os\nos.kill(os.getpid(), 9)", CallOutcome.ERROR),
+        ("import os\nos.closerange(0, 99)", CallOutcome.ERROR),
+        ("while True: pass", CallOutcome.ERROR),
+    ],
+)
+def test_what_cannot_be_run_again_is_said(sandbox: Sandbox, bad: str, outcome: CallOutcome) -> None:
+    found = PythonTool(PythonToolConfig(persistent=True), sandbox).run("print(1)", [bad])
+    assert (found.outcome, found.repeatable) == (outcome, False)
+    assert found.text.startswith("RuntimeError: the earlier programs could not be run again, so this one was not run (")
+
+
+def test_programs_that_were_killed_are_not_run_again(sandbox: Sandbox) -> None:
+    """What the rollout leaves out (`repeatable`); one that raised or exited left what it had defined."""
+    tool = PythonTool(PythonToolConfig(persistent=True), sandbox)
+    ended = ["while True: pass", "import os\nos.kill(os.getpid(), 9)", "while True: print('x' * 1000)"]
+    assert [tool.run(program).repeatable for program in ended] == [False] * 3
+    assert [tool.run(program).repeatable for program in ("x = 1", "1/0", "import sys\nsys.exit(1)")] == [True] * 3
+
+
+def test_a_program_ends_before_the_tool_gives_up() -> None:
+    with pytest.raises(
+        ValidationError, match=r"timeout_s = 6 ends the tool before sandbox.wall_s = 6 ends the program"
+    ):
+        PythonToolConfig(timeout_s=6, sandbox=SandboxConfig(wall_s=6))
+    tool = PythonTool(PythonToolConfig(timeout_s=6, sandbox=SandboxConfig(wall_s=5, num_workers=3)))
+    assert tool.parallel == 3  # those that wait for a worker have not begun
+
+
+def test_spans_of_a_program_that_shifts() -> None:
+    text = "```python\nx = 1 << 3\ny = x\nprint(y)\n```\n```output\n8\n```\n<<8+1=9>> \\boxed{9}"
+    for tools in ({"c": Calculator(), "p": PythonTool()}, {"p": PythonTool(), "c": Calculator()}):
+        found = [text[begin:end] for begin, end in put_in_spans(text, tools)]
+        assert found == ["\n```output\n8\n```\n", "9>>"]
+    with pytest.raises(ValueError, match="a call within a call"):
+        put_in_spans("<<1<<2=", {"c": Calculator(), "p": PythonTool()})
 
 
 def test_nothing_of_the_host_can_be_read(sandbox: Sandbox) -> None:

@@ -16,11 +16,13 @@ from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
+from groupwise.rollout import sample_and_score as sampler
+from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Template
-from groupwise.tools.calculator import Calculator
+from groupwise.tools.calculator import Calculator, CalculatorConfig
 from groupwise.trainers import grpo, ppo, sft
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
 from groupwise.trainers.tool_results import recorded_results
@@ -203,12 +205,77 @@ def test_a_price_that_turns_the_sign_round_is_refused() -> None:
     assert recipe().sampling.tools["calculator"].max_calls == 4
     with pytest.raises(ConfigError, match=r"weight = 0.25: .* 4 calls pays 1 and earns 1, .* less than 0.25"):
         recipe(verifier={"parts": {"price": {"kind": "calls", "weight": 0.25}}})
+    two = {name: {"kind": "calls", "weight": 0.2} for name in ("p", "q")}  # each alone would be cheap enough
+    with pytest.raises(ConfigError, match=r"parts.p.weight = 0.2 and .*q.weight = 0.2: .* pays 1.6 .* 1 in all"):
+        recipe(verifier={"parts": two})
+    free = {"p": two["p"], "q": {"kind": "calls", "weight": 0.2, "free": 4}}
+    assert recipe(verifier={"parts": free}).verifier.parts.keys() == {"p", "q"}
     with pytest.raises(ConfigError, match=r"parts.price puts a price on calls, but sampling.tools names no tool"):
         recipe(sampling={})
     with pytest.raises(ConfigError, match=r"void_turns = 'drop' has no effect"):
         recipe(sampling={}, verifier={}, loss={"void_turns": "drop"})
     with pytest.raises(ConfigError, match="there is no tool 'calculater'; did you mean 'calculator'"):
         recipe(sampling={"tools": {"c": {"kind": "calculater"}}})
+
+
+def test_an_engine_that_gives_whole_completions_is_refused_at_the_start() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'scripted' gives whole completions .* sampling.tools has calculator; allow"
+    ):
+        recipe(engine={"kind": "scripted", "path": "x"})
+    assert recipe(engine={"kind": "scripted", "path": "x"}, sampling={}, verifier={}).engine.kind == "scripted"
+
+
+SAYS = "<think>x</think><<70+7="
+"""Tokens that a policy draws; the calculator puts `77>>` in after them."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "extraction", "may_answer", "text", "answer"),
+    [
+        ("number", "last_number", False, SAYS, "7"),  # the last number of its own
+        ("math", "last_number", False, SAYS, "7"),
+        ("countdown", "last_number", False, SAYS, "7"),
+        ("number", "last_number", True, SAYS, "77"),
+        ("number", "last_number", False, SAYS + " so 78", "78"),
+        ("number", "boxed", False, SAYS + "\\boxed{78}", "78"),
+        ("number", "boxed", True, "\\boxed{<<70+7=", None),
+    ],
+)
+def test_only_the_policy_answers(
+    tiny_policy: Callable[..., Policy], kind: str, extraction: str, may_answer: bool, text: str, answer: str | None
+) -> None:
+    policy, before = tiny_policy(), text.partition("=")[0] + "="
+    written = [policy.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (before, "77>>")]
+    after = policy.tokenizer(text[len(before) :], add_special_tokens=False)["input_ids"]
+    ids = [*written[0], *written[1], *after, 1]
+    mask = np.array([True] * len(written[0]) + [False] * len(written[1]) + [True] * (len(after) + 1))
+    zeros = np.zeros(len(ids), np.float32)
+    own = Sampled(np.array(ids), zeros, zeros, FinishReason.STOP, mask, (call(CallOutcome.DONE),))
+    tools: Any = {"calculator": CalculatorConfig(may_answer=may_answer)}
+    problem = dataclasses.replace(PROBLEM, reference="77", data={"numbers": [7], "target": 7})
+    group = sampler._group(policy, dataclasses.replace(PROMPT, problem=problem), [own], 0, 0, tools)
+    with make_verifier({"kind": kind, "extraction": extraction}) as verifier:
+        [scored] = score([group], verifier, 12)
+        spot_check([scored], verifier, 12, 0)
+    [verdict], [one] = scored.verdicts, group.completions
+    assert one.text == before + "77>>" + text[len(before) :]
+    assert (one.own is None) == may_answer
+    assert verdict.answer == answer
+    assert (verdict.outcome is Outcome.CORRECT) == (answer == ("7" if kind == "countdown" else "77"))
+
+
+def test_of_several_tools_those_that_may_answer_do(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    ids = policy.tokenizer("a1b2c3", add_special_tokens=False)["input_ids"]
+    zeros = np.zeros(len(ids), np.float32)
+    calls = tuple(ToolCall(name, "", CallOutcome.RECORDED) for name in ("no", "yes", "no"))
+    mask = np.array([True, False] * 3)
+    own = Sampled(np.array(ids), zeros, zeros, FinishReason.LENGTH, mask, calls)
+    tools: Any = {"no": CalculatorConfig(), "yes": CalculatorConfig(may_answer=True)}
+    assert sampler._own(policy, own, tools) == "a b 2 c"
+    assert sampler._own(policy, dataclasses.replace(own, sampled=None), tools) is None
+    assert sampler._own(policy, own, {}) is None
 
 
 def test_void_turns_are_kept_or_dropped() -> None:
@@ -259,6 +326,7 @@ def test_the_ablation_trains_every_token(tiny_policy: Callable[..., Policy], mon
     masked = advantaged([ScoredGroup(with_results([2, 5]), verdicts)], advantage("group_mean"), policy)
     updater = Updater(policy, None, LossConfig(), 1.0, 12)  # type: ignore[arg-type]
     seen: list[AdvantagedGroup] = []
+    monkeypatch.setattr(grpo, "update_policy", grpo.update_policy)  # what is left there afterwards
     monkeypatch.setattr(tool_mask, "update_policy", lambda _, groups, step: seen.extend(groups))
     with tool_mask.results_trained():
         grpo.update_policy(updater, masked, 0)  # type: ignore[attr-defined]

@@ -62,7 +62,7 @@ class ComparingVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """One verdict per request; equal pairs of reference and answer are compared once."""
-        answers = [extract(request.text, self.config.extraction) for request in requests]
+        answers = [extract(request.readable(self.config.extraction), self.config.extraction) for request in requests]
         decimals = self.config.decimals
         steps = [
             decide(request.problem, extraction, decimals) for request, extraction in zip(requests, answers, strict=True)

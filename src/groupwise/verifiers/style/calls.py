@@ -35,17 +35,20 @@ def check_price(parts: Parts, correct_reward: float, max_calls: int | None) -> N
         max_calls: most calls in a completion; None: there are no tools.
 
     Raises:
-        ValueError: names the part, the price and what is allowed.
+        ValueError: names the parts, their price together and what is allowed.
     """
-    for name, part in parts.items():
-        if not isinstance(part, CallsPart):
-            continue
-        if max_calls is None:
-            raise ValueError(f"verifier.parts.{name} puts a price on calls, but sampling.tools names no tool")
-        if part.weight and part.most(max_calls) >= correct_reward:
-            allowed = correct_reward / max(1, max_calls - part.free)
-            raise ValueError(
-                f"verifier.parts.{name}.weight = {part.weight:g}: a right answer with {max_calls} calls pays "
-                f"{part.most(max_calls):g} and earns {correct_reward:g}, so a wrong one without calls is worth as much "
-                f"or more; allowed is less than {allowed:g}"
-            )
+    prices = {name: part for name, part in parts.items() if isinstance(part, CallsPart)}
+    if prices and max_calls is None:
+        raise ValueError(f"verifier.parts.{next(iter(prices))} puts a price on calls, but sampling.tools names no tool")
+    paid = {name: part for name, part in prices.items() if part.weight}
+    most = sum(part.most(max_calls or 0) for part in paid.values())
+    if not paid or most < correct_reward:
+        return
+    weights = " and ".join(f"verifier.parts.{name}.weight = {part.weight:g}" for name, part in paid.items())
+    [first, *others] = paid.values()
+    allowed = f"less than {correct_reward / max(1, (max_calls or 0) - first.free):g}"
+    raise ValueError(
+        f"{weights}: a right answer with {max_calls} calls pays {most:g} and earns {correct_reward:g}, so a wrong one "
+        f"without calls is worth as much or more; allowed is "
+        + (f"to pay less than {correct_reward:g} in all" if others else allowed)
+    )
