@@ -151,7 +151,7 @@ def train_sft(
     batches = _batches(recipe)
     start = Start(recipe, recipe.run, restart)
     if recipe.new_model and not start.resumes:
-        policy = new_policy(recipe.new_model, character_tokenizer(_alphabet(recipe.data)), recipe.model)
+        policy = new_policy(recipe.new_model, character_tokenizer(alphabet_of(recipe.data)), recipe.model)
     else:
         policy = start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True)
     policy = sharded(policy)
@@ -268,7 +268,7 @@ def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
     return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
 
 
-def _alphabet(data: object) -> str:
+def alphabet_of(data: object) -> str:
     """The characters of a new model."""
     return diet.alphabet() if isinstance(data, DietData) else corpus.alphabet()
 

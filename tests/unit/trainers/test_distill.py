@@ -14,9 +14,10 @@ from groupwise.algorithms.distillation import DIVERGENCES, Comparison, divergenc
 from groupwise.config import dump_toml, parse
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import byte_tokenizer, character_tokenizer
+from groupwise.models.new_model import byte_tokenizer, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences
-from groupwise.models.policy import Policy, make_policy
+from groupwise.models.policy import Policy, load_policy, make_policy
+from groupwise.pipeline import load_pipeline
 from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
@@ -28,6 +29,7 @@ from groupwise.trainers.distill import (
     distill_gradient,
     shared_vocabulary,
 )
+from groupwise.trainers.sft import alphabet_of
 from groupwise.types import Problem
 
 SEQUENCES = [
@@ -256,3 +258,10 @@ def test_a_written_recipe_reads_back(tmp_path: Path) -> None:
 def test_more_prompts_than_problems_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"data.prompts_per_step = 13 is more than the 12 training problems"):
         batches(recipe({**STUDENT, "prompts_per_step": 13}))
+
+
+def test_the_student_of_the_shipped_recipe_has_the_tokens_of_its_teacher(tmp_path: Path) -> None:
+    _, stages = load_pipeline("distill", {"pipeline.directory": str(tmp_path)})
+    recipe = next(stage.config for stage in stages if stage.name == "student_base")
+    student = new_policy(recipe.new_model, character_tokenizer(alphabet_of(recipe.data)), recipe.model)
+    assert as_teacher_of(student, load_policy(ModelConfig())).vocabulary == student.vocabulary
