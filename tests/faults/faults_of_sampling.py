@@ -144,9 +144,9 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_completion(i, sample, text)",
+                "_completion(i, sample, text, _own(policy, sample, tools))",
                 "_completion(i, __import__('dataclasses').replace("
-                "sample, token_ids=policy.tokenizer(text)['input_ids']), text)",
+                "sample, token_ids=policy.tokenizer(text)['input_ids']), text, None)",
             ),
         ),
     ),
