@@ -96,7 +96,7 @@ def show(results: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
 
 def _interval(values: Sequence[float], sign: str = "") -> str:
     mean = mean_over_seeds(values)
-    return f"{mean.value:{sign}.4f} [{mean.low:{sign}.4f}, {mean.high:{sign}.4f}]"
+    return f"{mean.value:{sign}.3g} [{mean.low:{sign}.3g}, {mean.high:{sign}.3g}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

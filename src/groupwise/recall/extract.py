@@ -222,9 +222,7 @@ class _Reader(HTMLParser):
     def parse_html_declaration(self, i: int) -> int:
         try:
             return self._paid(i, super().parse_html_declaration(i))
-        except (
-            AssertionError
-        ):  # `<![` and no word that Python knows: a comment up to the next >, as HTML's standard says
+        except AssertionError:  # `<![` and no word that Python knows: HTML's standard reads a comment up to the next >
             return self._paid(i, self.parse_bogus_comment(i))
 
     def _paid(self, start: int, end: int) -> int:
