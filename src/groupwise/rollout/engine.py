@@ -51,12 +51,19 @@ class Request:
     """Asked after every token; None: completions go on to their end."""
     calls: tuple[ToolCall, ...] = ()
     """Calls that the completion's beginning has made."""
+    since_result: int = 0
+    """How many of the `begun` tokens, at their end, follow the last result of a tool: a call may have begun there."""
     stops: tuple[str, ...] = ()
     """Texts behind which an engine that does not know tools may pause: the completion ends there by `tool_call` and
     waits for nothing. One that cannot samples on."""
     recorded: tuple[Recorded, ...] = ()
     """For each key the completion as it was sampled before: where it called a tool, the same result is put in again,
     and no tool is asked. Empty: nothing is recorded."""
+
+    @property
+    def open_tokens(self) -> tuple[int, ...]:
+        """Those since the last result, in which a call may have begun."""
+        return self.token_ids[len(self.token_ids) - self.since_result :]
 
     def room(self, sampling: SamplingConfig) -> int:
         """Most tokens to sample.
@@ -90,10 +97,30 @@ class Sampled:
     """The call whose result comes next, where it ended by `tool_call`; `calls` does not have it yet. None there: it
     paused behind one of the request's `stops`."""
 
+    @property
+    def drawn(self) -> NDArray[np.bool_]:
+        """(T,) which tokens were drawn."""
+        return np.ones(len(self.token_ids), np.bool_) if self.sampled is None else self.sampled
+
+    @property
+    def num_drawn(self) -> int:
+        """Tokens that were drawn: the length that everything counts."""
+        return int(np.count_nonzero(self.drawn))
+
+    @property
+    def num_put_in(self) -> int:
+        """Tokens that were put in."""
+        return len(self.token_ids) - self.num_drawn
+
+    @property
+    def since_put_in(self) -> int:
+        """Tokens behind the last one that was put in."""
+        return int(np.argmin(self.drawn[::-1])) if self.num_put_in else len(self.token_ids)
+
 
 Pause = Callable[[Sequence[int]], bool]
-"""Given the tokens that were sampled since the request, whether to stop here. Such a completion ends by `length`,
-because it has no stop token, and can be continued from where it is."""
+"""Given the tokens since the request, whether to stop here; not asked between a call and its result. Such a completion
+ends by `length`, because it has no stop token, and can be continued from where it is."""
 OnFinished = Callable[[int, list[Sampled]], None]
 """Called with the index of a request and its completions."""
 

@@ -237,14 +237,16 @@ class _LiveBatch:
         self.stopped[outputs] = self.is_stop[self.tokens[at]]
         self.left[outputs] -= 1 if self.tools is None else self.tools.sampled[at]
         self.length[outputs] += 1
-        if self.pauses:
-            self.paused[outputs] = [self._pauses(output) for output in outputs.tolist()]
         if self.tools:
             self.tools.look(outputs[~self._finished(outputs)], self.tokens, self.length)
+        if self.pauses:
+            self.paused[outputs] = [self._pauses(output) for output in outputs.tolist()]
 
     def _pauses(self, output: int) -> bool:
         pause = self.requests[self.request_of[output]].pause
-        return pause is not None and pause(self.tokens[output, : self.length[output]].tolist())
+        if pause is None or (self.tools and self.tools.waits(output)):
+            return False
+        return bool(pause(self.tokens[output, : self.length[output]].tolist()))
 
     def _finished(self, outputs: NDArray[np.int64]) -> NDArray[np.bool_]:
         done = self.stopped[outputs] | self.paused[outputs] | (self.left[outputs] <= 0)

@@ -62,10 +62,19 @@ def _opened(policy: Policy, completion: Completion, phrase: str | None) -> list[
     thought, closed, _ = completion.text.partition(CLOSED)
     if not closed or phrase is None:
         return None
-    ids: list[int] = policy.tokenizer(thought + phrase, add_special_tokens=False)["input_ids"]
+    return written(policy, thought + phrase)
+
+
+def written(policy: Policy, text: str) -> list[int]:
+    """The ids of a text that is put in.
+
+    Raises:
+        ModelError: the tokenizer cannot write it.
+    """
+    ids: list[int] = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     unknown = policy.tokenizer.unk_token_id
     if unknown is not None and unknown in ids:
-        raise ModelError(f"the tokenizer cannot write the phrase {phrase!r} of `reflection`")
+        raise ModelError(f"the tokenizer cannot write {text!r}, which is put in where reasoning is opened again")
     return ids
 
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import numpy as np
-
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
 from groupwise.models.cores import CoreMeter
@@ -22,12 +20,13 @@ from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.ahead import Ahead
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
+from groupwise.rollout.pieces import completion_of, own_text, visible
 from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.tasks.base import Template
 from groupwise.tools import ToolSections
-from groupwise.types import CallOutcome, Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
+from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
 from groupwise.verifiers.score import score
 
@@ -257,35 +256,12 @@ def _group(
     policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int, tools: ToolSections
 ) -> Group:
     _check_stops(policy, sampled)
-    texts = policy.tokenizer.batch_decode([_visible(policy, sample) for sample in sampled])
+    texts = policy.tokenizer.batch_decode([visible(policy, sample.token_ids.tolist()) for sample in sampled])
     completions = tuple(
-        _completion(i, sample, text, _own(policy, sample, tools))
-        for i, (sample, text) in enumerate(zip(sampled, texts, strict=True))
+        completion_of(index, sample, text, own_text(policy, [sample], tools))
+        for index, (sample, text) in enumerate(zip(sampled, texts, strict=True))
     )
     return Group(prompt, completions, step, version)
-
-
-def _completion(index: int, one: Sampled, text: str, own: str | None) -> Completion:
-    whole = np.ones(len(one.token_ids), np.bool_) if one.sampled is None else one.sampled
-    return Completion(index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, whole, one.calls, own)
-
-
-def _own(policy: Policy, one: Sampled, tools: ToolSections) -> str | None:
-    """The text without what tools said that may not answer; None where nothing is left out."""
-    if not tools or one.sampled is None or one.sampled.all():
-        return None
-    pieces = np.split(np.array(_visible(policy, one)), np.flatnonzero(np.diff(one.sampled)) + 1)
-    ran = [tools[call.tool].may_answer for call in one.calls if call.outcome not in _NOT_PUT_IN]
-    # a completion begins with what the policy wrote, so every second piece is a tool's
-    kept = [i % 2 == 0 or (i // 2 < len(ran) and ran[i // 2]) for i in range(len(pieces))]
-    if all(kept):
-        return None
-    parts = policy.tokenizer.batch_decode([piece for piece, stays in zip(pieces, kept, strict=True) if stays])
-    return " ".join(parts)
-
-
-_NOT_PUT_IN = (CallOutcome.FAILED, CallOutcome.LIMIT, CallOutcome.MALFORMED)
-"""Calls without a result."""
 
 
 def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
@@ -316,9 +292,3 @@ def _check_first_tokens(groups: Sequence[Group]) -> None:
             f"completions of the same group begin with the same token so often that chance explains it with a "
             f"probability of exp(-{surprise - len(groups) * math.log(2):.0f}) at most: their draws are not independent"
         )
-
-
-def _visible(policy: Policy, sampled: Sampled) -> list[int]:
-    """Tokens that a person reads: all but the stop token."""
-    ids: list[int] = sampled.token_ids.tolist()
-    return ids[:-1] if ids[-1] in policy.stop_ids else ids

@@ -18,10 +18,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
+from groupwise.rollout.engine import Engine, OnFinished, Pause, Request, Sampled
+from groupwise.rollout.pieces import joined, phrase
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rows import earlier_calls, recorded_result
 from groupwise.rollout.tool_watch import ToolWatch
@@ -58,10 +60,9 @@ class _Draft:
 
     request: int
     sample: int
-    token_ids: list[NDArray[np.int64]] = field(default_factory=list)
-    logprobs: list[NDArray[np.float32]] = field(default_factory=list)
-    entropy: list[NDArray[np.float32] | None] = field(default_factory=list)
-    sampled: list[NDArray[np.bool_]] = field(default_factory=list)
+    open_tokens: tuple[int, ...]
+    """What the request has since its last result."""
+    pieces: list[Sampled] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     seen: Seen | None = None
     """What it waits for."""
@@ -72,46 +73,24 @@ class _Draft:
     @property
     def goes_on(self) -> bool:
         """Whether it waits for a call, or paused where there is none."""
-        return bool(self.token_ids) and self.reason is FinishReason.TOOL_CALL
+        return bool(self.pieces) and self.reason is FinishReason.TOOL_CALL
 
     @property
-    def length(self) -> int:
-        return sum(map(len, self.token_ids))
+    def token_ids(self) -> NDArray[np.int64]:
+        return np.concatenate([piece.token_ids for piece in self.pieces])
 
     @property
-    def num_sampled(self) -> int:
-        return sum(int(mask.sum()) for mask in self.sampled)
+    def num_drawn(self) -> int:
+        return sum(piece.num_drawn for piece in self.pieces)
 
     def since_result(self) -> list[int]:
         """Tokens that were sampled since the last result."""
-        pieces = list(zip(self.token_ids, self.sampled, strict=True))
-        begin = next((i + 1 for i in reversed(range(len(pieces))) if not pieces[i][1].all()), 0)
-        return [token for ids, _ in pieces[begin:] for token in ids.tolist()]
-
-    def add(self, one: Sampled) -> None:
-        """What an engine sampled next."""
-        self.token_ids.append(one.token_ids)
-        self.logprobs.append(one.logprobs)
-        self.entropy.append(one.entropy)
-        self.sampled.append(np.ones(len(one.token_ids), np.bool_) if one.sampled is None else one.sampled)
-
-    def put_in(self, ids: Sequence[int]) -> None:
-        zeros = np.zeros(len(ids), np.float32)
-        self.token_ids.append(np.array(ids, np.int64))
-        self.logprobs.append(zeros)
-        self.entropy.append(zeros)
-        self.sampled.append(np.zeros(len(ids), np.bool_))
+        begin = next((i + 1 for i in reversed(range(len(self.pieces))) if self.pieces[i].num_put_in), 0)
+        before = () if begin else self.open_tokens
+        return [*before, *(token for piece in self.pieces[begin:] for token in piece.token_ids.tolist())]
 
     def whole(self) -> Sampled:
-        unmeasured = any(values is None for values in self.entropy)
-        return Sampled(
-            np.concatenate(self.token_ids),
-            np.concatenate(self.logprobs),
-            None if unmeasured else np.concatenate([values for values in self.entropy if values is not None]),
-            self.reason,
-            np.concatenate(self.sampled),
-            tuple(self.calls),
-        )
+        return replace(joined(self.pieces), finish_reason=self.reason, calls=tuple(self.calls), waits_for=None)
 
 
 class _Rounds:
@@ -129,12 +108,19 @@ class _Rounds:
         self._engine, self._watch, self._context = engine, watch, context
         self._requests, self._sampling, self._on_finished = requests, sampling, on_finished
         self._knows_tools = bool(getattr(engine, "uses_tools", False))
-        self._drafts = [[_Draft(r, s) for s in range(len(request.keys))] for r, request in enumerate(requests)]
+        if not self._knows_tools and any(request.pause for request in requests):
+            raise ConfigError(
+                "this engine knows nothing of tools, and a search in steps has to pause between them: allowed with "
+                "sampling.tools is engine.kind = 'in_process'"
+            )
+        self._drafts = [
+            [_Draft(r, s, request.open_tokens) for s in range(len(request.keys))] for r, request in enumerate(requests)
+        ]
         self._runners = {name: _Runner(tool) for name, tool in watch.tools.items()}
 
     def run(self) -> None:
         """All rounds; every rank has as many as the others, for its engine may need their weights."""
-        first = self._with_stops(self._requests, [[]] * len(self._requests))
+        first = self._with_stops(self._requests, [request.open_tokens for request in self._requests])
         asked: list[tuple[Request, list[_Draft]]] = list(zip(first, self._drafts, strict=True))
         while RANKS.most(len(asked)):
             most = max((request.max_tokens or self._sampling.max_tokens for request, _ in asked), default=1)
@@ -161,7 +147,7 @@ class _Rounds:
         self._tell(drafts[index][0].request)
 
     def _add(self, draft: _Draft, one: Sampled) -> None:
-        draft.add(one)
+        draft.pieces.append(one)
         draft.calls = list(one.calls)
         draft.reason, draft.seen = one.finish_reason, one.waits_for
         if draft.seen is not None and self._recorded(draft) is None:
@@ -171,11 +157,11 @@ class _Rounds:
 
     def _recorded(self, draft: _Draft) -> list[int] | None:
         """The result of the call that a draft waits for, where one is recorded."""
-        return recorded_result(self._requests[draft.request], draft.sample, np.concatenate(draft.token_ids))
+        return recorded_result(self._requests[draft.request], draft.sample, draft.token_ids)
 
     def _tell(self, request: int) -> None:
         drafts = self._drafts[request]
-        if all(draft.token_ids and not draft.goes_on for draft in drafts):
+        if all(draft.pieces and not draft.goes_on for draft in drafts):
             self._on_finished(request, [draft.whole() for draft in drafts])
 
     def _goes_on(self, draft: _Draft) -> bool:
@@ -197,10 +183,12 @@ class _Rounds:
         return self._put_in(draft, ids)
 
     def _put_in(self, draft: _Draft, ids: Sequence[int]) -> bool:
-        room = self._context - len(self._requests[draft.request].token_ids) - draft.length
+        request, length = self._requests[draft.request], len(draft.token_ids)
+        room = self._context - len(request.token_ids) - length
         if ids:
-            draft.put_in(ids[:room])
-        if len(ids) < room:
+            draft.pieces.append(phrase(ids[:room]))
+        pauses = ids and request.pause is not None and request.pause(draft.token_ids.tolist())
+        if len(ids) < room and not pauses:
             return True
         draft.reason = FinishReason.LENGTH
         self._tell(draft.request)
@@ -208,22 +196,24 @@ class _Rounds:
 
     def _continued(self, draft: _Draft) -> Request:
         """The request for what follows."""
-        request = self._requests[draft.request]
-        token_ids = (*request.token_ids, *np.concatenate(draft.token_ids).tolist())
-        left = (request.max_tokens or self._sampling.max_tokens) - draft.num_sampled
-        own = request.keys[draft.sample]
+        request, own = self._requests[draft.request], draft.token_ids.tolist()
+        token_ids = (*request.token_ids, *own)
+        left = request.room(self._sampling) - draft.num_drawn
+        own_key = request.keys[draft.sample]
         return Request(
             token_ids,
-            (own if self._knows_tools else key("after a call", own, draft.length),),
-            begun=request.begun + draft.length,
+            (own_key if self._knows_tools else key("after a call", own_key, len(own)),),
+            begun=request.begun + len(own),
             max_tokens=min(left, self._context - len(token_ids)),
+            pause=request.pause and _behind(own, request.pause),
             calls=tuple(draft.calls),
+            since_result=len(draft.since_result()),
             recorded=(request.recorded[draft.sample],) if request.recorded else (),
         )
 
     def _cut(self, one: Sampled, draft: _Draft) -> Sampled:
         """What an engine sampled that knows no tools, up to its first call."""
-        left = (self._requests[draft.request].max_tokens or self._sampling.max_tokens) - draft.num_sampled
+        left = self._requests[draft.request].room(self._sampling) - draft.num_drawn
         paused = one.finish_reason is FinishReason.TOOL_CALL
         if len(one.token_ids) > left or (paused and len(one.token_ids) == left):
             one = replace(_beginning(one, left), finish_reason=FinishReason.LENGTH)
@@ -240,6 +230,11 @@ class _Rounds:
             assert isinstance(found, Seen), found  # a fault is refused
             return replace(start, finish_reason=FinishReason.TOOL_CALL, calls=tuple(draft.calls), waits_for=found)
         return replace(one, calls=tuple(draft.calls))
+
+
+def _behind(own: Sequence[int], pause: Pause) -> Pause:
+    """The pause of a request that went on with more tokens."""
+    return lambda ids: pause([*own, *ids])
 
 
 def _beginning(one: Sampled, end: int) -> Sampled:

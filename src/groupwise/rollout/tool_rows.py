@@ -38,7 +38,7 @@ class ToolRows:
         """Tokens that are put in next."""
         self._begin = np.zeros(total, np.int64)
         """(total,) first token since the last result."""
-        self._opened = np.zeros(total, np.bool_)
+        self._opened = np.array([watch.letters.opens[list(r.open_tokens)].any() for r, _ in self._request], np.bool_)
         """(total,) whether a character that a call needs was drawn since then."""
 
     def force(self, outputs: NDArray[np.int64], at: NDArray[np.int64], *stored: NDArray[np.generic]) -> None:
@@ -63,6 +63,10 @@ class ToolRows:
             self._begin[output] = position + 1
             if not coming:
                 del self._coming[output]
+
+    def waits(self, output: int) -> bool:
+        """Whether a completion stands between a call and the end of its result."""
+        return output in self._coming or output in self.waits_for
 
     def look(self, outputs: NDArray[np.int64], tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Find the calls that the outputs, which have not finished, have just ended.
@@ -89,7 +93,8 @@ class ToolRows:
         )
 
     def _look(self, output: int, token_ids: NDArray[np.int64]) -> None:
-        found = self._watch.look(token_ids[self._begin[output] :].tolist())
+        since = [*self._before(output), *token_ids[self._begin[output] :].tolist()]
+        found = self._watch.look(since)
         if found is None:
             return
         calls = self.calls[output]
@@ -106,6 +111,11 @@ class ToolRows:
             calls.append(ToolCall(found.tool, found.call.content, CallOutcome.RECORDED))
         else:
             self._run(output, found)
+
+    def _before(self, output: int) -> tuple[int, ...]:
+        """What the completion had since its last result, where nothing was put in here."""
+        request, _ = self._request[output]
+        return () if self._begin[output] else request.open_tokens
 
     def _run(self, output: int, seen: Seen) -> None:
         earlier = earlier_calls(self.calls[output], seen.tool)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases, sampled_in
+from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases
 from groupwise.evaluation.test_time.cuts import cut
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
@@ -71,7 +71,7 @@ def test_a_revision_reads_the_last_attempts(chainer: Chainer, policy: Policy) ->
     lengths = [len(one.group.prompt.token_ids) for one in first.groups]
     attempts_read = [sum(len(c) for link in (second, third) for c in ids(link)[index]) for index in (0, 1)]
     assert fourth.read == [9 * own + read for own, read in zip(lengths, attempts_read, strict=True)]
-    assert sampled_in(second, first) == [sum(map(len, own)) for own in ids(second)]
+    assert second.sampled == [sum(map(len, own)) for own in ids(second)]
 
 
 def test_neither_the_batch_nor_other_problems_change_a_chain(chainer: Chainer) -> None:
@@ -110,10 +110,8 @@ def test_reasoning_is_opened_again(tiny_policy: Callable[..., Policy]) -> None:
     right, wrong = Outcome.CORRECT, Outcome.WRONG
     assert outcomes == [[right, wrong], [wrong, wrong], [right, wrong]]
     assert [link.shown for link in links] == [[0], [1], [1]]
-    befores = [None, *links[:-1]]
     # "c", the tag, "1" and the end; the second completion, which stayed as it was, costs nothing again
-    costs = [sampled_in(link, before) for link, before in zip(links, befores, strict=True)]
-    assert costs == [[4 + 2], [4], [4]]
+    assert [link.sampled for link in links] == [[4 + 2], [4], [4]]
     put_in = len("What?\na Wait. ")
     assert links[1].read == [put_in]
 

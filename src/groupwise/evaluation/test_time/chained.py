@@ -10,7 +10,7 @@ from groupwise.algorithms.pools import best_of_k
 from groupwise.algorithms.step_scores import aggregated
 from groupwise.errors import DataError
 from groupwise.evaluation.row import rows_of
-from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases, sampled_in
+from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases
 from groupwise.evaluation.test_time.methods import Cost, Floats, Measured, Sizes, majority
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
@@ -122,11 +122,10 @@ def _written(sampler: Sampler, scorer: Scorer | None, links: Sequence[Link], ind
                 for place, sample in enumerate(chain)
             ]
             scored[number] = scorer.texts(told)
-    befores = [None, *links[:-1]]
     return {
         "chains": [[_fields(sample) for sample in chain] for chain in samples],
         "scores": scored,
-        "sampled": [sampled_in(link, before)[index] for link, before in zip(links, befores, strict=True)],
+        "sampled": [link.sampled[index] for link in links],
         "read": [link.read[index] for link in links],
         "shown": [link.shown[index] for link in links],
     }

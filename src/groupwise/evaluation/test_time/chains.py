@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from groupwise.errors import ConfigError
+from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request, Sampled
-from groupwise.rollout.reflection import reflected
+from groupwise.rollout.pieces import Pieces, beginning, completion_in, go_on, joined, of_completion, phrase
+from groupwise.rollout.reflection import CLOSED, written
 from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.types import Completion, FinishReason, Group, Problem, ScoredGroup
+from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.types import Group, Problem, Prompt, ScoredGroup
 
 
 class Link(NamedTuple):
@@ -26,10 +29,24 @@ class Link(NamedTuple):
 
     groups: list[ScoredGroup]
     """Of each problem, the attempt of every chain."""
+    pieces: list[list[Pieces]]
+    """What the attempts are made of, by problem and chain."""
+    sampled: list[int]
+    """Tokens that each problem's chains sampled here; an attempt that stayed as it was cost nothing again."""
     read: list[int]
-    """Tokens read before the attempts of each problem were sampled."""
+    """Tokens read before the attempts of each problem were sampled, and results of tools."""
     shown: list[int]
     """Attempts that each problem's chains were shown together, or reasonings that were opened again."""
+
+
+class Opened(NamedTuple):
+    """An attempt that goes on."""
+
+    problem: int
+    chain: int
+    begun: Pieces
+    """What it has already; nothing for a new one."""
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +62,27 @@ class Chainer:
     def start(self, problems: Sequence[Problem]) -> Link:
         """The first attempts."""
         groups = sample_and_score(self.actors, problems, self.chains, self.sampling, self.draws)
-        return Link(groups, [len(one.group.prompt.token_ids) for one in groups], [0] * len(groups))
+        pieces = [[of_completion(one) for one in scored.group.completions] for scored in groups]
+        return Link(
+            groups,
+            [[(one,) for one in own] for own in pieces],
+            [sum(one.num_drawn for one in own) for own in pieces],
+            [
+                len(scored.group.prompt.token_ids) + sum(one.num_put_in for one in own)
+                for scored, own in zip(groups, pieces, strict=True)
+            ],
+            [0] * len(groups),
+        )
 
     def revised(self, links: Sequence[Link], remembered: int) -> Link:
         """The next attempts, each after the last few of its chain."""
-        problems, requests, read, shown = len(links[0].groups), list[Request](), list[int](), list[int]()
-        for index in range(problems):
-            before = len(requests)
-            contexts = [self._context(links, index, chain, remembered) for chain in range(self.chains)]
-            requests += [Request(ids, (self._key(links, index, chain),)) for chain, (ids, _) in enumerate(contexts)]
-            read.append(sum(len(request.token_ids) for request in requests[before:]))
-            shown.append(sum(number for _, number in contexts))
-        found: dict[int, Sampled] = {}
-        self.actors.engine.generate(requests, self.sampling, lambda at, sampled: found.update({at: sampled[0]}))
-        groups = [
-            self._group(links[0].groups[index].group, [found[index * self.chains + c] for c in range(self.chains)])
-            for index in range(problems)
-        ]
-        return Link(score_groups(self.actors, groups, self.sampling, self.draws), read, shown)
+        opened, shown = list[Opened](), [0] * len(links[0].groups)
+        for index in range(len(shown)):
+            for chain in range(self.chains):
+                ids, number = self._context(links, index, chain, remembered)
+                opened.append(Opened(index, chain, (), Request(ids, (self._key(links, index, chain),))))
+                shown[index] += number
+        return self.next(links[-1], opened)._replace(shown=shown)
 
     def _key(self, links: Sequence[Link], index: int, chain: int) -> int:
         return self.draws.key_after(f"revision {len(links)}", links[0].groups[index].group.prompt.problem.id, chain)
@@ -80,40 +100,72 @@ class Chainer:
             ids, shown = longer, shown + 1
         return ids, shown
 
-    def _group(self, first: Group, sampled: Sequence[Sampled]) -> Group:
-        policy = self.actors.policy
-        texts = policy.tokenizer.batch_decode(
-            [s.token_ids[: -1 if s.finish_reason is FinishReason.STOP else None].tolist() for s in sampled]
-        )
-        completions = tuple(
-            Completion(i, s.token_ids, s.logprobs, s.entropy, s.finish_reason, text)
-            for i, (s, text) in enumerate(zip(sampled, texts, strict=True))
-        )
-        return Group(first.prompt, completions, self.draws.step, self.actors.engine.version)
-
     def forced(self, links: Sequence[Link], phrases: Mapping[str, str]) -> Link:
         """The same completions with their reasoning opened again; one that has no end or no room stays as it is."""
-        before = [one.group for one in links[-1].groups]
-        draws = replace(self.draws, detail=f"force {len(links)}")
-        policy, engine = self.actors.policy, self.actors.engine
-        after = reflected(policy, engine, before, self.sampling, phrases, draws)
-        pairs = [list(zip(a.completions, b.completions, strict=True)) for a, b in zip(before, after, strict=True)]
-        opened = [[new for old, new in own if new is not old] for own in pairs]
-        read = [
-            sum(len(group.prompt.token_ids) + one.num_read - one.num_tokens for one in own)
-            for group, own in zip(after, opened, strict=True)
+        draws, before, opened = replace(self.draws, detail=f"force {len(links)}"), links[-1], list[Opened]()
+        for index, scored in enumerate(before.groups):
+            prompt = scored.group.prompt
+            for chain, pieces in enumerate(before.pieces[index]):
+                begun = _opened_again(self.actors.policy, pieces, phrases.get(prompt.problem.language))
+                key = draws.key_after("reflection", prompt.problem.id, chain)
+                if begun and (request := self.go_on(prompt, begun, key)):
+                    opened.append(Opened(index, chain, begun, replace(request, begun=0)))  # draws of a new sequence
+        return self.next(before, opened)
+
+    def go_on(self, prompt: Prompt, begun: Pieces, key: int) -> Request | None:
+        """The request for what follows a beginning; None where there is no room."""
+        return go_on(prompt.token_ids, begun, (key,), self.sampling.max_tokens, self.actors.policy.context_length)
+
+    def next(self, before: Link, opened: Sequence[Opened]) -> Link:
+        """The link in which these attempts went on, and all others stayed as they were."""
+        policy, engine, found = self.actors.policy, self.actors.engine, dict[int, list[Sampled]]()
+        requests = [one.request for one in opened]
+        generate_with_tools(engine, policy, requests, self.sampling, found.__setitem__)
+        pieces = [list(own) for own in before.pieces]
+        completions = [list(scored.group.completions) for scored in before.groups]
+        sampled, read, shown = ([0] * len(pieces) for _ in range(3))
+        for number, one in enumerate(opened):
+            [after] = found[number]
+            new = (*one.begun, after)
+            pieces[one.problem][one.chain] = new
+            completions[one.problem][one.chain] = completion_in(policy, one.chain, new, self.sampling.tools)
+            sampled[one.problem] += after.num_drawn
+            read[one.problem] += len(one.request.token_ids) + after.num_put_in
+            shown[one.problem] += 1
+        groups = [
+            Group(scored.group.prompt, tuple(own), self.draws.step, engine.version)
+            for scored, own in zip(before.groups, completions, strict=True)
         ]
-        scored = score_groups(self.actors, after, self.sampling, self.draws)
-        return Link(scored, read, [len(own) for own in opened])
+        scored = score_groups(self.actors, groups, self.sampling, self.draws)
+        return Link(scored, pieces, sampled, read, shown)
 
 
-def sampled_in(link: Link, before: Link | None) -> list[int]:
-    """Tokens that each problem's chains sampled in a link; a completion that stayed as it was cost nothing again."""
-    old = [one.group.completions for one in before.groups] if before else [()] * len(link.groups)
-    return [
-        sum(new.num_tokens for new in one.group.completions if not any(new is kept for kept in own))
-        for one, own in zip(link.groups, old, strict=True)
-    ]
+def _opened_again(policy: Policy, pieces: Pieces, phrase_text: str | None) -> list[Sampled] | None:
+    """The reasoning, as it was sampled up to its end, and a phrase; None where it has no end, or there is no phrase.
+
+    Raises:
+        ModelError: the tokenizer cannot write the phrase.
+    """
+    ids = joined(pieces).token_ids.tolist()
+    thought, closed, _ = policy.tokenizer.decode(ids).partition(CLOSED)
+    if not closed or phrase_text is None:
+        return None
+    end = _whole_tokens(policy, ids, thought)
+    begun = beginning(pieces, end)
+    # of a token that has the reasoning's end and the mark behind it, the first part is written again
+    rest = thought[len(policy.tokenizer.decode(ids[:end])) :]
+    return [*begun, phrase(written(policy, rest + phrase_text), begun[-1].calls if begun else ())]
+
+
+def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:
+    """Most tokens that say nothing but the beginning of a text."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if len(policy.tokenizer.decode(ids[:middle])) <= len(thought) else (low, middle - 1)
+    while not thought.startswith(policy.tokenizer.decode(ids[:low])):  # it ends within a character
+        low -= 1
+    return low
 
 
 def check_phrases(problems: Sequence[Problem], phrases: Mapping[str, str]) -> None:

@@ -6,22 +6,20 @@ cut stays as it was sampled, token by token; `</think>` is put in. A budget is a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from groupwise.evaluation.row import rows_of
-from groupwise.evaluation.test_time.chains import Chainer, Link
+from groupwise.evaluation.test_time.chains import Chainer, Link, Opened
 from groupwise.evaluation.test_time.methods import Cost, Measured, Sizes
 from groupwise.evaluation.test_time.pool import Sampler
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.evaluation.test_time.store import Store, parts
-from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.pieces import beginning, joined, phrase
 from groupwise.rollout.reflection import CLOSED
-from groupwise.rollout.sample_and_score import score_groups
-from groupwise.types import Completion, Outcome, Problem
+from groupwise.types import Outcome, Problem
 
 
 def measure_cuts(
@@ -66,49 +64,25 @@ def _right(link: Link, index: int) -> float:
 
 
 def cut(chainer: Chainer, first: Link, limit: int) -> Link:
-    """The completions of a link with at most so many tokens before their reasoning is closed.
+    """The completions of a link with at most so many sampled tokens before their reasoning is closed.
 
-    One that closed it before, or ended, stays as it is; so does one that has no room for an answer.
+    One that closed it before, or ended, stays as it is; so does one that has no room for an answer. The result of a
+    call that ended before the cut stays whole.
     """
-    policy = chainer.actors.policy
+    policy, opened = chainer.actors.policy, list[Opened]()
     closing: list[int] = policy.tokenizer(CLOSED, add_special_tokens=False)["input_ids"]
-    requests, places = list[Request](), list[tuple[int, int]]()
-    for index, one in enumerate(first.groups):
-        for completion in one.group.completions:
-            begun = completion.token_ids[:limit].tolist()
-            is_open = CLOSED not in policy.tokenizer.decode(begun)
-            if is_open and len(completion.token_ids) > limit and limit + len(closing) < chainer.sampling.max_tokens:
-                prompt = one.group.prompt
-                key = chainer.draws.key_after(f"cut {limit}", prompt.problem.id, completion.sample_index)
-                ids = (*prompt.token_ids, *begun, *closing)
-                requests.append(Request(ids, (key,), limit + len(closing)))
-                places.append((index, completion.sample_index))
-    found: dict[int, Sampled] = {}
-    chainer.actors.engine.generate(requests, chainer.sampling, lambda at, sampled: found.update({at: sampled[0]}))
-    completions = [list(one.group.completions) for one in first.groups]
-    read = list(first.read)
-    for number, (index, chain) in enumerate(places):
-        completions[index][chain] = _closed(chainer, completions[index][chain], limit, closing, found[number])
-        read[index] += len(requests[number].token_ids)
-    groups = [replace(one.group, completions=tuple(own)) for one, own in zip(first.groups, completions, strict=True)]
-    scored = score_groups(chainer.actors, groups, chainer.sampling, chainer.draws)
-    return Link(scored, read, [sum(place == index for place, _ in places) for index in range(len(groups))])
-
-
-def _closed(chainer: Chainer, draft: Completion, limit: int, closing: Sequence[int], after: Sampled) -> Completion:
-    """What was sampled up to the cut, the closing tag, which is put in, and what was sampled after it."""
-    policy, gap = chainer.actors.policy, np.zeros(len(closing), np.float32)
-    tokens = np.concatenate([draft.token_ids[:limit], np.array(closing, np.int64), after.token_ids])
-    visible = tokens[:-1] if int(tokens[-1]) in policy.stop_ids else tokens
-    is_measured = draft.entropy is not None and after.entropy is not None
-    sampled = np.ones(len(tokens), np.bool_)
-    sampled[limit : limit + len(closing)] = False
-    return Completion(
-        draft.sample_index,
-        tokens,
-        np.concatenate([draft.sampling_logprobs[:limit], gap, after.logprobs]),
-        np.concatenate([draft.entropy[:limit], gap, after.entropy]) if is_measured else None,  # type: ignore[index]
-        after.finish_reason,
-        policy.tokenizer.decode(visible.tolist()),
-        sampled=sampled,
-    )
+    for index, scored in enumerate(first.groups):
+        prompt = scored.group.prompt
+        for chain, pieces in enumerate(first.pieces[index]):
+            whole = joined(pieces)
+            if whole.num_drawn <= limit:
+                continue
+            begun = beginning(pieces, int(np.flatnonzero(whole.drawn)[limit]))
+            if CLOSED in policy.tokenizer.decode(joined(begun).token_ids):
+                continue
+            begun.append(phrase(closing, begun[-1].calls))
+            key = chainer.draws.key_after(f"cut {limit}", prompt.problem.id, chain)
+            if request := chainer.go_on(prompt, begun, key):
+                opened.append(Opened(index, chain, begun, request))
+    after = chainer.next(first, opened)
+    return after._replace(read=[a + b for a, b in zip(first.read, after.read, strict=True)])

@@ -15,7 +15,7 @@ from groupwise.evaluation.test_time.pool import Progress, Sampler, check_budgets
 from groupwise.evaluation.test_time.result import BudgetResult, Point, point
 from groupwise.evaluation.test_time.scores import Role, Scorer
 from groupwise.evaluation.test_time.searched import measure_search
-from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, OF_POOLS, SEARCHES, BudgetConfig
+from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, SEARCHES, BudgetConfig
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose, key
@@ -76,7 +76,6 @@ def measure(
     methods, budgets = checked(config, rewards, subject.sampling.temperature)
     if subject.task.template.chat and (rewards.prm or rewards.orm):
         raise ConfigError("task.template.chat = true: a reward model of steps reads plain prompts, so false is allowed")
-    _check_tools(methods, tuple(subject.sampling.tools))
     scorers = rewards.scorers(config.step)
     with make_verifier(subject.verifier) as verifier:
         verifier.check(subject.problems, subject.task.template)
@@ -188,16 +187,6 @@ def checked(config: BudgetConfig, rewards: RewardModels, temperature: float) -> 
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
-
-
-def _check_tools(methods: Sequence[str], tools: Sequence[str]) -> None:
-    """Refuse methods that look into completions and put tokens in themselves, where tools do so too."""
-    whole = (GREEDY, *OF_POOLS)
-    if tools and (in_pieces := [method for method in methods if method not in whole]):
-        raise ConfigError(
-            f"{in_pieces[0]} samples completions in pieces, and sampling.tools has {', '.join(tools)}: methods with "
-            f"tools are {', '.join(whole)}"
-        )
 
 
 def _identity(policy: Policy, subject: Subject) -> dict[str, Any]:

@@ -75,11 +75,11 @@ class Pools:
     seed: int
 
     def sampled(self, k: int) -> Cost:
-        """Cost of k samples: their expected tokens, and the prompt once."""
+        """Cost of k samples: their expected tokens, the results of tools among them, and the prompt once."""
         tokens = k * np.array([pool.mean_tokens for pool in self.pools])
-        prompts = np.array([pool.prompt_tokens for pool in self.pools])
+        read = np.array([pool.prompt_tokens + k * pool.mean_put_in for pool in self.pools])
         seconds = k * np.array([pool.seconds for pool in self.pools])
-        return Cost(tokens, np.zeros(len(tokens)), 2.0 * self.sizes.policy * (prompts + tokens), seconds)
+        return Cost(tokens, np.zeros(len(tokens)), 2.0 * self.sizes.policy * (read + tokens), seconds)
 
     def read(self, role: Role, k: int) -> Cost:
         """Cost of scoring k samples."""
@@ -125,10 +125,10 @@ def measure_greedy(greedy: Sequence[Pool], sizes: Sizes) -> Measured:
     """The likeliest completion; a problem that the verifier failed on counts as not solved."""
     accuracy = np.array([float(any(pool.right)) for pool in greedy])
     tokens = np.array([float(sum(sample.num_tokens for sample in pool.samples)) for pool in greedy])
-    prompts, seconds = (
-        np.array(column) for column in zip(*((p.prompt_tokens, p.seconds) for p in greedy), strict=True)
-    )
-    return Measured("greedy", 1, accuracy, Cost(tokens, 0 * tokens, 2.0 * sizes.policy * (prompts + tokens), seconds))
+    put_in = np.array([float(sum(sample.num_put_in for sample in pool.samples)) for pool in greedy])
+    read = put_in + [pool.prompt_tokens for pool in greedy]
+    seconds = np.array([pool.seconds for pool in greedy])
+    return Measured("greedy", 1, accuracy, Cost(tokens, 0 * tokens, 2.0 * sizes.policy * (read + tokens), seconds))
 
 
 def majority(pool: Pool, k: int) -> float:

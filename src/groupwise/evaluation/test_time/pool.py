@@ -30,12 +30,15 @@ class Sample:
     answer: str | None
     right: bool
     num_tokens: int
+    num_put_in: int = 0
+    """Tokens of tools' results."""
 
     @classmethod
     def of(cls, row: Row) -> Self:
         """The sample that a row describes."""
         finished, right = row.finish_reason is FinishReason.STOP, row.outcome is Outcome.CORRECT
-        return cls(row.text, row.prefill, finished, row.answer, right, row.num_tokens)
+        put_in = row.num_read - row.num_tokens
+        return cls(row.text, row.prefill, finished, row.answer, right, row.num_tokens, put_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ class Pool:
     def mean_tokens(self) -> float:
         """Tokens of a sample."""
         return sum(sample.num_tokens for sample in self.samples) / len(self.samples)
+
+    @property
+    def mean_put_in(self) -> float:
+        """Tokens of tools' results in a sample."""
+        return sum(sample.num_put_in for sample in self.samples) / len(self.samples)
 
 
 @dataclass(frozen=True, slots=True)

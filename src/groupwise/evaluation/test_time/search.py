@@ -10,7 +10,7 @@ The first continuation goes on with its parent's random numbers, so a beam with 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, key, uniforms
 from groupwise.rollout.engine import Pause, Request, Sampled
+from groupwise.rollout.pieces import completion_in, go_on, length, visible
 from groupwise.rollout.sample_and_score import Actors, encode_prompt, score_groups
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
+from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ToolCall
 from groupwise.verifiers.steps import closed_steps, steps_after
 
 
@@ -61,6 +63,11 @@ class Slot:
     def token_ids(self) -> list[int]:
         return [token for piece in self.pieces for token in piece.token_ids.tolist()]
 
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Of tools, so far."""
+        return self.pieces[-1].calls if self.pieces else ()
+
 
 @dataclass(slots=True)
 class Spent:
@@ -69,8 +76,13 @@ class Spent:
     policy_tokens: int = 0
     """Sampled."""
     prompt_tokens: int = 0
-    """Read before something was sampled, text of the search's own included."""
+    """Read before something was sampled, text of the search's own included, and results of tools."""
     reward_tokens: int = 0
+
+    def add(self, piece: Sampled) -> None:
+        """Count what was sampled, and what tools put in between."""
+        self.policy_tokens += piece.num_drawn
+        self.prompt_tokens += piece.num_put_in
 
 
 class Ends(NamedTuple):
@@ -126,37 +138,46 @@ class Searcher:
         self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent], pauses: bool
     ) -> list[_Tree]:
         """Every slot that goes on has one more step; slots with the same text so far share their prefill."""
-        places: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
+        places: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
         for number, tree in enumerate(trees):
             for position, slot in enumerate(tree.slots):
                 if slot.finish_reason is None:
-                    places.setdefault((tree.problem, tuple(slot.token_ids)), []).append((number, position))
+                    alike = tree.problem, tuple(slot.token_ids), slot.calls
+                    places.setdefault(alike, []).append((number, position))
         requests = []
-        for (problem, ids), at in places.items():
-            prompt = prompts[problem]
-            pause = _pause(self.actors.policy, prompt.prefill, ids, self.scorer.step, 1) if pauses else None
-            keys = tuple(trees[number].slots[position].key for number, position in at)
-            requests.append(Request((*prompt.token_ids, *ids), keys, begun=len(ids), pause=pause))
+        for (problem, *_), at in places.items():
+            slots = [trees[number].slots[position] for number, position in at]
+            requests.append(self._request(prompts[problem], slots, 1 if pauses else None))
         found = self._generate(requests, self.sampling)
         result = [_Tree(tree.problem, list(tree.slots)) for tree in trees]
-        for (problem, ids), request, at, sampled in zip(places, requests, places.values(), found, strict=True):
+        for (problem, *_), request, at, sampled in zip(places, requests, places.values(), found, strict=True):
             spent[problem].prompt_tokens += len(request.token_ids)
             for (number, position), piece in zip(at, sampled, strict=True):
-                spent[problem].policy_tokens += len(piece.token_ids)
+                spent[problem].add(piece)
                 slot = trees[number].slots[position]
-                reason = self._reason(piece, len(ids))
-                result[number].slots[position] = replace(
-                    slot, pieces=(*slot.pieces, piece), finish_reason=reason, scored=None
-                )
+                grown = replace(slot, pieces=(*slot.pieces, piece), scored=None)
+                reason = self._reason(grown, prompts[problem])
+                result[number].slots[position] = replace(grown, finish_reason=reason)
         return result
 
-    def _reason(self, piece: Sampled, begun: int) -> FinishReason | None:
-        is_full = begun + len(piece.token_ids) >= self.sampling.max_tokens
-        return piece.finish_reason if piece.finish_reason is FinishReason.STOP or is_full else None
+    def _request(self, prompt: Prompt, slots: Sequence[Slot], steps: int | None) -> Request:
+        """For what follows the text that these slots have, up to so many more steps; None: to the end."""
+        policy, slot = self.actors.policy, slots[0]
+        pause = _pause(policy, prompt.prefill, slot.token_ids, self.scorer.step, steps) if steps else None
+        keys, most = tuple(slot.key for slot in slots), self.sampling.max_tokens
+        request = go_on(prompt.token_ids, slot.pieces, keys, most, policy.context_length, pause)
+        assert request is not None  # one without room has finished
+        return request
+
+    def _reason(self, slot: Slot, prompt: Prompt) -> FinishReason | None:
+        """Why a slot ends; None where it paused, and has room."""
+        reason, left = slot.pieces[-1].finish_reason, self.sampling.max_tokens - length(slot.pieces)
+        left = min(left, self.actors.policy.context_length - len(prompt.token_ids) - len(slot.token_ids))
+        return None if reason is FinishReason.LENGTH and left > 0 else reason
 
     def _generate(self, requests: Sequence[Request], sampling: SamplingConfig) -> list[list[Sampled]]:
         found: dict[int, list[Sampled]] = {}
-        self.actors.engine.generate(requests, sampling, lambda index, sampled: found.update({index: sampled}))
+        generate_with_tools(self.actors.engine, self.actors.policy, requests, sampling, found.__setitem__)
         return [found[index] for index in range(len(requests))]
 
     def _scored(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[_Tree]:
@@ -182,7 +203,7 @@ class Searcher:
     def _told(self, prompt: Prompt, slot: Slot, more: Sequence[int]) -> Told:
         ids, name = [*slot.token_ids, *more], f"slot {slot.path} of {prompt.problem.id}"
         text, is_whole = _text(self.actors.policy, ids), ids[-1] in self.actors.policy.stop_ids
-        if slot.finish_reason is FinishReason.LENGTH:
+        if slot.finish_reason not in (None, FinishReason.STOP):
             return Told(prompt.text, (), name)
         cut = steps_after if is_whole else closed_steps
         return Told(prompt.text, tuple(cut(prompt.prefill, text, self.scorer.step)), name)
@@ -195,17 +216,12 @@ class Searcher:
         if not self.config.lookahead:
             return result
         open_ones = [number for number, (_, slot) in enumerate(slots) if slot.finish_reason is None]
-        requests = []
-        for number in open_ones:
-            problem, slot = slots[number]
-            ids, prompt = tuple(slot.token_ids), prompts[problem]
-            pause = _pause(self.actors.policy, prompt.prefill, ids, self.scorer.step, self.config.lookahead)
-            requests.append(Request((*prompt.token_ids, *ids), (slot.key,), begun=len(ids), pause=pause))
+        requests = [self._request(prompts[slots[n][0]], [slots[n][1]], self.config.lookahead) for n in open_ones]
         greedy = self.sampling.model_copy(update={"temperature": 0.0})
         for number, request, [piece] in zip(open_ones, requests, self._generate(requests, greedy), strict=True):
             result[number] = piece.token_ids.tolist()
             spent[slots[number][0]].prompt_tokens += len(request.token_ids)
-            spent[slots[number][0]].policy_tokens += len(piece.token_ids)
+            spent[slots[number][0]].add(piece)
         return result
 
     def _branched(self, tree: _Tree, problem: str, round_number: int) -> _Tree:
@@ -243,7 +259,8 @@ class Searcher:
         return [Ends(*one) for one in zip(judged, scored, spent, strict=True)]
 
     def _group(self, prompt: Prompt, slots: Sequence[Slot]) -> Group:
-        completions = tuple(_completion(self.actors.policy, index, slot) for index, slot in enumerate(slots))
+        policy, tools = self.actors.policy, self.sampling.tools
+        completions = tuple(completion_in(policy, index, slot.pieces, tools) for index, slot in enumerate(slots))
         return Group(prompt, completions, self.draws.step, self.actors.engine.version)
 
 
@@ -254,18 +271,5 @@ def _pause(policy: Policy, prefill: str, begun: Sequence[int], step: str, steps:
 
 
 def _text(policy: Policy, ids: Sequence[int]) -> str:
-    visible = list(ids[:-1] if ids and ids[-1] in policy.stop_ids else ids)
-    text: str = policy.tokenizer.decode(visible)
+    text: str = policy.tokenizer.decode(visible(policy, list(ids)))
     return text
-
-
-def _completion(policy: Policy, index: int, slot: Slot) -> Completion:
-    entropies = [piece.entropy for piece in slot.pieces]
-    return Completion(
-        index,
-        np.array(slot.token_ids, np.int64),
-        np.concatenate([piece.logprobs for piece in slot.pieces]),
-        None if any(entropy is None for entropy in entropies) else np.concatenate(entropies),  # type: ignore[arg-type]
-        slot.finish_reason or FinishReason.LENGTH,
-        _text(policy, slot.token_ids),
-    )
