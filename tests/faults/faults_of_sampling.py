@@ -144,8 +144,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_completion(i, sample, text, _own(policy, sample, tools))",
-                "_completion(i, __import__('dataclasses').replace("
+                "completion_of(index, sample, text, own_text(policy, [sample], tools))",
+                "completion_of(index, __import__('dataclasses').replace("
                 "sample, token_ids=policy.tokenizer(text)['input_ids']), text, None)",
             ),
         ),

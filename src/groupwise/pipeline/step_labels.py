@@ -145,7 +145,7 @@ class StepLabels(Stage[StepLabelsConfig]):
                 actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.STEP_LABELS),
                 work.directory.samples, partial(work.progress, "problems sampled"),
             )  # fmt: skip
-            cut, dropped = cut_rows(sampled, settings.step)
+            cut, dropped = cut_rows(sampled, settings.step, settings.sampling.tools)
             _check_boundaries(cut, settings.step)
             rolled, tokens = self._rolled(settings, work, actors, cut, sampled, by_id)
         rows = [self._row(settings, one, of, by_id[one.row.problem]) for one, of in zip(cut, rolled, strict=True)]

@@ -7,8 +7,10 @@ loses one part, and a repeat makes the same bytes.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +19,17 @@ from groupwise.models.policy import Policy
 from groupwise.pipeline.collect import PROBLEMS_PER_PART
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.pieces import own_text, phrase
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.runs.atomic import write_file
 from groupwise.tasks.base import Template
-from groupwise.types import FinishReason, Outcome, Problem, Verdict
+from groupwise.tools import Result, Tool, ToolConfig, ToolSections, make_tools, results_in
+from groupwise.tools.spans import Span
+from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall, Verdict
 from groupwise.verifiers import Request as Judged
+from groupwise.verifiers.score import by_calls
 from groupwise.verifiers.steps import step_ends
 
 
@@ -33,6 +39,8 @@ class Cut(NamedTuple):
     row: Row
     ends: tuple[int, ...]
     """Where its steps end in its own text, in characters; the last is its length."""
+    results: tuple[Span, ...] = ()
+    """What tools put into its text, in characters."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -40,8 +48,12 @@ class Cut(NamedTuple):
 
     @property
     def prefixes(self) -> list[str]:
-        """The text up to the end of every step but the last, whose worth is the completion's own."""
-        return [self.row.prefill + self.row.text[:end] for end in self.ends[:-1]]
+        """The text up to the end of every step but the last, whose worth is the completion's own.
+
+        A step that ends within a result of a tool is gone on from behind it: nobody else writes the rest.
+        """
+        behind = [next((b for a, b in self.results if a < end < b), end) for end in self.ends[:-1]]
+        return [self.row.prefill + self.row.text[:end] for end in behind]
 
 
 class Rolled(NamedTuple):
@@ -64,31 +76,79 @@ class Completer:
 
     def roll(self, prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
         """Go on from every prefix of a problem's answer (prefill included), and judge."""
-        policy, results = self.actors.policy, dict[int, list[Sampled]]()
+        policy, tools, results = self.actors.policy, make_tools(self.sampling.tools), dict[int, list[Sampled]]()
+        begun = [_begun(prefix, tools) for _, prefix in prefixes]
         requests = [
-            Request(_ids(policy, self.actors.template, problem, prefix), self._keys(problem, prefix))
-            for problem, prefix in prefixes
+            _request(policy, self.actors.template, problem, one, self._keys(problem, prefix))
+            for (problem, prefix), one in zip(prefixes, begun, strict=True)
         ]
         generate_with_tools(self.actors.engine, policy, requests, self.sampling, results.__setitem__)
         judged = [
-            Judged(problem, prefix + text, truncated=one.finish_reason is FinishReason.LENGTH, prefill=prefix)
-            for index, (problem, prefix) in enumerate(prefixes)
+            self._judged(problem, begun[index], one, text)
+            for index, (problem, _) in enumerate(prefixes)
             for one, text in zip(results[index], _texts(policy, results[index]), strict=True)
         ]
         verdicts = iter(self.actors.verifier.verify_many(judged))
-        return [self._counted(results[i], [next(verdicts) for _ in results[i]]) for i in range(len(prefixes))]
+        return [
+            self._counted(own, [by_calls(one.finish_reason, one.calls, next(verdicts)) for one in own])
+            for own in (results[index] for index in range(len(prefixes)))
+        ]
+
+    def _judged(self, problem: Problem, begun: "_Begun", one: Sampled, text: str) -> Judged:
+        own = own_text(self.actors.policy, [phrase((), begun.calls), one], self.sampling.tools)
+        is_whole = own is None and begun.own(self.sampling.tools) == begun.text
+        return Judged(
+            problem,
+            begun.text + text,
+            truncated=one.finish_reason is FinishReason.LENGTH,
+            prefill=begun.text,
+            num_calls=len(one.calls),
+            own=None if is_whole else begun.own(self.sampling.tools) + (text if own is None else own),
+        )
 
     def _keys(self, problem: Problem, prefix: str) -> tuple[int, ...]:
         return self.draws.keys(f"{problem.id} {sha256(prefix.encode()).hexdigest()}", self.rollouts)
 
     def _counted(self, sampled: Sequence[Sampled], verdicts: Sequence[Verdict]) -> Rolled:
         judged = [verdict.outcome for verdict in verdicts if verdict.outcome.judged]
-        return Rolled(judged.count(Outcome.CORRECT), len(judged), sum(len(one.token_ids) for one in sampled))
+        return Rolled(judged.count(Outcome.CORRECT), len(judged), sum(one.num_drawn for one in sampled))
 
 
-def cut_rows(rows: Sequence[Row], step: str) -> tuple[list[Cut], Counter[str]]:
+class _Begun(NamedTuple):
+    """The beginning of an answer, as its tools see it."""
+
+    text: str
+    results: tuple[Result, ...]
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(ToolCall(one.seen.tool, one.seen.call.content, CallOutcome.DONE) for one in self.results)
+
+    @property
+    def parts(self) -> list[str]:
+        """What the policy wrote and what was put in, in turns; the last was written since the last result."""
+        edges = [0, *(edge for one in self.results for edge in one.span), len(self.text)]
+        return [self.text[a:b] for a, b in pairwise(edges)]
+
+    def own(self, tools: ToolSections) -> str:
+        """The text without what tools said that may not answer."""
+        kept = [True, *(keeps for one in self.results for keeps in (tools[one.seen.tool].may_answer, True))]
+        return "".join(part if keeps else " " for part, keeps in zip(self.parts, kept, strict=True))
+
+
+def _begun(prefix: str, tools: Mapping[str, Tool]) -> _Begun:
+    return _Begun(prefix, tuple(_results(prefix, tools)))
+
+
+def _results(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
+    """Results up to a call that breaks the rules, if there is one: it ended the completion."""
+    with suppress(ValueError):
+        yield from results_in(text, tools)
+
+
+def cut_rows(rows: Sequence[Row], step: str, sections: Mapping[str, ToolConfig]) -> tuple[list[Cut], Counter[str]]:
     """Completions in steps; what was not judged, is empty, or was cut off within a step is counted and left out."""
-    cut, dropped = list[Cut](), Counter[str]()
+    cut, dropped, tools = list[Cut](), Counter[str](), make_tools(sections)
     for row in rows:
         if not row.outcome.judged:
             dropped["not judged"] += 1
@@ -97,7 +157,8 @@ def cut_rows(rows: Sequence[Row], step: str) -> tuple[list[Cut], Counter[str]]:
         elif not row.text:
             dropped["empty"] += 1
         else:
-            cut.append(Cut(row, tuple(_ends(row, step))))
+            results = tuple(result.span for result in _results(row.text, tools))
+            cut.append(Cut(row, tuple(_ends(row, step)), results))
     return cut, dropped
 
 
@@ -107,12 +168,12 @@ def _ends(row: Row, step: str) -> Iterator[int]:
     return (end - offset for end in step_ends(row.prefill + row.text, step) if end > offset)
 
 
-def _ids(policy: Policy, template: Template, problem: Problem, prefix: str) -> tuple[int, ...]:
-    """The prompt's tokens and those of the prefix, which begins with the prefill."""
+def _request(policy: Policy, template: Template, problem: Problem, begun: _Begun, keys: tuple[int, ...]) -> Request:
+    """For what follows the prompt and a prefix, which begins with the prefill; results are ids of their own."""
     tokenizer = policy.tokenizer
-    return (
-        *tokenizer(template.render(problem))["input_ids"], *tokenizer(prefix, add_special_tokens=False)["input_ids"]
-    )  # fmt: skip
+    parts = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in begun.parts]
+    ids = [*tokenizer(template.render(problem))["input_ids"], *(token for part in parts for token in part)]
+    return Request(tuple(ids), keys, calls=begun.calls, since_result=len(parts[-1]))
 
 
 def _texts(policy: Policy, sampled: Sequence[Sampled]) -> list[str]:

@@ -52,7 +52,8 @@ class Request:
     calls: tuple[ToolCall, ...] = ()
     """Calls that the completion's beginning has made."""
     since_result: int = 0
-    """How many of the `begun` tokens, at their end, follow the last result of a tool: a call may have begun there."""
+    """How many of `token_ids`, at their end, the completion has since the last result of a tool: a call may have begun
+    among them."""
     stops: tuple[str, ...] = ()
     """Texts behind which an engine that does not know tools may pause: the completion ends there by `tool_call` and
     waits for nothing. One that cannot samples on."""

@@ -62,8 +62,9 @@ class _Draft:
     sample: int
     open_tokens: tuple[int, ...]
     """What the request has since its last result."""
+    calls: list[ToolCall]
+    """Those of the request, and then its own."""
     pieces: list[Sampled] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
     seen: Seen | None = None
     """What it waits for."""
     running: "_Running | None" = None
@@ -114,7 +115,8 @@ class _Rounds:
                 "sampling.tools is engine.kind = 'in_process'"
             )
         self._drafts = [
-            [_Draft(r, s, request.open_tokens) for s in range(len(request.keys))] for r, request in enumerate(requests)
+            [_Draft(r, s, request.open_tokens, list(request.calls)) for s in range(len(request.keys))]
+            for r, request in enumerate(requests)
         ]
         self._runners = {name: _Runner(tool) for name, tool in watch.tools.items()}
 

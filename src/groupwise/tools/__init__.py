@@ -8,7 +8,7 @@ one: a module with a `Tool`, and a line in `TOOLS`. A recipe may name your own: 
 """
 
 from groupwise.tools.base import Call, Fault, Seen, Tool, ToolConfig, ToolResult
-from groupwise.tools.spans import put_in_spans
+from groupwise.tools.spans import Result, put_in_spans, results_in
 from groupwise.tools.table import TOOLS, AnyTool, ToolName, ToolSections, make_tools
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "AnyTool",
     "Call",
     "Fault",
+    "Result",
     "Seen",
     "Tool",
     "ToolConfig",
@@ -24,4 +25,5 @@ __all__ = [
     "ToolSections",
     "make_tools",
     "put_in_spans",
+    "results_in",
 ]

@@ -1,21 +1,37 @@
 """Where a written text has results of tools: what supervised fine-tuning reads and does not train."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from groupwise.tools.base import Fault, Tool, first_call
+from groupwise.tools.base import Fault, Seen, Tool, first_call
 
 Span = tuple[int, int]
 
 
-def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
-    """(begin, end) of every result in a text, in characters, the marks around it included; in order.
+class Result(NamedTuple):
+    """A result in a text."""
 
-    A text that is cut off within a result has it up to its end.
+    seen: Seen
+    """The call before it."""
+    span: Span
+    """(begin, end) in characters, the marks around it included."""
+
+
+def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
+    """The spans of every result in a text, in order.
 
     Raises:
         ValueError: a call breaks its tool's rules; says where and how.
     """
-    spans: list[Span] = []
+    return [result.span for result in results_in(text, tools)]
+
+
+def results_in(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
+    """Every result in a text, in order. A text that is cut off within a result has it up to its end.
+
+    Raises:
+        ValueError: a call breaks its tool's rules; says where and how.
+    """
     at = begin = 0
     closes = frozenset("".join(tool.closes for tool in tools.values()))
     while at < len(text):
@@ -29,6 +45,5 @@ def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
             call = found.call
             end = text.find(call.closing, at + len(call.opening))
             end = len(text) if end < 0 else end + len(call.closing)
-            spans.append((at, end))
+            yield Result(found, (at, end))
             at = begin = end
-    return spans

@@ -6,7 +6,7 @@ from statistics import fmean, pstdev
 
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.randomness import permutation
-from groupwise.types import Completion, FinishReason, Group, Outcome, ScoredGroup, Verdict
+from groupwise.types import Completion, FinishReason, Group, Outcome, ScoredGroup, ToolCall, Verdict
 from groupwise.verifiers.base import Request, Verifier
 
 SPOT_CHECKS = 4
@@ -25,7 +25,8 @@ def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = 
     verdicts = verifier.verify_many([_request(group, completion, max_tokens) for group, completion in completions])
     if len(verdicts) != len(completions):
         raise VerifierError(f"the verifier returned {len(verdicts)} verdicts for {len(completions)} completions")
-    remaining = iter([_by_calls(own, verdict) for (_, own), verdict in zip(completions, verdicts, strict=True)])
+    pairs = zip(completions, verdicts, strict=True)
+    remaining = iter([by_calls(own.finish_reason, own.calls, verdict) for (_, own), verdict in pairs])
     return [ScoredGroup(group, tuple(next(remaining) for _ in group.completions)) for group in groups]
 
 
@@ -43,16 +44,16 @@ def _request(group: Group, completion: Completion, max_tokens: int | None) -> Re
     )
 
 
-def _by_calls(completion: Completion, verdict: Verdict) -> Verdict:
-    """The verdict, where calls of tools leave it as it is.
+def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Verdict) -> Verdict:
+    """The verdict on a completion that ended so, where calls of tools leave it as it is.
 
     A completion whose tool failed was not judged. One that broke the rules of calls is wrong and earns nothing,
     whatever it had answered before.
     """
-    evidence = completion.calls[-1].evidence if completion.calls else ""
-    if completion.finish_reason is FinishReason.TOOL_FAILED:
+    evidence = calls[-1].evidence if calls else ""
+    if finish_reason is FinishReason.TOOL_FAILED:
         return Verdict(Outcome.CRASHED, {}, f"a tool failed: {evidence}")
-    if completion.finish_reason is FinishReason.MALFORMED_CALL and verdict.outcome.judged:
+    if finish_reason is FinishReason.MALFORMED_CALL and verdict.outcome.judged:
         parts = {name: min(value, 0.0) for name, value in verdict.parts.items()}
         return Verdict(Outcome.WRONG, parts, f"a malformed call: {evidence}", measures=verdict.measures)
     return verdict
@@ -71,7 +72,8 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
     for index in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
         group, sample, verdict = rows[index]
         completion = group.completions[sample]
-        repeat = _by_calls(completion, verifier.verify_many([_request(group, completion, max_tokens)])[0])
+        found = verifier.verify_many([_request(group, completion, max_tokens)])[0]
+        repeat = by_calls(completion.finish_reason, completion.calls, found)
         if not (repeat.outcome.failed or verdict.outcome.failed) and repeat.parts != verdict.parts:
             raise InvariantError(
                 f"completion {sample} of problem {group.prompt.problem.id} was judged {verdict.outcome} "

@@ -328,11 +328,6 @@ def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None
         ({"config": {"methods": ["beam"]}}, ConfigError, "prm must name"),
         ({"config": {"methods": ["weighted"]}}, ConfigError, "prm or orm must name one"),
         ({"config": {"samples": 2}}, ConfigError, "from a pool of 2 samples"),
-        (
-            {"config": {"methods": ["majority", "force"]}, "changes": ["sampling.tools.c.kind=calculator"]},
-            ConfigError,
-            "force samples completions in pieces, and sampling.tools has c: methods with tools are greedy",
-        ),
     ],
 )
 def test_bad_input_is_named(

@@ -2,16 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases
+from groupwise.evaluation.test_time.chains import Chainer, Link, _opened_again, check_phrases
 from groupwise.evaluation.test_time.cuts import cut
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate
+from groupwise.rollout.pieces import phrase
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
@@ -153,19 +156,43 @@ def test_thinking_is_cut_short(tiny_policy: Callable[..., Policy], monkeypatch: 
     assert cut(chainer, first, 11).groups[0].group.completions == before  # no room, and nothing that is so long
 
 
-def test_every_link_has_draws_of_its_own(chainer: Chainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_every_link_has_draws_of_its_own(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, asked = tiny_policy(), list[Request]()
+    chainer = Chainer(Actors(policy, ScriptedEngine.of(SCRIPT, policy), Template(), EndsInTwo()), SAMPLING, DRAWS, 2)
+    chainer = dataclasses.replace(chainer, sampling=SamplingConfig(max_tokens=64))
+    real = ScriptedEngine.generate
 
-    def told(policy: Policy, engine: object, groups: Sequence[object], *others: object) -> list[object]:
-        asked.append(others[-1])
-        return list(groups)
+    def watching(self: ScriptedEngine, requests: Sequence[Request], *others: Any) -> None:
+        asked.extend(requests)
+        real(self, requests, *others)
 
-    monkeypatch.setattr("groupwise.evaluation.test_time.chains.reflected", told)
-    links = [chainer.start(PROBLEMS)]
+    monkeypatch.setattr(ScriptedEngine, "generate", watching)
+    links = [chainer.start(PROBLEMS[:1])]
     for _ in range(2):
-        links.append(chainer.forced(links, {"en": "x"}))
-    assert len({draws.key_after("reflection", "a", 0) for draws in asked}) == 2  # type: ignore[attr-defined]
-    assert sampled_in(links[1], links[0]) == [0, 0]
+        links.append(chainer.forced(links, {"en": " Wait. "}))
+    keys = [key for request in asked for key in request.keys]
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_a_reasoning_that_ends_within_a_token_is_written_again(tiny_policy: Callable[..., Policy]) -> None:
+    policy = tiny_policy()
+    tokens = {1: "ab", 2: "c</thi", 3: "nk>7", 4: "é", 5: ""}
+
+    class Tokenizer:
+        unk_token_id = None
+
+        def decode(self, ids: Sequence[int]) -> str:
+            return "".join(tokens.get(int(token), "?") for token in ids)
+
+        def __call__(self, text: str, **others: Any) -> dict[str, list[int]]:
+            return {"input_ids": [100 + len(text)]}
+
+    fake: Any = SimpleNamespace(tokenizer=Tokenizer(), stop_ids=policy.stop_ids)
+    piece = phrase([1, 2, 3])
+    begun = _opened_again(fake, [dataclasses.replace(piece, sampled=None)], "Wait")
+    assert begun is not None
+    assert [one.token_ids.tolist() for one in begun] == [[1], [100 + len("cWait")]]
+    assert _opened_again(fake, [phrase([1, 4])], "Wait") is None
 
 
 def test_a_language_without_a_phrase_is_named() -> None:

@@ -9,22 +9,32 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row
+from groupwise.models.policy import Policy
 from groupwise.pipeline import load_pipeline, step_labels
 from groupwise.pipeline.base import Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.step_labels import StepLabelsConfig, estimated
 from groupwise.pipeline.step_rollouts import Completer, Cut, Rolled, Rollouts, by_search, cut_rows, searched, shared
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.run import Run
 from groupwise.tasks import make_task
+from groupwise.tasks.base import Template
 from groupwise.tasks.step_rows import StepRow, read_step_rows
+from groupwise.tools.calculator import CalculatorConfig
 from groupwise.trainers import Recipe
-from groupwise.types import FinishReason, Outcome, Problem
+from groupwise.types import FinishReason, Outcome, Problem, Verdict
+from groupwise.verifiers import Request as Judged
+from groupwise.verifiers import Verifier
 
 
 def pipeline(folder: Path, **stage: Any) -> dict[str, Any]:
@@ -91,6 +101,68 @@ def test_labels_by_rollouts_are_the_same_after_a_kill(tmp_path: Path, monkeypatc
     assert made(tmp_path / "b", **settings)[1] == whole
     assert calls[1] == calls[2]  # what was lost is done again
     assert calls[0] not in calls[2:]  # what was kept is not
+
+
+WRITTEN = {
+    "Q<think><<2+3=5>>": "b<<5*2=",  # nothing is open behind a result
+    "Q<think><<2+3=5>>b<<5*2=10>>": "x",
+    "Q<think><<2+3=5>> a <<5*": "2=",  # the call had begun
+    "Q<think><<2+3=5>> a <<5*2=10>>": "y",
+    "Q<think>no": "thing 4",
+    "Q<think>bad": "<<1<<2",
+}
+
+
+def test_rollouts_go_on_with_tools(tiny_policy: Callable[..., Policy]) -> None:
+    policy, judged = tiny_policy(), list[Judged]()
+
+    class Writes:
+        version = 0
+
+        def generate(self, requests: Sequence[Request], config: SamplingConfig, on_finished: Any) -> None:
+            for index, request in enumerate(requests):
+                text = WRITTEN[policy.tokenizer.decode(request.token_ids)]
+                stop = policy.tokenizer.eos_token_id
+                ids = np.array([*policy.tokenizer(text, add_special_tokens=False)["input_ids"], stop])
+                numbers = np.zeros(len(ids), np.float32)
+                on_finished(index, [Sampled(ids, numbers, numbers, FinishReason.STOP)])
+
+    class Keeps(Verifier):
+        def verify_many(self, requests: Sequence[Judged]) -> list[Verdict]:
+            judged.extend(requests)
+            return [Verdict(Outcome.CORRECT, {}, "", "") for _ in requests]
+
+    actors = Actors(policy, Writes(), Template(prompt="{question}", prefill="<think>"), Keeps())  # type: ignore[arg-type]
+    problem, draws = Problem("p", "Q", ""), Draws(0, Purpose.STEP_LABELS)
+
+    def roll(prefixes: Sequence[str], **settings: Any) -> list[Rolled]:
+        judged.clear()
+        tools = {"calculator": CalculatorConfig(**settings)}
+        sampling = SamplingConfig(max_tokens=20).model_copy(update={"tools": tools})
+        return Completer(actors, sampling, draws, 1).roll([(problem, prefix) for prefix in prefixes])
+
+    prefixes = ["<think><<2+3=5>>", "<think><<2+3=5>> a <<5*", "<think>no"]
+    sampled = [len("b<<5*2=") + 2, len("2=") + 2, len("thing 4") + 1]  # results count as nothing
+    assert roll(prefixes) == [Rolled(1, 1, tokens) for tokens in sampled]
+    assert [(one.text, one.own, one.prefill, one.num_calls) for one in judged] == [
+        ("<think><<2+3=5>>b<<5*2=10>>x", "<think><<2+3= b<<5*2= x", prefixes[0], 2),
+        ("<think><<2+3=5>> a <<5*2=10>>y", "<think><<2+3=  a <<5*2= y", prefixes[1], 2),
+        ("<think>nothing 4", None, prefixes[2], 0),
+    ]
+    # the prefix's calls count, and a rollout without a call of its own keeps to what the policy wrote
+    assert roll(prefixes[:1], max_calls=1) == [Rolled(1, 1, len("b<<5*2="))]
+    assert judged[0].own == "<think><<2+3= b<<5*2="
+    assert roll(prefixes[:1], may_answer=True)
+    assert judged[0].own is None
+    assert roll(["<think>bad"]) == [Rolled(0, 1, len("<<1<<"))]  # whatever the verifier says
+
+
+def test_a_step_that_ends_within_a_result_is_gone_on_from_behind_it() -> None:
+    row = a_row(text="<<1+2=3>>. <<3*3=9>>. <<4<<", outcome=Outcome.WRONG, finish_reason=FinishReason.MALFORMED_CALL)
+    [cut], _ = cut_rows([row], "equation", {"calculator": CalculatorConfig()})
+    assert cut.results == ((6, 9), (17, 20))
+    assert cut.prefixes == ["<think><<1+2=3>>", "<think><<1+2=3>>. <<3*3=9>>"]
+    assert "".join(cut.steps) == row.text
 
 
 def test_estimates() -> None:
@@ -160,7 +232,7 @@ def test_completions_that_begin_alike_label_each_other() -> None:
         a_row(text="1. 9. no", sample=2, outcome=Outcome.WRONG), a_row(text="1. 2", sample=3, outcome=Outcome.CRASHED),
         a_row(text="1. 2. ", problem="q"),
     ]  # fmt: skip
-    cut, _ = cut_rows(rows[:3], "sentence")
+    cut, _ = cut_rows(rows[:3], "sentence", {})
     assert shared(cut, rows) == [
         [Rolled(1, 3, 0), Rolled(1, 2, 0)], [Rolled(1, 3, 0), Rolled(1, 2, 0)], [Rolled(1, 3, 0), None],
     ]  # fmt: skip
@@ -266,7 +338,7 @@ def test_a_few_texts_without_a_boundary_are_rows(tmp_path: Path, monkeypatch: py
 
 def test_what_cannot_be_cut_is_counted() -> None:
     rows = [a_row(), a_row(text=""), a_row(outcome=Outcome.CRASHED), a_row(finish_reason=FinishReason.LENGTH)]
-    [cut], dropped = cut_rows(rows, "sentence")
+    [cut], dropped = cut_rows(rows, "sentence", {})
     assert isinstance(cut, Cut)
     assert cut.steps == ("1+1=2. ", "Two.</think>2. Yes.")
     assert cut.prefixes == ["<think>1+1=2. "]

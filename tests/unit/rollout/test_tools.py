@@ -278,6 +278,22 @@ def test_engines_that_know_no_tools(tiny_policy: Callable[..., Policy]) -> None:
             assert f"{call.content}[{number}]" in text
 
 
+@pytest.mark.parametrize("length", [5, 11, 12, 17, 30])
+def test_a_pause_is_the_same_whether_results_are_put_in_at_once_or_later(
+    tiny_policy: Callable[..., Policy], length: int
+) -> None:
+    policy = tiny_policy()
+    asked = [dataclasses.replace(request, pause=lambda ids: len(ids) >= length) for request in requests()]
+    at_once = [s for group in sample(policy, asked, config(echo_config())) for s in group]
+    later = [s for group in sample(policy, asked, config(echo_config(immediate=False))) for s in group]
+    assert [one.token_ids.tolist() for one in later] == [one.token_ids.tolist() for one in at_once]
+    assert [one.finish_reason for one in later] == [one.finish_reason for one in at_once]
+    for one in at_once:
+        if one.finish_reason is FinishReason.LENGTH:  # it goes as far as it must, and to the end of a result
+            assert len(one.token_ids) == length or not one.drawn[-1]
+            assert one.drawn[length - 1 :].sum() <= 1
+
+
 def test_results_that_were_recorded_need_no_tool(tiny_policy: Callable[..., Policy]) -> None:
     policy = tiny_policy()
     for immediate in (True, False):
