@@ -1,5 +1,6 @@
 """Recall is killed for good, by the system, and goes on; and its command says what it did."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -53,5 +54,7 @@ def test_the_command_reports(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["recall", str(file), *words])
     assert result.exit_code == 0, result.output
     assert "round 1: " in result.output
+    [first] = json.loads((tmp_path / "web" / "recall.json").read_text())["rounds"]
+    assert first["seed"] == 40 + 20  # those of the made web, and docstrings that the recipe says are known
     assert "precision" in result.output
     assert (tmp_path / "web" / "report.html").exists()

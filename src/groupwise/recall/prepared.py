@@ -107,15 +107,16 @@ class Prepared:
     @cached_property
     def seed_texts(self) -> list[str]:
         """What the first round begins with."""
-        begin = self.config.begin
+        begin, sources = self.config.begin, list(self.config.sources.values())
+        known = [plain_text(text) for source in sources for text in source.known_texts(self.config.seed)]
         if not begin.path:
-            texts = next(iter(self.config.sources.values())).seed_texts(self.config.seed, begin.num_texts)
-            return [plain_text(text) for text in texts]
+            texts = sources[0].seed_texts(self.config.seed, begin.num_texts)
+            return [*map(plain_text, texts), *known]
         rows = list(read_lines(Path(begin.path)))[: begin.num_texts]
         texts = [plain_text(str(row.get("text") or "")) for row in rows]  # cleaned as pages are
         if not any(texts):
             raise DataError(f"{begin.path} has no record with `text`")
-        return texts
+        return [*texts, *known]
 
     def _counted(self, what: str) -> Iterable[Page]:
         """The pages, with progress."""

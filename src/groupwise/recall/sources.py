@@ -16,6 +16,7 @@ from pydantic import Field
 from groupwise.artifacts import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.kinds import Kinds, KindSection
+from groupwise.randomness import permutation
 from groupwise.recall.extract import charset_in
 from groupwise.recall.page import RawPage, Truth, Unreadable
 from groupwise.tasks.web.made import MadeWeb, seed_texts
@@ -38,6 +39,10 @@ class PageSource(KindSection):
             ConfigError: it has none.
         """
         raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no texts of its own: name a file")
+
+    def known_texts(self, seed: int) -> list[str]:
+        """Texts that the rounds begin with whatever `begin` names."""
+        return []
 
 
 class Web(PageSource):
@@ -75,6 +80,16 @@ class Docstrings(PageSource):
     """Packages whose docstrings are technical, and no mathematics."""
     min_characters: int = Field(200, ge=1)
     """Shorter docstrings are left out."""
+    known: int = Field(0, ge=0)
+    """So many docstrings of the first of the mathematical packages are known before the first round, beside the texts
+    of `begin`: of prose so far from them the rounds find nothing otherwise."""
+
+    def known_texts(self, seed: int) -> list[str]:
+        if not self.known or not self.mathematics:
+            return []
+        found, _ = docstrings(self.mathematics[0], self.min_characters)
+        order = permutation(len(found), "known docstrings", seed)[: self.known]
+        return [found[number][1] for number in order.tolist()]
 
     def pages(self, seed: int, max_bytes: int) -> Iterator[Found]:
         for is_mathematics, names in ((True, self.mathematics), (False, self.others)):

@@ -297,6 +297,24 @@ def test_a_search_is_compared_with_as_many_tokens_of_samples() -> None:
     assert at_equal_tokens(several, Pools(pools.pools, {}, pools.sizes, 0), "last", ways) == []
 
 
+def test_every_method_works_with_tools(models: Path, tmp_path: Path) -> None:
+    methods = ("greedy", "majority", "best_of_n", "weighted", "beam", "dvts", "lookahead", "revise", "force", "cut")
+    dials = {"methods": methods, "budgets": (1, 2), "samples": 2, "width": 2, "chains": 2, "cut_tokens": 8}
+    asked: dict[str, Any] = {**ASKED, "problems": 2, "max_tokens": 32, "changes": ["sampling.tools.c.kind=calculator"]}
+    result = measure_budget(
+        "base", prm=models / "prm", config=BudgetConfig.model_validate(dials), directory=tmp_path, **asked
+    )
+    assert {one.method.partition("/")[0] for one in result.measured} >= set(methods)
+
+
+def test_what_tools_put_in_costs_reading_and_no_sampling() -> None:
+    plain, with_results = (replace(sample("a"), num_put_in=put_in) for put_in in (0, 7))
+    pools = [Pool(Problem("x", "", ""), "", 3, (plain, with_results), 0.0)]
+    cost = Pools(pools, {}, Sizes(10, {}), 0).sampled(4)
+    assert cost.policy_tokens.tolist() == [4 * plain.num_tokens]
+    assert cost.operations.tolist() == [2 * 10 * (3 + 4 * (plain.num_tokens + 3.5))]
+
+
 def test_pools_smaller_than_the_budget_are_named() -> None:
     with pytest.raises(ConfigError, match="budgets 1, 8 from a pool of 4 samples: 1 to 4"):
         check_budgets([1, 8], 4)

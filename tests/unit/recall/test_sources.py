@@ -14,7 +14,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.recall.extract import ExtractConfig, extract
 from groupwise.recall.page import Page, RawPage, Unreadable
 from groupwise.recall.recipe import RecallRecipe, run_recall
-from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, Web
+from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, Web, docstrings
 
 TEXT = "Every even number above two seems to be the sum of two primes, which nobody has proved."
 
@@ -228,3 +228,13 @@ def test_bytes_in_an_archive_that_are_spoilt_are_named(tmp_path: Path) -> None:
     *good, bad = pages(Warc(path=str(path)))
     assert [one.place for one in good if isinstance(one, RawPage)] == ["a.warc#1", "a.warc#2"]
     assert bad == Unreadable("a.warc#3", "the archive is damaged, and not read from here on (ArchiveLoadFailed)")
+
+
+def test_some_docstrings_are_known_before_the_first_round() -> None:
+    source = Docstrings(mathematics=("mpmath", "logging"), others=(), known=7)
+    known = source.known_texts(3)
+    own = {text for _, text in docstrings("mpmath", 200)[0]}
+    assert len(known) == len(set(known)) == 7
+    assert set(known) <= own  # of the first package alone
+    assert known == source.known_texts(3) != source.known_texts(4)
+    assert Docstrings().known_texts(3) == Docstrings(mathematics=(), known=3).known_texts(0) == []
