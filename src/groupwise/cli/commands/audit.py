@@ -32,6 +32,7 @@ def audit(
     A function of your own is `reward(prompt, completion, reference) -> float`; above 0.5 counts as correct.
 
     Examples:
+
         groupwise audit math --report audit.html
 
         groupwise audit math --cases cases.jsonl --tier core

@@ -56,6 +56,7 @@ def budget(
     same command goes on where it was.
 
     Examples:
+
         groupwise budget base --task arithmetic --problems 100 --samples 16 --budgets 1,2,4,8,16
 
         groupwise budget base --task word_problems --prm runs/prm/checkpoints/best --orm runs/orm/checkpoints/best

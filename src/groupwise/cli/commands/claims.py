@@ -31,6 +31,7 @@ def examine_claims(
     Killed, the same command goes on where it was; results that are there are not measured again.
 
     Examples:
+
         groupwise claims --list
 
         groupwise claims group_size --seeds 5

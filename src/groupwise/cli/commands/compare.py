@@ -20,6 +20,7 @@ def compare(
     difference, paired by seed, excludes zero.
 
     Examples:
+
         groupwise compare recipes/compare.toml
 
         groupwise compare recipes/compare.toml --set seeds=2 --set directory=runs/try

@@ -18,6 +18,7 @@ def demo(
     no GPU and no network. The same command resumes an interrupted demo.
 
     Example:
+
         groupwise demo
     """
     from groupwise.cli.demo import run_demo

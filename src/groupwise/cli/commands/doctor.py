@@ -24,6 +24,7 @@ def examine(
     """Say what is wrong with a run: with numbers, places and what to change. Reads its directory alone.
 
     Examples:
+
         groupwise doctor runs/arithmetic
 
         groupwise doctor runs/arithmetic --fail-on warning

@@ -42,6 +42,7 @@ def evaluate(
     """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
 
     Examples:
+
         groupwise eval base --task arithmetic --samples 16
 
         groupwise eval runs/arithmetic/checkpoints/best --against base

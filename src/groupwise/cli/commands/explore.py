@@ -23,6 +23,7 @@ def explore(
     The pages are served to this machine alone, read run directories and change nothing; a live run may go on.
 
     Examples:
+
         groupwise explore runs/arithmetic
 
         groupwise explore runs/arithmetic --export page.html

@@ -16,6 +16,7 @@ def export(
     """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made.
 
     Example:
+
         groupwise export runs/arithmetic models/reasoner
     """
     from groupwise.pages.export import export as export_run

@@ -43,6 +43,7 @@ def import_run(
     What the other system did not record stays empty, and is named.
 
     Examples:
+
         groupwise import trl outputs/grpo runs/imported --correct accuracy_reward
 
         groupwise import verl rollouts runs/imported --scalars metrics.jsonl --dev validation

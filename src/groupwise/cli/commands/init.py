@@ -13,6 +13,7 @@ def start_project(directory: Annotated[Path, typer.Argument(help="A new or an em
     """Write a small project of your own - a reward, problems, a recipe and a test - that trains at once.
 
     Example:
+
         groupwise init mine && groupwise train mine/recipe.toml
     """
     from groupwise.cli.init import write_project

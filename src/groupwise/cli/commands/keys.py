@@ -17,6 +17,7 @@ def keys(
     """List what a recipe may hold: every key, its allowed values, its default and its meaning.
 
     Examples:
+
         groupwise keys optimizer
 
         groupwise keys data --kind generated

@@ -20,6 +20,7 @@ def memory(
     """Predict how much memory a recipe needs, part by part, without loading the model.
 
     Examples:
+
         groupwise memory recipes/arithmetic.toml
 
         groupwise memory recipes/ppo.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct --prompt-tokens 256

@@ -20,6 +20,7 @@ def new_model(
     """Write a small model with random weights and a byte tokenizer, to try a recipe end to end without a hub.
 
     Example:
+
         groupwise new-model models/tiny && groupwise train recipes/gsm8k.toml --set model.path=models/tiny
     """
     from groupwise.config import parse

@@ -36,6 +36,7 @@ def oracle(
     figures are exact and the same every time.
 
     Examples:
+
         groupwise oracle
 
         groupwise oracle --section prompts --group-size 4

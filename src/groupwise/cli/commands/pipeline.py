@@ -36,6 +36,7 @@ def pipeline(
     depends on it. If it is killed, the same command resumes inside the stage it was in.
 
     Examples:
+
         groupwise pipeline recipes/r1.toml
 
         groupwise pipeline recipes/r1.toml --dry-run

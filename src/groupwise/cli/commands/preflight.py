@@ -30,6 +30,7 @@ def check_recipe(
     Of a pipeline every stage is checked as far as it can be before the stages in front of it have run.
 
     Examples:
+
         groupwise preflight recipes/arithmetic.toml
 
         groupwise preflight recipes/gsm8k.toml --leave-out rehearsal --price-per-hour 2.5

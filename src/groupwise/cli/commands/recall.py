@@ -19,6 +19,7 @@ def recall(
     Killed or interrupted, the same command goes on. Where people annotate, it stops and names the file to fill in.
 
     Examples:
+
         groupwise recall recipes/recall.toml
 
         groupwise recall recipes/recall.toml --set annotator.kind=file --set annotator.path=patterns.toml

@@ -18,6 +18,7 @@ def replay(
     """Regenerate a recorded completion and say whether it is identical, token by token and bit by bit.
 
     Example:
+
         groupwise replay runs/arithmetic --step 37 --problem arithmetic/23x17 --sample 5
     """
     from groupwise.cli.replay import run_replay

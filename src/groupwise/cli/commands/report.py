@@ -13,6 +13,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> Non
     """Write a run's page (report.html) and picture (report.png), and print its summary.
 
     Example:
+
         groupwise report runs/arithmetic
     """
     from groupwise.evaluation.run_data import load_run

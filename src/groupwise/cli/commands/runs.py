@@ -13,6 +13,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="The folder of the run dire
     """List runs: what they trained, how far they got, their best dev result.
 
     Example:
+
         groupwise runs
     """
     from groupwise.cli.listing import list_runs

@@ -26,6 +26,7 @@ def sample(
     """Ask a checkpoint a question and see several completions with their verdicts.
 
     Example:
+
         groupwise sample base 'What is 23 × 17?' --samples 6
     """
     from groupwise.cli.sample import run_sample

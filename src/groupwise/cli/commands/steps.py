@@ -24,6 +24,7 @@ def eval_steps(
     """Measure how well a process reward model finds the first mistake of a working: ProcessBench's F1 and others.
 
     Examples:
+
         groupwise eval-steps runs/prm/checkpoints/step-200 steps_test.jsonl --dev steps_dev.jsonl
 
         groupwise eval-steps runs/prm/checkpoints/step-200 multistep_arithmetic.jsonl --format big_bench_mistake

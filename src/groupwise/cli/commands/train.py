@@ -36,6 +36,7 @@ def train(
     The checks of `groupwise preflight` that cost nothing are done first.
 
     Examples:
+
         groupwise train arithmetic
 
         groupwise train recipes/arithmetic.toml --set run.seed=1 --set run.directory=runs/seed1

@@ -32,6 +32,7 @@ def verify(
     r"""Judge one completion and explain the verdict step by step.
 
     Examples:
+
         groupwise verify math --reference 391 'So it is \boxed{391}.'
 
         groupwise verify countdown --data numbers='[3, 5, 2]' --data target=16 '\boxed{(3+5)*2}'
