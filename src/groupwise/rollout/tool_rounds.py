@@ -50,8 +50,7 @@ def generate_with_tools(
     try:
         _Rounds(engine, watch, policy.context_length, requests, sampling, on_finished).run()
     finally:
-        for tool in watch.tools.values():
-            tool.close()
+        watch.close()
 
 
 @dataclass(slots=True)

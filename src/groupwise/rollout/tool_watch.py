@@ -4,6 +4,7 @@ Calls are looked for in the decoded tokens since the last result, and only behin
 result becomes ids once; what was sampled is never tokenised again.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -78,6 +79,14 @@ class ToolWatch:
         """Most tokens that immediate tools can put into one completion."""
         immediate = [tool.config for tool in self.tools.values() if tool.immediate]
         return sum(config.max_calls * config.max_result_tokens for config in immediate)
+
+    def close(self) -> None:
+        """Close every tool; one that cannot be closed is named, and costs nobody what was sampled."""
+        for name, tool in self.tools.items():
+            try:
+                tool.close()
+            except Exception as error:
+                warnings.warn(f"the tool {name} cannot be closed: {said_of(error)}", stacklevel=2)
 
     def look(self, token_ids: Sequence[int]) -> Seen | Fault | Broken | None:
         """What the tokens since the last result end with; the tool whose call began first decides."""

@@ -574,6 +574,22 @@ def test_a_tool_that_fails_to_look_ends_its_completion(
     check_failures(policy, echo_config(), evidence, None if knows_tools else Plain(policy))
 
 
+def test_a_tool_that_cannot_be_closed_is_named(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    def close(self: Echo) -> None:
+        closed.append(self)
+        raise OSError("gone")
+
+    monkeypatch.setattr(Echo, "close", close)
+    tools = {"first": echo_config()["echo"], "second": echo_config()["echo"]}
+    with pytest.warns(UserWarning, match="the tool (first|second) cannot be closed: OSError: gone") as said:
+        assert len(sample(tiny_policy(), requests(), config(tools))) == 3
+    assert len(closed) == len(said) == 2
+
+
 def test_an_interrupt_passes(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any) -> ToolResult:
         raise KeyboardInterrupt
