@@ -6,7 +6,7 @@ Arrays are one-dimensional numpy arrays over the tokens of one completion; shape
 the number of completions of one prompt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -106,6 +106,11 @@ class ToolCall:
     """Whether later calls are told of it; not where it was ended from outside."""
 
 
+def calls_that_ran(calls: Sequence[ToolCall]) -> int:
+    """How many of them were run."""
+    return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled continuation of a prompt."""
@@ -155,7 +160,7 @@ class Completion:
     @property
     def num_calls(self) -> int:
         """Calls of tools that were run."""
-        return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in self.calls)
+        return calls_that_ran(self.calls)
 
     @property
     def insertions(self) -> list[NDArray[np.int64]]:

@@ -27,7 +27,7 @@ from groupwise.runs.atomic import write_file
 from groupwise.tasks.base import Template
 from groupwise.tools import Result, Tool, ToolConfig, ToolSections, make_tools, results_in
 from groupwise.tools.spans import Span
-from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall, Verdict
+from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall, Verdict, calls_that_ran
 from groupwise.verifiers import Request as Judged
 from groupwise.verifiers.score import by_calls
 from groupwise.verifiers.steps import step_ends
@@ -50,9 +50,9 @@ class Cut(NamedTuple):
     def prefixes(self) -> list[str]:
         """The text up to the end of every step but the last, whose worth is the completion's own.
 
-        A step that ends within a result of a tool is gone on from behind it: nobody else writes the rest.
+        A step that ends with a call, or within its result, is gone on from behind the result, which nobody else writes.
         """
-        behind = [next((b for a, b in self.results if a < end < b), end) for end in self.ends[:-1]]
+        behind = [next((b for a, b in self.results if a <= end < b), end) for end in self.ends[:-1]]
         return [self.row.prefill + self.row.text[:end] for end in behind]
 
 
@@ -77,9 +77,10 @@ class Completer:
     def roll(self, prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
         """Go on from every prefix of a problem's answer (prefill included), and judge."""
         policy, tools, results = self.actors.policy, make_tools(self.sampling.tools), dict[int, list[Sampled]]()
-        begun = [_begun(prefix, tools) for _, prefix in prefixes]
+        template = self.actors.template
+        begun = [_begun(template.prefill, prefix, tools) for _, prefix in prefixes]
         requests = [
-            _request(policy, self.actors.template, problem, one, self._keys(problem, prefix))
+            _request(policy, template, problem, one, self._keys(problem, prefix))
             for (problem, prefix), one in zip(prefixes, begun, strict=True)
         ]
         generate_with_tools(self.actors.engine, policy, requests, self.sampling, results.__setitem__)
@@ -96,14 +97,14 @@ class Completer:
 
     def _judged(self, problem: Problem, begun: "_Begun", one: Sampled, text: str) -> Judged:
         own = own_text(self.actors.policy, [phrase((), begun.calls), one], self.sampling.tools)
-        is_whole = own is None and begun.own(self.sampling.tools) == begun.text
+        prefix, own_prefix = begun.prefill + begun.text, begun.prefill + begun.own(self.sampling.tools)
         return Judged(
             problem,
-            begun.text + text,
+            prefix + text,
             truncated=one.finish_reason is FinishReason.LENGTH,
-            prefill=begun.text,
-            num_calls=len(one.calls),
-            own=None if is_whole else begun.own(self.sampling.tools) + (text if own is None else own),
+            prefill=prefix,
+            num_calls=calls_that_ran(one.calls),
+            own=None if own is None and own_prefix == prefix else own_prefix + (text if own is None else own),
         )
 
     def _keys(self, problem: Problem, prefix: str) -> tuple[int, ...]:
@@ -117,7 +118,9 @@ class Completer:
 class _Begun(NamedTuple):
     """The beginning of an answer, as its tools see it."""
 
+    prefill: str
     text: str
+    """What follows the prefill: no tool looks into a prompt."""
     results: tuple[Result, ...]
 
     @property
@@ -136,8 +139,9 @@ class _Begun(NamedTuple):
         return "".join(part if keeps else " " for part, keeps in zip(self.parts, kept, strict=True))
 
 
-def _begun(prefix: str, tools: Mapping[str, Tool]) -> _Begun:
-    return _Begun(prefix, tuple(_results(prefix, tools)))
+def _begun(prefill: str, prefix: str, tools: Mapping[str, Tool]) -> _Begun:
+    text = prefix.removeprefix(prefill)
+    return _Begun(prefill, text, tuple(_results(text, tools)))
 
 
 def _results(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
@@ -169,9 +173,9 @@ def _ends(row: Row, step: str) -> Iterator[int]:
 
 
 def _request(policy: Policy, template: Template, problem: Problem, begun: _Begun, keys: tuple[int, ...]) -> Request:
-    """For what follows the prompt and a prefix, which begins with the prefill; results are ids of their own."""
+    """For what follows the prompt and a prefix; prefill and results are ids of their own, as they were in sampling."""
     tokenizer = policy.tokenizer
-    parts = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in begun.parts]
+    parts = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in (begun.prefill, *begun.parts)]
     ids = [*tokenizer(template.render(problem))["input_ids"], *(token for part in parts for token in part)]
     return Request(tuple(ids), keys, calls=begun.calls, since_result=len(parts[-1]))
 

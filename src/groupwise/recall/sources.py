@@ -41,7 +41,11 @@ class PageSource(KindSection):
         raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no texts of its own: name a file")
 
     def known_texts(self, seed: int) -> list[str]:
-        """Texts that the rounds begin with whatever `begin` names."""
+        """Texts that the rounds begin with whatever `begin` names.
+
+        Raises:
+            ConfigError: there are not so many.
+        """
         return []
 
 
@@ -84,10 +88,15 @@ class Docstrings(PageSource):
     """So many docstrings of the first of the mathematical packages are known before the first round, beside the texts
     of `begin`: of prose so far from them the rounds find nothing otherwise."""
 
+    def seed_texts(self, seed: int, number: int) -> list[str]:
+        return [] if self.known else PageSource.seed_texts(self, seed, number)  # `known_texts` come in any case
+
     def known_texts(self, seed: int) -> list[str]:
         if not self.known or not self.mathematics:
             return []
         found, _ = docstrings(self.mathematics[0], self.min_characters)
+        if self.known > len(found):
+            raise ConfigError(f"known = {self.known}, but {self.mathematics[0]} has {len(found)} docstrings")
         order = permutation(len(found), "known docstrings", seed)[: self.known]
         return [found[number][1] for number in order.tolist()]
 

@@ -62,19 +62,20 @@ def _opened(policy: Policy, completion: Completion, phrase: str | None) -> list[
     thought, closed, _ = completion.text.partition(CLOSED)
     if not closed or phrase is None:
         return None
-    return written(policy, thought + phrase)
+    return written(policy, thought, phrase)
 
 
-def written(policy: Policy, text: str) -> list[int]:
-    """The ids of a text that is put in.
+def written(policy: Policy, thought: str, phrase: str) -> list[int]:
+    """The ids of a phrase, and of what stands before it.
 
     Raises:
-        ModelError: the tokenizer cannot write it.
+        ModelError: the tokenizer cannot write the phrase.
     """
+    text = thought + phrase
     ids: list[int] = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     unknown = policy.tokenizer.unk_token_id
     if unknown is not None and unknown in ids:
-        raise ModelError(f"the tokenizer cannot write {text!r}, which is put in where reasoning is opened again")
+        raise ModelError(f"the tokenizer cannot write the phrase {phrase!r} that opens reasoning again")
     return ids
 
 

@@ -11,7 +11,7 @@ that it has not called.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -33,12 +33,18 @@ from groupwise.types import CallOutcome, FinishReason, ToolCall
 
 
 def generate_with_tools(
-    engine: Engine, policy: Policy, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished
+    engine: Engine,
+    policy: Policy,
+    requests: Sequence[Request],
+    sampling: SamplingConfig,
+    on_finished: OnFinished,
+    watch: ToolWatch | None = None,
 ) -> None:
     """`engine.generate`, and the tools of the sampling section, whether the engine knows of them or not.
 
     Every token of a completion is drawn under the key of its request at its position in the completion; an engine that
-    does not know of tools gets a new key for each piece. `on_finished` is called as `Engine.generate` does.
+    does not know of tools gets a new key for each piece. `on_finished` is called as `Engine.generate` does. `watch` has
+    tools that are open already and stay so; without one they are opened here, and closed.
 
     Raises:
         ConfigError: a prompt and its completion do not fit in the model's context.
@@ -46,11 +52,8 @@ def generate_with_tools(
     if not sampling.tools:
         engine.generate(requests, sampling, on_finished)
         return
-    watch = ToolWatch.of(policy, sampling.tools)
-    try:
-        _Rounds(engine, watch, policy.context_length, requests, sampling, on_finished).run()
-    finally:
-        watch.close()
+    with nullcontext(watch) if watch else ToolWatch.of(policy, sampling.tools) as tools:
+        _Rounds(engine, tools, policy.context_length, requests, sampling, on_finished).run()
 
 
 @dataclass(slots=True)
@@ -208,7 +211,6 @@ class _Rounds:
             max_tokens=min(left, self._context - len(token_ids)),
             pause=request.pause and _behind(own, request.pause),
             calls=tuple(draft.calls),
-            since_result=len(draft.since_result()),
             recorded=(request.recorded[draft.sample],) if request.recorded else (),
         )
 

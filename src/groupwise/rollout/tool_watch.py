@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.closing import Closing
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.policy import Policy
 from groupwise.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools
@@ -51,7 +52,7 @@ class _Letters(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolWatch:
+class ToolWatch(Closing):
     """The tools of a sampling section, as a tokenizer sees them."""
 
     tools: Mapping[str, Tool]

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
+from groupwise.tools import ToolResult
+from groupwise.tools.calculator import Calculator
 from groupwise.types import Problem
 
 CONFIG = BudgetConfig(budgets=(1, 2, 4), samples=6, difficulty_samples=2, width=2, chains=2)
@@ -297,7 +299,14 @@ def test_a_search_is_compared_with_as_many_tokens_of_samples() -> None:
     assert at_equal_tokens(several, Pools(pools.pools, {}, pools.sizes, 0), "last", ways) == []
 
 
-def test_every_method_works_with_tools(models: Path, tmp_path: Path) -> None:
+def test_every_method_works_with_tools(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for, real = list[str](), Calculator.run
+
+    def watching(self: Calculator, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        asked_for.append(call)
+        return real(self, call, earlier)
+
+    monkeypatch.setattr(Calculator, "run", watching)
     methods = ("greedy", "majority", "best_of_n", "weighted", "beam", "dvts", "lookahead", "revise", "force", "cut")
     dials = {"methods": methods, "budgets": (1, 2), "samples": 2, "width": 2, "chains": 2, "cut_tokens": 8}
     asked: dict[str, Any] = {**ASKED, "problems": 2, "max_tokens": 32, "changes": ["sampling.tools.c.kind=calculator"]}
@@ -305,6 +314,7 @@ def test_every_method_works_with_tools(models: Path, tmp_path: Path) -> None:
         "base", prm=models / "prm", config=BudgetConfig.model_validate(dials), directory=tmp_path, **asked
     )
     assert {one.method.partition("/")[0] for one in result.measured} >= set(methods)
+    assert asked_for
 
 
 def test_what_tools_put_in_costs_reading_and_no_sampling() -> None:

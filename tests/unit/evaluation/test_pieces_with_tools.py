@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link
+from groupwise.evaluation.test_time.chains import Chainer, Link, reasoning_end
 from groupwise.evaluation.test_time.cuts import cut
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.pieces import beginning
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.tasks.base import Template
 from groupwise.tools import Call, Fault, Tool, ToolConfig, ToolResult
 from groupwise.tools.calculator import CalculatorConfig
@@ -135,6 +137,38 @@ def test_what_tools_put_in_is_read_and_not_sampled(actors: Actors) -> None:
         assert put_in
         assert ends.spent.prompt_tokens == len(whole.prompt.token_ids) + put_in
         assert ends.spent.policy_tokens == sum(one.num_tokens for one in whole.completions)
+
+
+@pytest.mark.parametrize("dials", [{"width": 2, "lookahead": 2}, {"width": 3, "trees": 2}])
+def test_a_search_counts_all_that_the_engine_does(
+    actors: Actors, dials: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[str] = Counter()
+    engine: Any = actors.engine
+    real = type(engine).generate
+
+    def counting(self: Any, requests: Sequence[Request], config: SamplingConfig, on_finished: Any) -> None:
+        counted["read"] += sum(len(request.token_ids) for request in requests)
+
+        def finished(index: int, found: list[Sampled]) -> None:
+            counted["sampled"] += sum(one.num_drawn for one in found)
+            counted["read"] += sum(one.num_put_in for one in found)
+            on_finished(index, found)
+
+        real(self, requests, config, finished)
+
+    monkeypatch.setattr(type(engine), "generate", counting)
+    [ends] = searched(actors, sampling(True), PROBLEMS[:1], **dials)
+    assert ends.spent.policy_tokens == counted["sampled"]
+    assert ends.spent.prompt_tokens == counted["read"]
+
+
+def test_tools_are_open_through_all_rounds_of_a_search(actors: Actors, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(ToolWatch, "close", lambda self: closed.append(self))
+    found = searched(actors, sampling(False), PROBLEMS[:1])
+    assert any(one.num_calls for one in completions([ends.group for ends in found]))
+    assert len(closed) == 1
 
 
 def test_a_completion_that_a_call_ended_has_no_score(actors: Actors) -> None:
@@ -258,6 +292,21 @@ def test_reasoning_with_calls_is_opened_again(tiny_policy: Callable[..., Policy]
     assert [link.read for link in links] == [[prompt + 3], [prompt + len(texts[0]) + 4], [prompt + len(texts[1])]]
 
 
+def test_reasoning_is_opened_where_the_policy_closed_it_and_not_within_a_result(
+    tiny_policy: Callable[..., Policy],
+) -> None:
+    policy = tiny_policy()
+    parts = [("ab=", True), ("x</think>", False), ("c", True), ("</think>7", True)]
+    ids = [policy.tokenizer(text, add_special_tokens=False)["input_ids"] for text, _ in parts]
+    drawn = [is_drawn for one, (_, is_drawn) in zip(ids, parts, strict=True) for _ in one]
+    token_ids = [token for one in ids for token in one]
+    numbers = np.zeros(len(drawn), np.float32)
+    piece = Sampled(np.array(token_ids), numbers, numbers, FinishReason.STOP, np.array(drawn))
+    assert reasoning_end(policy, [piece]) == (sum(map(len, ids[:3])), "")
+    printed = sum(map(len, ids[:2]))
+    assert reasoning_end(policy, beginning([piece], printed)) is None
+
+
 def test_a_phrase_counts_as_length_and_a_result_does_not(tiny_policy: Callable[..., Policy]) -> None:
     chainer = chainer_of(tiny_policy())
     first = chainer.start(PROBLEMS[:1])
@@ -295,7 +344,8 @@ def test_thinking_with_calls_is_cut_short(
     assert asked.begun == limit + results + 1
     assert asked.room(chainer.sampling) == 60 - limit - 1
     assert one.num_tokens == len(one.token_ids) - sum(map(len, one.insertions))
-    assert after.read == [len("What?\n") + 3 + len(asked.token_ids) + (3 if calls else 0)]
+    # the prompt, the result before the cut, and what follows it with its own result; a result behind the cut is gone
+    assert after.read == [len("What?\n") + results + len(asked.token_ids) + results]
 
 
 def test_a_revision_reads_results_and_calls_anew(tiny_policy: Callable[..., Policy]) -> None:

@@ -31,6 +31,7 @@ from groupwise.tasks import make_task
 from groupwise.tasks.base import Template
 from groupwise.tasks.step_rows import StepRow, read_step_rows
 from groupwise.tools.calculator import CalculatorConfig
+from groupwise.tools.python import PythonToolConfig
 from groupwise.trainers import Recipe
 from groupwise.types import FinishReason, Outcome, Problem, Verdict
 from groupwise.verifiers import Request as Judged
@@ -155,6 +156,33 @@ def test_rollouts_go_on_with_tools(tiny_policy: Callable[..., Policy]) -> None:
     assert roll(prefixes[:1], may_answer=True)
     assert judged[0].own is None
     assert roll(["<think>bad"]) == [Rolled(0, 1, len("<<1<<"))]  # whatever the verifier says
+
+
+@pytest.mark.parametrize("prefill", ["", "<think>", "<think>\n", "```python\n"])
+def test_tools_look_at_what_follows_a_prefill(tiny_policy: Callable[..., Policy], prefill: str) -> None:
+    policy, asked = tiny_policy(), list[Request]()
+    text = "```python\nprint(7)\n```\n```output\n7\n```\nSo"
+
+    class Asked:
+        version = 0
+
+        def generate(self, requests: Sequence[Request], config: SamplingConfig, on_finished: Any) -> None:
+            asked.extend(requests)
+            end = np.array([policy.tokenizer.eos_token_id])
+            on_finished(0, [Sampled(end, np.zeros(1, np.float32), None, FinishReason.STOP)])
+
+    class Right(Verifier):
+        def verify_many(self, requests: Sequence[Judged]) -> list[Verdict]:
+            return [Verdict(Outcome.CORRECT, {}, "", "") for _ in requests]
+
+    actors = Actors(policy, Asked(), Template(prompt="{question}", prefill=prefill), Right())  # type: ignore[arg-type]
+    sampling = SamplingConfig(max_tokens=20).model_copy(update={"tools": {"python": PythonToolConfig()}})
+    completer = Completer(actors, sampling, Draws(0, Purpose.STEP_LABELS), 1)
+    assert completer.roll([(Problem("p", "Q", ""), prefill + text)]) == [Rolled(1, 1, 1)]
+    [request] = asked
+    assert [call.content for call in request.calls] == ["print(7)"]
+    since = request.token_ids[len(request.token_ids) - request.since_result :]
+    assert policy.tokenizer.decode(since) == "So"
 
 
 def test_a_step_that_ends_within_a_result_is_gone_on_from_behind_it() -> None:

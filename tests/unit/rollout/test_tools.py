@@ -574,6 +574,20 @@ def test_a_tool_that_fails_to_look_ends_its_completion(
     check_failures(policy, echo_config(), evidence, None if knows_tools else Plain(policy))
 
 
+def test_an_engine_elsewhere_is_told_what_ends_a_call_that_has_begun(tiny_policy: Callable[..., Policy]) -> None:
+    policy, told = tiny_policy(), list[tuple[str, ...]]()
+
+    class Elsewhere(Plain):
+        def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: Any) -> None:
+            told.extend(request.stops for request in requests)
+            super().generate(requests, sampling, on_finished)
+
+    begun = ids_of(policy, "<<2+")
+    asked = [Request((*PROMPT, *begun), (1,), len(begun), since_result=length) for length in (0, len(begun))]
+    sample(policy, asked, config(CALCULATOR, max_tokens=6), Elsewhere(policy))
+    assert told[:2] == [("<<",), ("=", "<<", ">>")]
+
+
 def test_a_tool_that_cannot_be_closed_is_named(
     tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

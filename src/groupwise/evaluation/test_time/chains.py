@@ -8,6 +8,7 @@ such chains has learnt, and what any other takes for examples.
 put in, and the model goes on.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -146,15 +147,33 @@ def _opened_again(policy: Policy, pieces: Pieces, phrase_text: str | None) -> li
     Raises:
         ModelError: the tokenizer cannot write the phrase.
     """
-    ids = joined(pieces).token_ids.tolist()
-    thought, closed, _ = policy.tokenizer.decode(ids).partition(CLOSED)
-    if not closed or phrase_text is None:
+    end = reasoning_end(policy, pieces)
+    if end is None or phrase_text is None:
         return None
-    end = _whole_tokens(policy, ids, thought)
-    begun = beginning(pieces, end)
-    # of a token that has the reasoning's end and the mark behind it, the first part is written again
-    rest = thought[len(policy.tokenizer.decode(ids[:end])) :]
-    return [*begun, phrase(written(policy, rest + phrase_text), begun[-1].calls if begun else ())]
+    begun = beginning(pieces, end.tokens)
+    return [*begun, phrase(written(policy, end.rest, phrase_text), begun[-1].calls if begun else ())]
+
+
+class ReasoningEnd(NamedTuple):
+    """Where a completion closes its reasoning."""
+
+    tokens: int
+    """How many stand before it."""
+    rest: str
+    """The end of the reasoning, where it is in one token with the mark behind it."""
+
+
+def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
+    """The first mark that no tool has printed; None where the reasoning is open."""
+    whole = joined(pieces)
+    ids = whole.token_ids.tolist()
+    text = policy.tokenizer.decode(ids)
+    for mark in re.finditer(re.escape(CLOSED), text):
+        thought = text[: mark.start()]
+        tokens = _whole_tokens(policy, ids, thought)
+        if whole.drawn[tokens]:
+            return ReasoningEnd(tokens, thought[len(policy.tokenizer.decode(ids[:tokens])) :])
+    return None
 
 
 def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.evaluation.row import rows_of
-from groupwise.evaluation.test_time.chains import Chainer, Link, Opened
+from groupwise.evaluation.test_time.chains import Chainer, Link, Opened, reasoning_end
 from groupwise.evaluation.test_time.methods import Cost, Measured, Sizes
 from groupwise.evaluation.test_time.pool import Sampler
 from groupwise.evaluation.test_time.settings import BudgetConfig
@@ -69,7 +69,7 @@ def cut(chainer: Chainer, first: Link, limit: int) -> Link:
     One that closed it before, or ended, stays as it is; so does one that has no room for an answer. The result of a
     call that ended before the cut stays whole.
     """
-    policy, opened = chainer.actors.policy, list[Opened]()
+    policy, opened, read = chainer.actors.policy, list[Opened](), list(first.read)
     closing: list[int] = policy.tokenizer(CLOSED, add_special_tokens=False)["input_ids"]
     for index, scored in enumerate(first.groups):
         prompt = scored.group.prompt
@@ -78,11 +78,13 @@ def cut(chainer: Chainer, first: Link, limit: int) -> Link:
             if whole.num_drawn <= limit:
                 continue
             begun = beginning(pieces, int(np.flatnonzero(whole.drawn)[limit]))
-            if CLOSED in policy.tokenizer.decode(joined(begun).token_ids):
+            if reasoning_end(policy, begun) is not None:
                 continue
+            results_behind = whole.num_put_in - joined(begun).num_put_in
             begun.append(phrase(closing, begun[-1].calls))
             key = chainer.draws.key_after(f"cut {limit}", prompt.problem.id, chain)
             if request := chainer.go_on(prompt, begun, key):
                 opened.append(Opened(index, chain, begun, request))
+                read[index] -= results_behind
     after = chainer.next(first, opened)
-    return after._replace(read=[a + b for a, b in zip(first.read, after.read, strict=True)])
+    return after._replace(read=[a + b for a, b in zip(read, after.read, strict=True)])

@@ -23,6 +23,7 @@ from groupwise.rollout.pieces import completion_in, go_on, length, visible
 from groupwise.rollout.sample_and_score import Actors, encode_prompt, score_groups
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ToolCall
 from groupwise.verifiers.steps import closed_steps, steps_after
 
@@ -108,6 +109,8 @@ class Searcher:
     draws: Draws
     scorer: Scorer
     config: SearchConfig
+    tools: ToolWatch | None = None
+    """Open through all rounds of a search; a sandbox takes its time to start."""
 
     def search(self, problems: Sequence[Problem]) -> list[Ends]:
         """Search an answer to each problem; problems do not influence each other.
@@ -116,6 +119,12 @@ class Searcher:
             DataError: the reward model cannot read a step.
             ModelError: it gives a score that is not a number.
         """
+        if not self.sampling.tools:
+            return self._search(problems)
+        with ToolWatch.of(self.actors.policy, self.sampling.tools) as tools:
+            return replace(self, tools=tools)._search(problems)
+
+    def _search(self, problems: Sequence[Problem]) -> list[Ends]:
         prompts = [encode_prompt(self.actors.policy, self.actors.template, problem) for problem in problems]
         spent = [Spent() for _ in problems]
         trees = [tree for index, problem in enumerate(problems) for tree in self._planted(index, problem)]
@@ -142,7 +151,8 @@ class Searcher:
         for number, tree in enumerate(trees):
             for position, slot in enumerate(tree.slots):
                 if slot.finish_reason is None:
-                    alike = tree.problem, tuple(slot.token_ids), slot.calls
+                    said = tuple((call.tool, call.content, call.repeatable) for call in slot.calls)
+                    alike = tree.problem, tuple(slot.token_ids), said
                     places.setdefault(alike, []).append((number, position))
         requests = []
         for (problem, *_), at in places.items():
@@ -177,7 +187,7 @@ class Searcher:
 
     def _generate(self, requests: Sequence[Request], sampling: SamplingConfig) -> list[list[Sampled]]:
         found: dict[int, list[Sampled]] = {}
-        generate_with_tools(self.actors.engine, self.actors.policy, requests, sampling, found.__setitem__)
+        generate_with_tools(self.actors.engine, self.actors.policy, requests, sampling, found.__setitem__, self.tools)
         return [found[index] for index in range(len(requests))]
 
     def _scored(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[_Tree]:
