@@ -309,7 +309,8 @@ def test_every_method_works_with_tools(models: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(Calculator, "run", watching)
     methods = ("greedy", "majority", "best_of_n", "weighted", "beam", "dvts", "lookahead", "revise", "force", "cut")
     dials = {"methods": methods, "budgets": (1, 2), "samples": 2, "width": 2, "chains": 2, "cut_tokens": 8}
-    asked: dict[str, Any] = {**ASKED, "problems": 2, "max_tokens": 32, "changes": ["sampling.tools.c.kind=calculator"]}
+    asked: dict[str, Any] = {**ASKED, "problems": 2, "max_tokens": 32}
+    asked["changes"] = ["sampling.tools.c.kind=calculator", "task.digits=[4, 4]", 'task.kinds=["product"]']
     result = measure_budget(
         "base", prm=models / "prm", config=BudgetConfig.model_validate(dials), directory=tmp_path, **asked
     )
