@@ -103,7 +103,7 @@ def _heights(
     return {place: height * size for place, height in heights.items()}
 
 
-WIDTH, HEIGHT, GAP, ROW, EDGE = 112, 56, 24, 74, 4
+WIDTH, HEIGHT, GAP, ROW, EDGE = 130, 56, 24, 74, 4
 """Pixels of a box, between two layers, from row to row, and around everything."""
 FOLD = 12
 LABEL_WIDTH = 14
