@@ -120,16 +120,17 @@ def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
     """The text without what tools said that may not answer; None where nothing is left out."""
     if not tools or not any(piece.num_put_in for piece in pieces):
         return None
-    runs: list[list[int]] = [[]]
+    written, is_whole = [list[int]()], True
     for before, piece in _with_calls(pieces):
-        for ids, is_own in _runs(piece, before, tools):
-            if is_own:
-                runs[-1] += ids.tolist()
+        for ids, may_answer in _runs(piece, before, tools):
+            if may_answer is None:  # what the policy wrote goes on from piece to piece
+                written[-1] += ids.tolist()
             else:
-                runs.append([])
-    if len(runs) == 1:
+                is_whole = is_whole and may_answer
+                written += [ids.tolist(), []] if may_answer else [[]]
+    if is_whole:
         return None
-    return " ".join(policy.tokenizer.batch_decode([visible(policy, run) for run in runs if run]))
+    return " ".join(policy.tokenizer.batch_decode([visible(policy, run) for run in written if run]))
 
 
 def _with_calls(pieces: Pieces) -> Iterator[tuple[int, Sampled]]:
@@ -140,14 +141,14 @@ def _with_calls(pieces: Pieces) -> Iterator[tuple[int, Sampled]]:
         before = len(piece.calls)
 
 
-def _runs(piece: Sampled, calls_before: int, tools: ToolSections) -> list[tuple[NDArray[np.int64], bool]]:
-    """Runs of tokens of a piece, and whether each belongs to the completion's own text."""
+def _runs(piece: Sampled, calls_before: int, tools: ToolSections) -> list[tuple[NDArray[np.int64], bool | None]]:
+    """Runs of tokens of a piece; of each that a tool put in whether it may answer, else None."""
     if not piece.drawn.any():
-        return [(piece.token_ids, True)]
+        return [(piece.token_ids, None)]
     ran = [tools[call.tool].may_answer for call in piece.calls[calls_before:] if call.outcome not in _NOT_PUT_IN]
     runs = np.split(piece.token_ids, np.flatnonzero(np.diff(piece.drawn)) + 1)
     # a piece begins with what the policy wrote, so every second run is a tool's
-    return [(run, i % 2 == 0 or (i // 2 < len(ran) and ran[i // 2])) for i, run in enumerate(runs)]
+    return [(run, (i // 2 < len(ran) and ran[i // 2]) if i % 2 else None) for i, run in enumerate(runs)]
 
 
 _NOT_PUT_IN = (CallOutcome.FAILED, CallOutcome.LIMIT, CallOutcome.MALFORMED)

@@ -18,6 +18,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout import sample_and_score as sampler
 from groupwise.rollout.engine import Sampled
+from groupwise.rollout.pieces import own_text
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts
@@ -273,9 +274,9 @@ def test_of_several_tools_those_that_may_answer_do(tiny_policy: Callable[..., Po
     mask = np.array([True, False] * 3)
     own = Sampled(np.array(ids), zeros, zeros, FinishReason.LENGTH, mask, calls)
     tools: Any = {"no": CalculatorConfig(), "yes": CalculatorConfig(may_answer=True)}
-    assert sampler._own(policy, own, tools) == "a b 2 c"
-    assert sampler._own(policy, dataclasses.replace(own, sampled=None), tools) is None
-    assert sampler._own(policy, own, {}) is None
+    assert own_text(policy, [own], tools) == "a b 2 c"
+    assert own_text(policy, [dataclasses.replace(own, sampled=None)], tools) is None
+    assert own_text(policy, [own], {}) is None
 
 
 def test_void_turns_are_kept_or_dropped() -> None:
