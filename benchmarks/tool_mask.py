@@ -12,18 +12,16 @@ By arm and over seeds, with Student's 95 % interval: pass@1 of products of four 
 per completion, before GRPO and after it, with the calculator at hand; then differences from `both`, paired by seed.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from arms import every_seed, interval
 
-from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.evaluation.metrics import by_family, summary
 from groupwise.evaluation.run_data import EvaluationData, load_run
-from groupwise.models.loading import quiet_transformers
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import grpo, load_recipe, train
 from groupwise.training.forward import per_token
@@ -129,29 +127,10 @@ def show(results: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     for key in results["both"][0]:
         for name, seeds in results.items():
             values = [one[key] for one in seeds]
-            print(f"{key}: masked in {name} {_interval(values)}", end="")
+            print(f"{key}: masked in {name} {interval(values, '.3f')}", end="")
             differences = [value - one[key] for value, one in zip(values, results["both"], strict=True)]
-            print("" if name == "both" else f"; less `both` {_interval(differences, '+')}")
-
-
-def _interval(values: Sequence[float], sign: str = "") -> str:
-    mean = mean_over_seeds(values)
-    return f"{mean.value:{sign}.3f} [{mean.low:{sign}.3f}, {mean.high:{sign}.3f}]"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pipelines", type=Path, nargs="+", help="directories of finished pipelines, one a seed")
-    options = parser.parse_args(arguments)
-    quiet_transformers()
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in ARMS}
-    for pipeline in options.pipelines:
-        for name in ARMS:
-            results[name].append(measured(pipeline, name))
-            print(f"{pipeline}, masked in {name}: {results[name][-1]}", flush=True)
-    show(results)
+            print("" if name == "both" else f"; less `both` {interval(differences, '+.3f')}")
 
 
 if __name__ == "__main__":
-    main()
+    show(every_seed(__doc__, tuple(ARMS), measured))

@@ -10,7 +10,6 @@ before clipping, and the least probability of a token that is trained. Over seed
 means over the steps, the largest norm, pass@1 of the test problems after GRPO, and `drop` less `keep`, paired by seed.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 
-from groupwise.algorithms.statistics import mean_over_seeds
+from arms import every_seed, interval
+
 from groupwise.evaluation.metrics import summary
 from groupwise.evaluation.run_data import load_run
-from groupwise.models.loading import quiet_transformers
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import grpo, load_recipe, train
 from groupwise.training.micro_batches import is_void
@@ -91,27 +90,9 @@ def show(results: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     for key in results["keep"][0]:
         keep, drop = ([one[key] for one in results[arm]] for arm in ARMS)
         differences = [one - other for one, other in zip(drop, keep, strict=True)]
-        print(f"{key}: keep {_interval(keep)}; drop {_interval(drop)}; drop less keep {_interval(differences, '+')}")
-
-
-def _interval(values: Sequence[float], sign: str = "") -> str:
-    mean = mean_over_seeds(values)
-    return f"{mean.value:{sign}.3g} [{mean.low:{sign}.3g}, {mean.high:{sign}.3g}]"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pipelines", type=Path, nargs="+", help="directories of finished pipelines, one a seed")
-    options = parser.parse_args(arguments)
-    quiet_transformers()
-    results: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
-    for pipeline in options.pipelines:
-        for arm in ARMS:
-            results[arm].append(measured(pipeline, arm))
-            print(f"{pipeline}, {arm}: {results[arm][-1]}", flush=True)
-    show(results)
+        sides = f"keep {interval(keep, '.3g')}; drop {interval(drop, '.3g')}"
+        print(f"{key}: {sides}; drop less keep {interval(differences, '+.3g')}")
 
 
 if __name__ == "__main__":
-    main()
+    show(every_seed(__doc__, tuple(ARMS), measured))

@@ -89,7 +89,7 @@ class Docstrings(PageSource):
     of `begin`: of prose so far from them the rounds find nothing otherwise."""
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
-        return [] if self.known else PageSource.seed_texts(self, seed, number)  # `known_texts` come in any case
+        return [] if self.known else super().seed_texts(seed, number)  # `known_texts` come in any case
 
     def known_texts(self, seed: int) -> list[str]:
         if not self.known or not self.mathematics:

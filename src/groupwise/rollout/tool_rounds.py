@@ -23,7 +23,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, OnFinished, Pause, Request, Sampled
-from groupwise.rollout.pieces import joined, phrase
+from groupwise.rollout.pieces import beginning, joined, phrase
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rows import earlier_calls, recorded_result
 from groupwise.rollout.tool_watch import ToolWatch
@@ -219,7 +219,8 @@ class _Rounds:
         left = self._requests[draft.request].room(self._sampling) - draft.num_drawn
         paused = one.finish_reason is FinishReason.TOOL_CALL
         if len(one.token_ids) > left or (paused and len(one.token_ids) == left):
-            one = replace(_beginning(one, left), finish_reason=FinishReason.LENGTH)
+            [one] = beginning([one], left)
+            one = replace(one, finish_reason=FinishReason.LENGTH)
         before, ids = draft.since_result(), one.token_ids.tolist()
         paused = one.finish_reason is FinishReason.TOOL_CALL  # at the very end of others there is no room
         closes = np.flatnonzero(self._watch.letters.closes[one.token_ids[: None if paused else -1]])
@@ -227,7 +228,7 @@ class _Rounds:
             found = self._watch.look([*before, *ids[:end]])
             if found is None:
                 continue
-            start = _beginning(one, end)
+            [start] = beginning([one], end)
             if ended := self._watch.refused(found, draft.calls):
                 return replace(start, finish_reason=ended.reason, calls=(*draft.calls, ended.call))
             assert isinstance(found, Seen), found  # a fault is refused
@@ -238,12 +239,6 @@ class _Rounds:
 def _behind(own: Sequence[int], pause: Pause) -> Pause:
     """The pause of a request that went on with more tokens."""
     return lambda ids: pause([*own, *ids])
-
-
-def _beginning(one: Sampled, end: int) -> Sampled:
-    """The first tokens of what was sampled."""
-    entropy = None if one.entropy is None else one.entropy[:end]
-    return replace(one, token_ids=one.token_ids[:end], logprobs=one.logprobs[:end], entropy=entropy)
 
 
 class _Running:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link, _opened_again, check_phrases
+from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases
 from groupwise.evaluation.test_time.cuts import cut
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate
 from groupwise.rollout.pieces import phrase
+from groupwise.rollout.reflection import opened_again
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
@@ -100,7 +101,7 @@ SCRIPT = {
 }
 
 
-def test_reasoning_is_opened_again(tiny_policy: Callable[..., Policy]) -> None:
+def test_reasoning_isopened_again(tiny_policy: Callable[..., Policy]) -> None:
     policy = tiny_policy()
     actors = Actors(policy, ScriptedEngine.of(SCRIPT, policy), Template(), EndsInTwo())
     chainer = Chainer(actors, SamplingConfig(max_tokens=64), DRAWS, 2)
@@ -189,10 +190,10 @@ def test_a_reasoning_that_ends_within_a_token_is_written_again(tiny_policy: Call
 
     fake: Any = SimpleNamespace(tokenizer=Tokenizer(), stop_ids=policy.stop_ids)
     piece = phrase([1, 2, 3])
-    begun = _opened_again(fake, [dataclasses.replace(piece, sampled=None)], "Wait")
+    begun = opened_again(fake, [dataclasses.replace(piece, sampled=None)], "Wait")
     assert begun is not None
     assert [one.token_ids.tolist() for one in begun] == [[1], [100 + len("cWait")]]
-    assert _opened_again(fake, [phrase([1, 4])], "Wait") is None
+    assert opened_again(fake, [phrase([1, 4])], "Wait") is None
 
 
 def test_a_language_without_a_phrase_is_named() -> None:

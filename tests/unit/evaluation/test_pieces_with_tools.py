@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link, reasoning_end
+from groupwise.evaluation.test_time.chains import Chainer, Link
 from groupwise.evaluation.test_time.cuts import cut
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher
@@ -19,6 +19,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.pieces import beginning
+from groupwise.rollout.reflection import reasoning_end
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools

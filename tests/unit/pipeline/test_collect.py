@@ -138,10 +138,12 @@ def test_reflected_completions_end_where_others_end(policy: Policy) -> None:
         version = 0
 
         def generate(self, requests: Sequence[Request], sampling: Any, on_finished: OnFinished) -> None:
-            ids = np.array(policy.tokenizer("ok")["input_ids"] + [end], np.int64)
-            numbers = np.zeros(3, np.float32)
-            for index in range(len(requests)):
-                on_finished(index, [Sampled(ids, numbers, numbers, FinishReason.STOP)])
+            whole = np.array(policy.tokenizer("ok")["input_ids"] + [end], np.int64)
+            for index, request in enumerate(requests):
+                ids = whole[: request.room(sampling)]
+                numbers = np.zeros(len(ids), np.float32)
+                reason = FinishReason.STOP if len(ids) == 3 else FinishReason.LENGTH
+                on_finished(index, [Sampled(ids, numbers, numbers, reason)])
 
         def publish(self, policy: Policy, version: int) -> None:
             raise AssertionError

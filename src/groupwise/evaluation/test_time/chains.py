@@ -8,17 +8,15 @@ such chains has learnt, and what any other takes for examples.
 put in, and the model goes on.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from groupwise.errors import ConfigError
-from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request, Sampled
-from groupwise.rollout.pieces import Pieces, beginning, completion_in, go_on, joined, of_completion, phrase
-from groupwise.rollout.reflection import CLOSED, written
+from groupwise.rollout.pieces import Pieces, completion_in, go_on, of_completion
+from groupwise.rollout.reflection import opened_again
 from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
@@ -107,7 +105,7 @@ class Chainer:
         for index, scored in enumerate(before.groups):
             prompt = scored.group.prompt
             for chain, pieces in enumerate(before.pieces[index]):
-                begun = _opened_again(self.actors.policy, pieces, phrases.get(prompt.problem.language))
+                begun = opened_again(self.actors.policy, pieces, phrases.get(prompt.problem.language))
                 key = draws.key_after("reflection", prompt.problem.id, chain)
                 if begun and (request := self.go_on(prompt, begun, key)):
                     opened.append(Opened(index, chain, begun, replace(request, begun=0)))  # draws of a new sequence
@@ -139,52 +137,6 @@ class Chainer:
         ]
         scored = score_groups(self.actors, groups, self.sampling, self.draws)
         return Link(scored, pieces, sampled, read, shown)
-
-
-def _opened_again(policy: Policy, pieces: Pieces, phrase_text: str | None) -> list[Sampled] | None:
-    """The reasoning, as it was sampled up to its end, and a phrase; None where it has no end, or there is no phrase.
-
-    Raises:
-        ModelError: the tokenizer cannot write the phrase.
-    """
-    end = reasoning_end(policy, pieces)
-    if end is None or phrase_text is None:
-        return None
-    begun = beginning(pieces, end.tokens)
-    return [*begun, phrase(written(policy, end.rest, phrase_text), begun[-1].calls if begun else ())]
-
-
-class ReasoningEnd(NamedTuple):
-    """Where a completion closes its reasoning."""
-
-    tokens: int
-    """How many stand before it."""
-    rest: str
-    """The end of the reasoning, where it is in one token with the mark behind it."""
-
-
-def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
-    """The first mark that no tool has printed; None where the reasoning is open."""
-    whole = joined(pieces)
-    ids = whole.token_ids.tolist()
-    text = policy.tokenizer.decode(ids)
-    for mark in re.finditer(re.escape(CLOSED), text):
-        thought = text[: mark.start()]
-        tokens = _whole_tokens(policy, ids, thought)
-        if whole.drawn[tokens]:
-            return ReasoningEnd(tokens, thought[len(policy.tokenizer.decode(ids[:tokens])) :])
-    return None
-
-
-def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:
-    """Most tokens that say nothing but the beginning of a text."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(policy.tokenizer.decode(ids[:middle])) <= len(thought) else (low, middle - 1)
-    while not thought.startswith(policy.tokenizer.decode(ids[:low])):  # it ends within a character
-        low -= 1
-    return low
 
 
 def check_phrases(problems: Sequence[Problem], phrases: Mapping[str, str]) -> None:

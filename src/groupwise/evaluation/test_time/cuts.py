@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from groupwise.evaluation.row import rows_of
-from groupwise.evaluation.test_time.chains import Chainer, Link, Opened, reasoning_end
+from groupwise.evaluation.test_time.chains import Chainer, Link, Opened
 from groupwise.evaluation.test_time.methods import Cost, Measured, Sizes
 from groupwise.evaluation.test_time.pool import Sampler
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.evaluation.test_time.store import Store, parts
 from groupwise.rollout.pieces import beginning, joined, phrase
-from groupwise.rollout.reflection import CLOSED
+from groupwise.rollout.reflection import CLOSED, reasoning_end
 from groupwise.types import Outcome, Problem
 
 
