@@ -26,7 +26,7 @@ from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.runs.atomic import write_file
 from groupwise.tasks.base import Template
 from groupwise.tools import Result, Tool, ToolConfig, ToolSections, make_tools, results_in
-from groupwise.tools.spans import Span
+from groupwise.tools.spans import BrokenCallError, Span
 from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall, Verdict, calls_that_ran
 from groupwise.verifiers import Request as Judged
 from groupwise.verifiers.score import by_calls
@@ -96,7 +96,8 @@ class Completer:
         ]
 
     def _judged(self, problem: Problem, begun: "_Begun", one: Sampled, text: str) -> Judged:
-        own = own_text(self.actors.policy, [phrase((), begun.calls), one], self.sampling.tools)
+        before = phrase((), begun.calls)  # the calls of `one` that are not its own
+        own = own_text(self.actors.policy, [before, one], self.sampling.tools)
         prefix, own_prefix = begun.prefill + begun.text, begun.prefill + begun.own(self.sampling.tools)
         return Judged(
             problem,
@@ -146,7 +147,7 @@ def _begun(prefill: str, prefix: str, tools: Mapping[str, Tool]) -> _Begun:
 
 def _results(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
     """Results up to a call that breaks the rules, if there is one: it ended the completion."""
-    with suppress(ValueError):
+    with suppress(BrokenCallError):
         yield from results_in(text, tools)
 
 

@@ -86,7 +86,7 @@ class Docstrings(PageSource):
     """Shorter docstrings are left out."""
     known: int = Field(0, ge=0)
     """So many docstrings of the first of the mathematical packages are known before the first round, beside the texts
-    of `begin`: of prose so far from them the rounds find nothing otherwise."""
+    of `begin`. With none the rounds find no docstring: none of those texts looks like one."""
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
         return [] if self.known else super().seed_texts(seed, number)  # `known_texts` come in any case

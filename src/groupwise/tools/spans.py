@@ -8,6 +8,10 @@ from groupwise.tools.base import Fault, Seen, Tool, first_call
 Span = tuple[int, int]
 
 
+class BrokenCallError(ValueError):
+    """A text with a call that breaks its tool's rules."""
+
+
 class Result(NamedTuple):
     """A result in a text."""
 
@@ -21,7 +25,7 @@ def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
     """The spans of every result in a text, in order.
 
     Raises:
-        ValueError: a call breaks its tool's rules; says where and how.
+        BrokenCallError: a call breaks its tool's rules; says where and how.
     """
     return [result.span for result in results_in(text, tools)]
 
@@ -30,7 +34,7 @@ def results_in(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
     """Every result in a text, in order. A text that is cut off within a result has it up to its end.
 
     Raises:
-        ValueError: a call breaks its tool's rules; says where and how.
+        BrokenCallError: a call breaks its tool's rules; says where and how.
     """
     at = begin = 0
     closes = frozenset("".join(tool.closes for tool in tools.values()))
@@ -40,7 +44,7 @@ def results_in(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
             continue
         found = first_call(text[begin:at], tools)
         if isinstance(found, Fault):
-            raise ValueError(f"{found.reason}, at character {at}: {text[max(0, at - 40) : at]!r}")
+            raise BrokenCallError(f"{found.reason}, at character {at}: {text[max(0, at - 40) : at]!r}")
         if found is not None:
             call = found.call
             end = text.find(call.closing, at + len(call.opening))
