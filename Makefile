@@ -10,9 +10,9 @@ help: ## list the targets
 
 venv: .venv/installed ## create .venv with the pinned versions; again only when they change
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml lab/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -c constraints.txt -e '.[dev,explorer]'
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev,explorer]' -e ./lab
 	touch $@
 
 # not reordered: the modules that take longest stand in the first folders, so no process is left alone with one at the end
@@ -66,7 +66,7 @@ tools: venv ## a calculator inside the completion: SFT on calls, GRPO with it, w
 
 bench: venv ## time one GRPO step against TRL (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'
-	$(BIN)/python benchmarks/grpo_step.py
+	$(BIN)/python lab/benchmarks/grpo_step.py
 
 # torch stays, because published figures rest on it; `make lock HELD=` renews it too. What its builds for cards bring
 # is left out: torch names those packages exactly.

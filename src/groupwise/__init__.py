@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from groupwise.audit.sandbox import SandboxAudit as SandboxAudit
-    from groupwise.audit.sandbox import audit_sandbox as audit_sandbox
-    from groupwise.audit.verifier import Audit as Audit
-    from groupwise.audit.verifier import audit_verifier as audit_verifier
-    from groupwise.audit.verify import Explained as Explained
-    from groupwise.audit.verify import References as References
-    from groupwise.audit.verify import check_references as check_references
-    from groupwise.audit.verify import verify as verify
+    from groupwise.checks.audit.sandbox import SandboxAudit as SandboxAudit
+    from groupwise.checks.audit.sandbox import audit_sandbox as audit_sandbox
+    from groupwise.checks.audit.verifier import Audit as Audit
+    from groupwise.checks.audit.verifier import audit_verifier as audit_verifier
+    from groupwise.checks.audit.verify import Explained as Explained
+    from groupwise.checks.audit.verify import References as References
+    from groupwise.checks.audit.verify import check_references as check_references
+    from groupwise.checks.audit.verify import verify as verify
+    from groupwise.checks.preflight import Preflight as Preflight
+    from groupwise.checks.preflight import PreflightOptions as PreflightOptions
+    from groupwise.checks.preflight import preflight as preflight
     from groupwise.errors import ConfigError as ConfigError
     from groupwise.errors import GroupwiseError as GroupwiseError
     from groupwise.evaluation.ask import Answers as Answers
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
     from groupwise.evaluation.test_time.budget import measure_budget as measure_budget
     from groupwise.evaluation.test_time.result import BudgetResult as BudgetResult
     from groupwise.evaluation.test_time.settings import BudgetConfig as BudgetConfig
-    from groupwise.health.preflight import Preflight as Preflight
-    from groupwise.health.preflight import PreflightOptions as PreflightOptions
-    from groupwise.health.preflight import preflight as preflight
     from groupwise.models.policy import Policy as Policy
     from groupwise.models.policy import load_policy as load_policy
     from groupwise.pages.audit import write_audit_report
@@ -89,9 +89,9 @@ _PLACES = {
     "load_recipe": "groupwise.trainers:load_recipe",
     "Recipe": "groupwise.trainers.base:Recipe",
     "GrpoRecipe": "groupwise.trainers.grpo:GrpoRecipe",
-    "preflight": "groupwise.health.preflight:preflight",
-    "Preflight": "groupwise.health.preflight:Preflight",
-    "PreflightOptions": "groupwise.health.preflight:PreflightOptions",
+    "preflight": "groupwise.checks.preflight:preflight",
+    "Preflight": "groupwise.checks.preflight:Preflight",
+    "PreflightOptions": "groupwise.checks.preflight:PreflightOptions",
     "train": "groupwise.trainers:train",
     "StepReport": "groupwise.trainers.report:StepReport",
     "DevReport": "groupwise.trainers.report:DevReport",
@@ -108,15 +108,15 @@ _PLACES = {
     "Measurement": "groupwise.evaluation.measure:Measurement",
     "sample": "groupwise.evaluation.ask:sample",
     "Answers": "groupwise.evaluation.ask:Answers",
-    "audit_verifier": "groupwise.audit.verifier:audit_verifier",
-    "Audit": "groupwise.audit.verifier:Audit",
-    "audit_sandbox": "groupwise.audit.sandbox:audit_sandbox",
-    "SandboxAudit": "groupwise.audit.sandbox:SandboxAudit",
+    "audit_verifier": "groupwise.checks.audit.verifier:audit_verifier",
+    "Audit": "groupwise.checks.audit.verifier:Audit",
+    "audit_sandbox": "groupwise.checks.audit.sandbox:audit_sandbox",
+    "SandboxAudit": "groupwise.checks.audit.sandbox:SandboxAudit",
     "audit_report": "groupwise.pages.audit:write_audit_report",
-    "verify": "groupwise.audit.verify:verify",
-    "Explained": "groupwise.audit.verify:Explained",
-    "check_references": "groupwise.audit.verify:check_references",
-    "References": "groupwise.audit.verify:References",
+    "verify": "groupwise.checks.audit.verify:verify",
+    "Explained": "groupwise.checks.audit.verify:Explained",
+    "check_references": "groupwise.checks.audit.verify:check_references",
+    "References": "groupwise.checks.audit.verify:References",
     # run directories
     "Run": "groupwise.runs.run:Run",
     "Table": "groupwise.runs.table:Table",

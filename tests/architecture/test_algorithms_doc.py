@@ -6,17 +6,17 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from groupwise_lab.oracle.document import document, formula_and_source, groups
+from groupwise_lab.oracle.published import published_algorithms
+from groupwise_lab.oracle.report import FINDINGS, Section
+from groupwise_lab.oracle.sections import SECTIONS
+from groupwise_lab.oracle.toys import Dials
 
 from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import AGGREGATIONS
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.config import merged, read_toml
-from groupwise.oracle.document import document, formula_and_source, groups
-from groupwise.oracle.published import published_algorithms
-from groupwise.oracle.report import FINDINGS, Section
-from groupwise.oracle.sections import SECTIONS
-from groupwise.oracle.toys import Dials
 from groupwise.trainers import TRAINERS, load_recipe
 
 PUBLISHED = published_algorithms()

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from groupwise.claims.config import Ledger, load_ledger
-from groupwise.claims.document import write_document
-from groupwise.claims.results import Result, Results, read_results
-from groupwise.claims.runner import arm_run, stale
+from groupwise_lab.claims.config import Ledger, load_ledger
+from groupwise_lab.claims.document import write_document
+from groupwise_lab.claims.results import Result, Results, read_results
+from groupwise_lab.claims.runner import arm_run, stale
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "claims"
+FOLDER = ROOT / "lab" / "claims"
 
 
 @pytest.fixture(scope="module")

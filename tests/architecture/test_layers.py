@@ -14,21 +14,22 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "groupwise"
 
 LAYERS: dict[str, int] = {
-    "types": 0, "errors": 0, "children": 0, "config": 0, "kinds": 0, "artifacts": 0, "upgrade": 0, "randomness": 0,
-    "runs": 0, "shipped": 0, "closing": 0,
-    "ranks": 1, "algorithms": 1, "tasks": 1, "tools": 1, "sandbox": 1, "verifiers": 1, "sinks": 1,
-    "models": 2, "rollout": 2, "training": 2, "audit": 2, "evaluation": 2, "doctor": 2, "recall": 2,
+    "types": 0, "errors": 0, "children": 0, "config": 0, "upgrade": 0, "randomness": 0, "runs": 0, "closing": 0,
+    "ranks": 1, "algorithms": 1, "tasks": 1, "rollout.tools": 1, "sandbox": 1, "verifiers": 1, "runs.sinks": 1,
+    "models": 2, "rollout": 2, "training": 2, "checks": 2, "evaluation": 2, "recall": 2,
     "trainers": 3,
-    "pipeline": 4, "pages": 4, "health": 4, "oracle": 4, "claims": 4,
+    "pipeline": 4, "pages": 4, "checks.preflight": 4, "checks.memory": 4, "checks.memory_of_rank": 4,
     "explorer": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
-"""Layer of every top-level module; a module may import those of lower layers, and itself."""
+"""Layer of every room; a module may import those of lower layers, and its own room. A room within another has a name
+with a dot."""
 
 NEIGHBOURS = {
-    ("tasks", "verifiers"), ("verifiers", "sandbox"), ("tools", "sandbox"),
+    ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout.tools", "sandbox"),
     ("rollout", "models"), ("training", "models"),
     ("evaluation", "rollout"), ("evaluation", "models"), ("__main__", "cli"),
-    ("cli", "explorer"), ("claims", "pipeline"),
+    ("cli", "explorer"), ("checks.preflight", "checks.memory"), ("checks.memory_of_rank", "checks.memory"),
+    ("checks.preflight", "checks.memory_of_rank"),
 }  # fmt: skip
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 
@@ -36,10 +37,9 @@ FORBIDDEN = {name: ("torch", "transformers") for name, layer in LAYERS.items() i
     "tasks": ("torch", "transformers"),
     "verifiers": ("torch", "transformers"),
     "sandbox": ("torch", "transformers"),
-    "tools": ("torch", "transformers"),
-    "sinks": ("torch", "transformers"),
-    "audit": ("torch", "transformers"),
-    "doctor": ("torch", "transformers"),
+    "rollout.tools": ("torch", "transformers"),
+    "runs.sinks": ("torch", "transformers"),
+    "checks": ("torch", "transformers"),
     "recall": ("torch", "transformers"),
     "algorithms": ("transformers",),
     "explorer": ("torch", "transformers"),
@@ -64,7 +64,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
 
 def violations(source: str, path: Path) -> list[str]:
     """What a file of the package (path relative to it) imports against the rules, one sentence each."""
-    importer = path.parts[0].removesuffix(".py")
+    importer = room(".".join(path.with_suffix("").parts))
     if importer != "__init__" and importer not in LAYERS:
         return [f"{path}: the top-level module '{importer}' has no layer; give it a layer in {Path(__file__).name}"]
     package = ".".join(("groupwise", *path.parts[:-1]))
@@ -73,7 +73,7 @@ def violations(source: str, path: Path) -> list[str]:
         tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node))]
     for line, name in imported_names(tree, package):
         root, _, rest = name.partition(".")
-        imported = rest.split(".")[0]
+        imported = room(rest)
         if root in FORBIDDEN.get(importer, ()) or (root == "safetensors" and imported in FORBIDDEN.get(importer, ())):
             found.append(f"{path}:{line}: {importer} must do without {root}")
         elif root == "groupwise" and imported in LAYERS and not may_import(importer, imported):
@@ -81,6 +81,13 @@ def violations(source: str, path: Path) -> list[str]:
         elif root == "groupwise" and imported not in LAYERS and imported not in ("", "__version__"):
             found.append(f"{path}:{line}: '{imported}' has no layer; give it a layer in {Path(__file__).name}")
     return found
+
+
+def room(dotted: str) -> str:
+    """The room of a module, relative to the package: the innermost one that has a layer, else its first name."""
+    parts = dotted.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((name for name in names if name in LAYERS), parts[0])
 
 
 def may_import(importer: str, imported: str) -> bool:
@@ -144,7 +151,7 @@ def test_the_walk_accepts_what_is_allowed(path: str, source: str) -> None:
 
 
 def test_light_modules_load_neither_torch_nor_transformers() -> None:
-    names = "groupwise.types, groupwise.config, groupwise.tasks, groupwise.verifiers, groupwise.audit.quick"
+    names = "groupwise.types, groupwise.config, groupwise.tasks, groupwise.verifiers, groupwise.checks.audit.quick"
     program = f"import sys, {names}; print(*sorted({{'torch', 'transformers'}} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr

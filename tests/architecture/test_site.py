@@ -13,7 +13,7 @@ import pytest
 
 import groupwise
 from groupwise.cli.init import write_project
-from groupwise.shipped import recipe_file
+from groupwise.config.shipped import recipe_file
 from groupwise.trainers import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ def malformed(text: str) -> Iterator[str]:
 
 
 def test_links_to_elsewhere_have_the_form_of_links(documents: Documents) -> None:
-    claims = {path: path.read_text(encoding="utf-8") for path in (ROOT / "claims").glob("*.toml")}
+    claims = {path: path.read_text(encoding="utf-8") for path in (ROOT / "lab" / "claims").glob("*.toml")}
     texts = documents | claims
     assert sum(len(ARXIV.findall(text)) for text in texts.values()) > 100
     assert [(path.name, found) for path, text in texts.items() for found in malformed(text)] == []

@@ -399,7 +399,7 @@ def test_every_page_fits_and_keeps_nobody_out(
 def test_ten_thousand_completions_are_listed_with_few_elements(
     tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """`benchmarks/explorer.py` measures how quick it is."""
+    """`lab/benchmarks/explorer.py` measures how quick it is."""
     run = write_run(tmp_path / "big", steps=1)
     one = row(0, "p", 0, ["word "] * 20, 1.0)
     groups = (

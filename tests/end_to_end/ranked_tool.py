@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from groupwise.tools import Call, Fault, Tool, ToolResult
+from groupwise.rollout.tools import Call, Fault, Tool, ToolResult
 from groupwise.types import CallOutcome
 
 

@@ -27,8 +27,8 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.listing import list_runs
 from groupwise.cli.main import app, main
 from groupwise.cli.second import show_second
+from groupwise.config.shipped import recipe_names
 from groupwise.evaluation.held_out import HeldOutCheck, Rejected
-from groupwise.shipped import recipe_names
 from groupwise.trainers.report import StepReport
 
 ROOT = Path(__file__).parents[2]

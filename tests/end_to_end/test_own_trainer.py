@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.checks.memory import plan
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError
-from groupwise.health.memory import plan
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, recorded_recipe, train, trainer_of

@@ -1,11 +1,11 @@
 """Faults of recipes, checkpoints, resumed runs and evaluation."""
 
 import pytest
-from lab import LEDGER, Fault, Lab, fails, resume, stops
 from planting import Change, Edit
 
 from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.training.optimizer import OptimizerConfig
+from lab import LEDGER, Fault, Lab, fails, resume, stops
 
 OTHER_WEIGHTS = stops("training", "other weights were saved or loaded", CheckpointError, resume)
 

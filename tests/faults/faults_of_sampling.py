@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from lab import Fault, Lab, fails, stops
 from planting import Edit
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.policy import Policy
 from groupwise.rollout import engine, sample_and_score
+from lab import Fault, Lab, fails, stops
 
 DISAGREE = stops("training", "sampler and trainer disagree about log-probabilities")
 STOP_TOKENS = stops("rollout", "has stop tokens at")

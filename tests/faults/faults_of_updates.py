@@ -1,9 +1,9 @@
 """Faults between the advantage and the new weights."""
 
-from lab import Fault, fails, stops
 from planting import Edit
 
 from groupwise.errors import ConfigError, UnsupportedModelError
+from lab import Fault, fails, stops
 
 LOSSES = "unit/training/test_losses_through_the_model.py"
 OPTIMIZER = "unit/training/test_optimizer.py"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 from faults_of_sampling import DISAGREE
-from lab import Fault, Lab, fails, stops
 from planting import Edit
 
 from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers import ComposedVerifier, Request
+from lab import Fault, Lab, fails, stops
 
 SPOT_CHECK = stops("verifiers", "but alone it is")
 NUMBER = stops("verifiers", "the verifier returned", VerifierError)

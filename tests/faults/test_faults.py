@@ -4,9 +4,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from lab import Check, Fault, Lab
 from planting import Edit, plant, trees
 from zoo import FAULTS, table
+
+from lab import Check, Fault, Lab
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "faults.md"
 PASSED: set[object] = set()

@@ -4,8 +4,9 @@ import faults_of_runs
 import faults_of_sampling
 import faults_of_updates
 import faults_of_verdicts
-from lab import Fault
 from planting import Edit
+
+from lab import Fault
 
 FAULTS = (*faults_of_sampling.FAULTS, *faults_of_verdicts.FAULTS, *faults_of_updates.FAULTS, *faults_of_runs.FAULTS)
 

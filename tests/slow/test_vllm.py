@@ -25,12 +25,12 @@ from groupwise.randomness import key
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tools.calculator import Calculator
 from groupwise.rollout.vllm import engine, launch, weights
 from groupwise.rollout.vllm.canary import trainer_logprobs
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.engine import VllmEngine
 from groupwise.rollout.vllm.fleet import State
-from groupwise.tools.calculator import Calculator
 from groupwise.trainers import load_recipe, train
 from groupwise.types import CallOutcome
 

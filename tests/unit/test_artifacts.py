@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from groupwise.artifacts import Artifact, DataRef, ModelRef, RewardModelRef, files, label, located, named
 from groupwise.config import Section, parse
+from groupwise.config.artifacts import Artifact, DataRef, ModelRef, RewardModelRef, files, label, located, named
+from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, KindSection
 
 
 class Judge(Section):
@@ -75,7 +75,7 @@ def test_files_are_what_comes_from_outside() -> None:
 
 
 def test_a_users_own_python_is_a_file_that_is_read(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from groupwise.kinds import KindSection\nclass Mine(KindSection): pass\n")
+    (tmp_path / "mine.py").write_text("from groupwise.config.kinds import KindSection\nclass Mine(KindSection): pass\n")
     found = parse(Settings, {"own": "mine.py:Mine"}, folder=tmp_path)
     assert list(files(found)) == ["base", str(tmp_path / "mine.py")]
 

@@ -7,8 +7,8 @@ import pytest
 from pydantic import Field
 
 from groupwise.config import ReadIf, Section, dump_toml, load, parse
+from groupwise.config.kinds import Kinds, KindSection, user_files
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, KindSection, user_files
 
 
 class Shape(KindSection):
@@ -40,7 +40,7 @@ class Drawing(Section):
 
 
 OWN = """
-from groupwise.kinds import KindSection
+from groupwise.config.kinds import KindSection
 
 class Triangle(KindSection):
     base: float = 2.0

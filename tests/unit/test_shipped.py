@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import read_toml
+from groupwise.config.shipped import SHIPPED, recipe_file, recipe_names
 from groupwise.errors import ConfigError
 from groupwise.evaluation.comparison import Comparison
-from groupwise.shipped import SHIPPED, recipe_file, recipe_names
 from groupwise.trainers import load_recipe
 
 ROOT = Path(__file__).parents[2]

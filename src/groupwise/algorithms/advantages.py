@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from groupwise.kinds import Kinds, KindSection
+from groupwise.config.kinds import Kinds, KindSection
 
 STD_EPS = 1e-4
 """Added to standard deviations. A group of two different rewards 0 and 1 has std >= 0.06 up to G = 256."""

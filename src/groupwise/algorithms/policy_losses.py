@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from groupwise.kinds import Kinds, KindSection
+from groupwise.config.kinds import Kinds, KindSection
 
 
 class TokenLosses(NamedTuple):

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.audit.judge import Result
-from groupwise.audit.sandbox import SandboxAudit, audit_sandbox
-from groupwise.audit.summary import Summary, Tally, outcomes
-from groupwise.audit.verifier import audit_verifier
-from groupwise.audit.wording import agreement_line, milliseconds, others, share, verdict_line
+from groupwise.checks.audit.judge import Result
+from groupwise.checks.audit.sandbox import SandboxAudit, audit_sandbox
+from groupwise.checks.audit.summary import Summary, Tally, outcomes
+from groupwise.checks.audit.verifier import audit_verifier
+from groupwise.checks.audit.wording import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.pages.audit import write_audit_report
 from groupwise.verifiers.extraction import clipped
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.doctor import RULES, Diagnosis, Finding, Severity, doctor, rule_named
+from groupwise.checks.doctor import RULES, Diagnosis, Finding, Severity, doctor, rule_named
 
 STYLES = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
 FAILED = 3

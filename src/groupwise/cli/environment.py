@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.health.surroundings import surroundings
+from groupwise.checks.surroundings import surroundings
 
 
 def show_environment(console: Console, as_json: bool) -> None:

@@ -12,11 +12,11 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from groupwise.artifacts import Artifact
 from groupwise.config import ReadIf, Section, toml_literal
+from groupwise.config.artifacts import Artifact
+from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError
 from groupwise.evaluation.comparison import Comparison
-from groupwise.kinds import Kinds, KindSection
 from groupwise.pipeline import STAGES, PipelineRecipe
 from groupwise.pipeline.train import Train
 from groupwise.recall.recipe import RecallRecipe

@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
+from groupwise.checks.memory import MIB
+from groupwise.checks.memory_of_rank import plan_of_rank
 from groupwise.errors import ConfigError
-from groupwise.health.memory import MIB
-from groupwise.health.memory_of_rank import plan_of_rank
 from groupwise.models.loading import quiet_transformers
 from groupwise.trainers import load_recipe
 from groupwise.trainers.rl_recipe import RlRecipe

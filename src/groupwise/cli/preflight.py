@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from groupwise.checks.preflight import Cost, Finding, Level, Preflight, PreflightOptions, preflight
+from groupwise.checks.preflight.stages import StageChecked, preflight_stages, verdict
 from groupwise.config import read_recipe
 from groupwise.errors import ConfigError
-from groupwise.health.preflight import Cost, Finding, Level, Preflight, PreflightOptions, preflight
-from groupwise.health.preflight.stages import StageChecked, preflight_stages, verdict
 from groupwise.models.loading import quiet_transformers
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.atomic import write_file

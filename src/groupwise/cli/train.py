@@ -14,9 +14,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from groupwise.checks.doctor.finding import Finding
 from groupwise.cli import doctor
 from groupwise.cli.second import show_second
-from groupwise.doctor.finding import Finding
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.run_data import load_run
 from groupwise.models.loading import quiet_transformers

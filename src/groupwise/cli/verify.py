@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.audit.verify import Explained, check_references, verify
+from groupwise.checks.audit.verify import Explained, check_references, verify
 from groupwise.errors import ConfigError, DataError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.extraction import clipped

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from groupwise.doctor import RULES, doctor
-from groupwise.doctor.finding import Evidence, Finding
+from groupwise.checks.doctor import RULES, doctor
+from groupwise.checks.doctor.finding import Evidence, Finding
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.opened import OpenedRun
 from groupwise.explorer.wire import short_hash

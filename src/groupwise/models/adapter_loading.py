@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from groupwise.artifacts import SHIPPED
+from groupwise.config.artifacts import SHIPPED
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.adapter_files import PREFIX, WEIGHTS, AdapterFiles, lasting, name_on_disk
 from groupwise.models.adapters import (

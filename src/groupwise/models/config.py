@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.artifacts import FIRST_EDITION, SHIPPED, ModelRef
 from groupwise.config import Section
+from groupwise.config.artifacts import FIRST_EDITION, SHIPPED, ModelRef
 from groupwise.errors import ModelError
 
 ADAPTER_CONFIG = "adapter_config.json"

@@ -5,10 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from groupwise.audit.sandbox import SandboxAudit
-from groupwise.audit.summary import Summary, outcomes
-from groupwise.audit.verifier import Audit
-from groupwise.audit.wording import agreement_line, milliseconds, others, share, verdict_line
+from groupwise.checks.audit.sandbox import SandboxAudit
+from groupwise.checks.audit.summary import Summary, outcomes
+from groupwise.checks.audit.verifier import Audit
+from groupwise.checks.audit.wording import agreement_line, milliseconds, others, share, verdict_line
 from groupwise.pages.html import render
 from groupwise.pages.words import Tile
 from groupwise.runs.atomic import write_file

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.doctor import RULES, doctor
+from groupwise.checks.doctor import RULES, doctor
 from groupwise.evaluation.behaviour import run_patterns
 from groupwise.evaluation.compare import Change, before_after, changes
 from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, Metric, show

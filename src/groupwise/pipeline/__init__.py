@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from groupwise import config
-from groupwise.artifacts import named, stage_of
+from groupwise.config.artifacts import named, stage_of
+from groupwise.config.kinds import Allowed, Choices, beside
 from groupwise.errors import ConfigError
-from groupwise.kinds import Allowed, Choices, beside
 from groupwise.pipeline.base import Source, Stage
 from groupwise.pipeline.plan import Action, Planned, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe

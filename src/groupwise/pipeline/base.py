@@ -12,9 +12,9 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import Field
 
-from groupwise.artifacts import SHIPPED, Makes, files, named, stage_of
 from groupwise.config import ReadIf, Section, merged, parse
-from groupwise.kinds import Place
+from groupwise.config.artifacts import SHIPPED, Makes, files, named, stage_of
+from groupwise.config.kinds import Place
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import code_of

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.artifacts import ModelRef, RewardModelRef, label
 from groupwise.config import ReadIf
+from groupwise.config.artifacts import ModelRef, RewardModelRef, label
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.measurement import RewardModels, Subject, measure
 from groupwise.evaluation.test_time.result import BudgetResult

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import groupwise
-from groupwise.kinds import Choices, Place
+from groupwise.config.kinds import Choices, Place
 
 ROOT = Path(groupwise.__file__).parent
-TABLES = "groupwise.kinds"
+TABLES = "groupwise.config.kinds"
 """Every module with a table of kinds imports from here."""
 UPGRADE = "groupwise.upgrade"
 """Its old names are today's before settings are made of them, and choose nothing."""

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from groupwise.config import Section, chosen_section, merged
+from groupwise.config.kinds import KindSection
 from groupwise.errors import ConfigError
-from groupwise.kinds import KindSection
 from groupwise.models.config import ModelConfig
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.sinks import SinkSections
+from groupwise.rollout.tools import ToolSections
+from groupwise.runs.sinks import SinkSections
 from groupwise.tasks import TaskOptions
-from groupwise.tools import ToolSections
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 BASE = "base"

@@ -23,10 +23,10 @@ from groupwise.rollout.pieces import own_text, phrase
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tools import Result, Tool, ToolConfig, ToolSections, make_tools, results_in
+from groupwise.rollout.tools.spans import BrokenCallError, Span
 from groupwise.runs.atomic import write_file
 from groupwise.tasks.base import Template
-from groupwise.tools import Result, Tool, ToolConfig, ToolSections, make_tools, results_in
-from groupwise.tools.spans import BrokenCallError, Span
 from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall, Verdict, calls_that_ran
 from groupwise.verifiers import Request as Judged
 from groupwise.verifiers.score import by_calls

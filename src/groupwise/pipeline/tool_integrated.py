@@ -16,11 +16,11 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, permutation
+from groupwise.rollout.tools.calculator import BEGIN, END
+from groupwise.rollout.tools.expression import value_of, written
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.corpus_working import decompose, slip
-from groupwise.tools.calculator import BEGIN, END
-from groupwise.tools.expression import value_of, written
 from groupwise.types import Problem
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from groupwise.config import toml_literal
+from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError, DataError, WaitingError
-from groupwise.kinds import Kinds, KindSection
 from groupwise.randomness import Draw
 from groupwise.recall.page import Page
 from groupwise.runs.atomic import write_file

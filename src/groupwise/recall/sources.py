@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from groupwise.artifacts import DataRef
+from groupwise.config.artifacts import DataRef
+from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError, DataError
-from groupwise.kinds import Kinds, KindSection
 from groupwise.randomness import permutation
 from groupwise.recall.extract import charset_in
 from groupwise.recall.page import RawPage, Truth, Unreadable

@@ -11,11 +11,11 @@ from typing import Annotated, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, KindSection
 from groupwise.models.policy import Policy
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tools import Seen
+from groupwise.rollout.tools import Seen
 from groupwise.types import FinishReason, ToolCall
 
 

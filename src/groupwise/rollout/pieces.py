@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from groupwise.models.policy import Policy
 from groupwise.rollout.engine import Pause, Request, Sampled
-from groupwise.tools import ToolSections
+from groupwise.rollout.tools import ToolSections
 from groupwise.types import CallOutcome, Completion, FinishReason, ToolCall, put_in
 
 Pieces = Sequence[Sampled]

@@ -24,8 +24,8 @@ from groupwise.rollout.pieces import completion_of, own_text, visible
 from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tools import ToolSections
 from groupwise.tasks.base import Template
-from groupwise.tools import ToolSections
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
 from groupwise.verifiers.score import score

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Section
-from groupwise.tools import ToolSections
+from groupwise.rollout.tools import ToolSections
 
 
 class SamplingConfig(Section):

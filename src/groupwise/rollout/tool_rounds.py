@@ -27,8 +27,8 @@ from groupwise.rollout.pieces import beginning, joined, phrase
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rows import earlier_calls, recorded_result
 from groupwise.rollout.tool_watch import ToolWatch
-from groupwise.tools import Seen, Tool, ToolResult
-from groupwise.tools.base import answered, failed
+from groupwise.rollout.tools import Seen, Tool, ToolResult
+from groupwise.rollout.tools.base import answered, failed
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 
 

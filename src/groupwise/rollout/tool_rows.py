@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.tool_watch import ToolWatch
-from groupwise.tools import Seen
-from groupwise.tools.base import answered
+from groupwise.rollout.tools import Seen
+from groupwise.rollout.tools.base import answered
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
+from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.kinds import Kinds, KindSection
 from groupwise.randomness import key
 from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
 from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.artifacts import DataRef
+from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
 from groupwise.types import SPLITS, Problem, Split

@@ -19,8 +19,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from groupwise.config import FOLDER
+from groupwise.config.kinds import Kinds, beside
 from groupwise.errors import ConfigError, DataError
-from groupwise.kinds import Kinds, beside
 from groupwise.randomness import key
 from groupwise.tasks.base import Task, TaskConfig, Template
 from groupwise.types import SPLITS, Problem, Split

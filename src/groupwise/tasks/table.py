@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from groupwise.config import FOLDER, merged
+from groupwise.config.kinds import Kinds
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds
 from groupwise.tasks.base import Task, TaskConfig
 from groupwise.verifiers import VERIFIERS
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groupwise.config import Changes, Source, named, parse, read_recipe, read_recorded
+from groupwise.config.kinds import Allowed, Choices, beside
 from groupwise.errors import ConfigError
-from groupwise.kinds import Allowed, Choices, beside
 from groupwise.ranks.group import RANKS
 from groupwise.runs.run import Run
 from groupwise.trainers.base import OnReport, Recipe, Trainer

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from groupwise.artifacts import DataRef
 from groupwise.config import Section, parse, read_recipe
+from groupwise.config.artifacts import DataRef
+from groupwise.config.shipped import SHIPPED
 from groupwise.errors import DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
-from groupwise.shipped import SHIPPED
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from groupwise.artifacts import RewardModelRef
 from groupwise.config import Section
+from groupwise.config.artifacts import RewardModelRef
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out

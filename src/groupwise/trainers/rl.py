@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupwise.audit.quick import quick_audit
+from groupwise.checks.audit.quick import quick_audit
 from groupwise.errors import ConfigError
 from groupwise.evaluation.held_out import open_second
 from groupwise.models.policy import Policy, start_policy

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from groupwise.doctor.finding import Severity
-from groupwise.doctor.live import Watch
+from groupwise.checks.doctor.finding import Severity
+from groupwise.checks.doctor.live import Watch
 from groupwise.errors import InvariantError
 from groupwise.evaluation.evaluate import Evaluation, evaluate
 from groupwise.evaluation.held_out import HeldOutCheck, look_again

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.artifacts import DataRef
 from groupwise.config import Section
+from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.lora_config import LoraConfig
@@ -27,10 +27,10 @@ from groupwise.models.policy import Policy, start_policy
 from groupwise.models.sharded import sharded
 from groupwise.randomness import shuffled_epochs
 from groupwise.ranks.group import RANKS
+from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig
-from groupwise.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.documents import DocumentsData, Example, document_batches
 from groupwise.training.gradient import accumulate

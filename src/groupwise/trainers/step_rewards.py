@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from groupwise.algorithms.advantages import AdvantageEstimator
-from groupwise.artifacts import ModelRef, RewardModelRef
 from groupwise.config import ReadIf, Section
+from groupwise.config.artifacts import ModelRef, RewardModelRef
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.implicit import ImplicitRewardModel, load_scorer

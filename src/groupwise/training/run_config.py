@@ -6,7 +6,7 @@ from pydantic import Field
 
 from groupwise.config import Changes, Section, parse
 from groupwise.ranks.config import RanksConfig
-from groupwise.sinks import SinkSections
+from groupwise.runs.sinks import SinkSections
 
 
 class RunConfig(Section):

@@ -21,7 +21,7 @@ from groupwise.ranks.sharding import settle, whole_tensor
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.lock import Hold
-from groupwise.sinks.process import Sinks
+from groupwise.runs.sinks.process import Sinks
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.progress import Progress
 from groupwise.training.run_config import RunConfig

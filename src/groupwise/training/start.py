@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import Section, dump_toml, parse
+from groupwise.config.kinds import user_files
 from groupwise.errors import CheckpointError, ConfigError
-from groupwise.kinds import user_files
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state
 from groupwise.models.config import ModelConfig
@@ -16,7 +16,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import sharded_like
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.lock import Hold
-from groupwise.sinks.process import Sinks
+from groupwise.runs.sinks.process import Sinks
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.progress import Progress
 from groupwise.training.run_config import Recipe, RunConfig

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from groupwise.config.kinds import Place
 from groupwise.errors import ConfigError
-from groupwise.kinds import Place
 from groupwise.verifiers._python import ADDED_LATER, drop_output
 
 SETTLED = 1e-6

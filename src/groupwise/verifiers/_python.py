@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from groupwise.config.kinds import Place
 from groupwise.errors import ConfigError
-from groupwise.kinds import Place
 from groupwise.types import Outcome, StepReward, Verdict
 
 MAX_PARTS = 32

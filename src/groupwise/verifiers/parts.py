@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from groupwise.config.kinds import Kinds, KindSection, Place
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, KindSection, Place
 from groupwise.types import Verdict
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.config.kinds import Place, written_in
 from groupwise.errors import ConfigError
-from groupwise.kinds import Place, written_in
 from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig
 from groupwise.verifiers.composition import refuse_settings

@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from groupwise.config.kinds import Place
 from groupwise.errors import ConfigError
-from groupwise.kinds import Place
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.python import PythonConfig, PythonVerifier

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from groupwise.config.kinds import Kinds, Place, beside
 from groupwise.errors import ConfigError
-from groupwise.kinds import Kinds, Place, beside
 
 _HERE = "groupwise.verifiers"
 

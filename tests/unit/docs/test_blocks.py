@@ -19,7 +19,7 @@ from groupwise.config import merged
 from groupwise.errors import ConfigError
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.run import Run
-from groupwise.sinks import Line
+from groupwise.runs.sinks import Line
 from groupwise.trainers import grpo, load_recipe
 
 ROOT = Path(__file__).parents[3]

@@ -33,8 +33,8 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
-from groupwise.tools import ToolResult
-from groupwise.tools.calculator import Calculator
+from groupwise.rollout.tools import ToolResult
+from groupwise.rollout.tools.calculator import Calculator
 from groupwise.types import Problem
 
 CONFIG = BudgetConfig(budgets=(1, 2, 4), samples=6, difficulty_samples=2, width=2, chains=2)

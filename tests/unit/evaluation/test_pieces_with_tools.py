@@ -24,9 +24,9 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
+from groupwise.rollout.tools import Call, Fault, Tool, ToolConfig, ToolResult
+from groupwise.rollout.tools.calculator import CalculatorConfig
 from groupwise.tasks.base import Template
-from groupwise.tools import Call, Fault, Tool, ToolConfig, ToolResult
-from groupwise.tools.calculator import CalculatorConfig
 from groupwise.types import CallOutcome, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
 from groupwise.verifiers import Request as Judged
 from groupwise.verifiers import Verifier

@@ -36,7 +36,7 @@ FILES = {
     "rates.py": "from . import deep\n\n\ndef rate(amount):\n    return deep.share * amount\n",
     "deep.py": "share = 0.25\n",
     "other.py": "x = 1\n",
-    "table.py": 'from groupwise.kinds import Choices\n\nHERE = "mine"\n'
+    "table.py": 'from groupwise.config.kinds import Choices\n\nHERE = "mine"\n'
     'PARTS = Choices("part", {name: f"{HERE}.{name}:Part" for name in ("plain", "late")})\n',
     "plain.py": "class Part: ...\n",
     "late.py": "class Part: ...\n",

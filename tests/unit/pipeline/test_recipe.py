@@ -219,7 +219,7 @@ def test_an_old_recipe_says_what_moved_and_is_read(tmp_path: Path) -> None:
 
 MY_STAGE = """
 from pydantic import Field
-from groupwise.artifacts import DataRef
+from groupwise.config.artifacts import DataRef
 from groupwise.config import Section
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import read_rows, write_rows

@@ -26,12 +26,12 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.tools.calculator import CalculatorConfig
+from groupwise.rollout.tools.python import PythonToolConfig
 from groupwise.runs.run import Run
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Template
 from groupwise.tasks.step_rows import StepRow, read_step_rows
-from groupwise.tools.calculator import CalculatorConfig
-from groupwise.tools.python import PythonToolConfig
 from groupwise.trainers import Recipe
 from groupwise.types import FinishReason, Outcome, Problem, Verdict
 from groupwise.verifiers import Request as Judged

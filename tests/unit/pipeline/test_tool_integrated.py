@@ -7,11 +7,11 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.pipeline.tool_integrated import WRITERS, FormWeights, working
 from groupwise.randomness import Draw
+from groupwise.rollout.tools.calculator import Calculator
+from groupwise.rollout.tools.expression import value_of, written
+from groupwise.rollout.tools.python import PythonTool
+from groupwise.rollout.tools.spans import put_in_spans
 from groupwise.tasks import make_task
-from groupwise.tools.calculator import Calculator
-from groupwise.tools.expression import value_of, written
-from groupwise.tools.python import PythonTool
-from groupwise.tools.spans import put_in_spans
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier
 

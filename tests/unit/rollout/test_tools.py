@@ -23,11 +23,11 @@ from groupwise.rollout.in_process import InProcessEngine
 from groupwise.rollout.sampling import Drawn, SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools, put_in_spans
+from groupwise.rollout.tools.calculator import Calculator, CalculatorConfig
+from groupwise.rollout.tools.python import PythonTool, PythonToolConfig
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools, put_in_spans
-from groupwise.tools.calculator import Calculator, CalculatorConfig
-from groupwise.tools.python import PythonTool, PythonToolConfig
 from groupwise.types import CallOutcome, FinishReason
 
 PROMPT = (40, 41, 42, 43, 44)

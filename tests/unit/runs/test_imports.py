@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from groupwise.checks.doctor import doctor
 from groupwise.cli.app import app
-from groupwise.doctor import doctor
 from groupwise.errors import ConfigError, DataError
 from groupwise.explorer.views import Views
 from groupwise.runs.imports import read_trl, read_verl, write_imported

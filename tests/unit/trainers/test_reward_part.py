@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from groupwise.checks.memory import plan
 from groupwise.config import dump_toml, load, parse
 from groupwise.errors import ConfigError, ModelError
-from groupwise.health.memory import plan
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences

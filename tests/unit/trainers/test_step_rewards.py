@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from groupwise.algorithms.step_advantages import ProcessGae
+from groupwise.checks.memory import plan
 from groupwise.config import parse
 from groupwise.errors import ConfigError, InvariantError, ModelError, VerifierError
-from groupwise.health.memory import plan
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy

@@ -19,7 +19,7 @@ from groupwise.trainers.rl import train_rl
 TOOL = """
 import threading
 from pathlib import Path
-from groupwise.tools import Call, Tool, ToolResult
+from groupwise.rollout.tools import Call, Tool, ToolResult
 from groupwise.types import CallOutcome
 
 ASKED = Path(__file__).with_name("asked.txt")

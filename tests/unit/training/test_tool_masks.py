@@ -21,9 +21,9 @@ from groupwise.rollout.engine import Sampled
 from groupwise.rollout.pieces import own_text
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.tools.calculator import Calculator, CalculatorConfig
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Template
-from groupwise.tools.calculator import Calculator, CalculatorConfig
 from groupwise.trainers import grpo, ppo, sft
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
 from groupwise.trainers.tool_results import recorded_results
@@ -320,7 +320,7 @@ def test_reflection_and_tools_exclude_each_other(tiny_policy: Callable[..., Poli
 
 
 def test_the_ablation_trains_every_token(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
-    """benchmarks/tool_mask.py: each token has an advantage and a log-probability in `results_trained`."""
+    """lab/benchmarks/tool_mask.py: each token has an advantage and a log-probability in `results_trained`."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
     tool_mask, policy = importlib.import_module("tool_mask"), tiny_policy()
     verdicts = tuple(Verdict(Outcome.WRONG, {"r": float(i)}, "") for i in range(2))

@@ -1,4 +1,4 @@
-"""What benchmarks/void_turns.py writes down of an update."""
+"""What lab/benchmarks/void_turns.py writes down of an update."""
 
 import importlib
 import math

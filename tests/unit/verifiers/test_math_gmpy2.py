@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.audit.generator import adversarial_cases, reference_problems
-from groupwise.audit.judge import Canary
+from groupwise.checks.audit.generator import adversarial_cases, reference_problems
+from groupwise.checks.audit.judge import Canary
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.math import MathVerifier

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from groupwise.config.kinds import Place
 from groupwise.errors import ConfigError, InvariantError
-from groupwise.kinds import Place
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, StepReward
 from groupwise.verifiers import Request, Verifier, make_verifier, score, spot_check

@@ -5,13 +5,17 @@ file here and its name in `COMMANDS`.
 """
 
 from importlib import import_module
+from importlib.metadata import entry_points
 
 COMMANDS = (
     "init", "demo", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor",
-    "oracle", "claims", "replay", "explore", "imports", "report", "steps", "recall", "compare", "memory", "keys",
+    "replay", "explore", "imports", "report", "steps", "recall", "compare", "memory", "keys",
     "runs", "export", "new_model",
 )  # fmt: skip
 """In the order of the help."""
 
 for name in COMMANDS:
     import_module(f"{__name__}.{name}")
+
+for point in entry_points(group="groupwise.command"):  # of installed packages; importing one registers it
+    point.load()

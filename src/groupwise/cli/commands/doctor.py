@@ -38,8 +38,8 @@ def examine(
 
         show_environment(console, json)
         return
+    from groupwise.checks.doctor import Severity
     from groupwise.cli import doctor
-    from groupwise.doctor import Severity
     from groupwise.errors import ConfigError
 
     if explain is not None:

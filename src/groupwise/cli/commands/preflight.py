@@ -40,8 +40,8 @@ def check_recipe(
     from groupwise.config import named, read_toml
 
     read_toml(Path(named(recipe)[0]))  # a missing or malformed file answers before torch is loaded
+    from groupwise.checks.preflight import PreflightOptions
     from groupwise.cli.preflight import run_preflight
-    from groupwise.health.preflight import PreflightOptions
 
     options = PreflightOptions(problems, samples, price_per_hour)
     if status := run_preflight(recipe, overrides or [], options, leave_out or [], write, console, json):

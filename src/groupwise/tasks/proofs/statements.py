@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from groupwise.artifacts import DataRef
+from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, Verify

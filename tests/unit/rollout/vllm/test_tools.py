@@ -11,8 +11,8 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tools import Call, Fault, Tool, ToolConfig, ToolResult
 from groupwise.rollout.vllm.canary import trainer_logprobs
-from groupwise.tools import Call, Fault, Tool, ToolConfig, ToolResult
 from groupwise.types import CallOutcome, FinishReason
 
 Make = Callable[..., Any]

@@ -1,0 +1,88 @@
+"""An audit of the sandbox: it proves itself first, then programs that try to get out are run in it.
+
+`groupwise audit sandbox` is `audit_sandbox` with its findings printed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from groupwise.algorithms.statistics import mean_share
+from groupwise.checks.audit.cases import read_rows
+from groupwise.checks.audit.wording import share
+from groupwise.config import Changes, Section, parse
+from groupwise.sandbox.base import SandboxConfig
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.probes import ProbeResult, read_probes, run_probes
+
+
+class NamedProbe(NamedTuple):
+    """A program by the name that its file gives it, and what became of it."""
+
+    name: str
+    result: ProbeResult
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxAudit:
+    """What an audit of the sandbox found; its self-test held, for without that nothing runs."""
+
+    sandbox: SandboxConfig
+    """How programs were confined."""
+    probes: tuple[NamedProbe, ...]
+    """Every program, in the order of the files."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every program was refused or contained."""
+        return all(probe.result.contained for probe in self.probes)
+
+    @property
+    def verdict(self) -> str:
+        """What came out, in a sentence or two."""
+        start = f"The self-test of the sandbox ({self.sandbox.tier}) holds"
+        if not self.probes:
+            return f"{start}; name files of probes to try more programs."
+        contained = [probe.result.contained for probe in self.probes]
+        counts = f"{sum(contained)} of {len(contained)} programs refused or contained, {share(mean_share(contained))}"
+        return f"{start}. {'Passed' if self.passed else 'Not passed'}: {counts}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `groupwise audit sandbox --json` prints."""
+        rows = [
+            {"id": result.id, "name": name, "contained": result.contained, "evidence": result.evidence}
+            for name, result in self.probes
+        ]
+        return {"passed": self.passed, "sandbox": self.sandbox.model_dump(mode="json"), "probes": rows}
+
+
+class _Settings(Section):
+    """What can be set."""
+
+    sandbox: SandboxConfig = SandboxConfig()
+    """How programs are confined."""
+
+
+def audit_sandbox(probes: Sequence[str | Path] = (), changes: Changes = ()) -> SandboxAudit:
+    """Open the sandbox, which proves itself first, and run programs in it that try to get out.
+
+    >>> audit_sandbox(["probes.jsonl"]).passed  # doctest: +SKIP
+    True
+
+    Args:
+        probes: files of programs (JSON lines), as `groupwise.sandbox.probes` describes them.
+        changes: of the section sandbox, as for `load_recipe`.
+
+    Raises:
+        ConfigError: a value is unknown.
+        DataError: a file of programs cannot be read.
+        SandboxError: there is no sandbox here that passes its self-test.
+    """
+    config = parse(_Settings, {}, changes, source="the audit").sandbox
+    paths = [Path(path) for path in probes]
+    names = [str(row.get("name", "")) for path in paths for _, row in read_rows(path)]
+    programs = [program for path in paths for program in read_probes(path)]
+    with open_sandbox(config) as sandbox:
+        results = run_probes(sandbox, programs)
+    return SandboxAudit(config, tuple(NamedProbe(*pair) for pair in zip(names, results, strict=True)))

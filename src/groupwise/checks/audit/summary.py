@@ -1,0 +1,192 @@
+"""Counts of an audit: rates of false positives and false negatives with intervals, latency, agreement, misses."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.checks.audit.judge import Miss, Result
+from groupwise.types import Outcome
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Decided cases of one group (or of all)."""
+
+    decided: int
+    right: int
+    false_positives: int
+    to_refuse: int
+    """Decided cases that must not be paid."""
+    false_negatives: int
+    to_accept: int
+    """Decided cases that must be paid."""
+    stopped: int
+    """Cases that must not be paid and ran into the verifier's own deadline: not paid, but slow."""
+    other: Mapping[Miss, int]
+    """Hangs, crashes, files written."""
+
+    @property
+    def share_right(self) -> Estimate:
+        return _share(self.right, self.decided)
+
+    @property
+    def false_positive_rate(self) -> Estimate:
+        return _share(self.false_positives, self.to_refuse)
+
+    @property
+    def false_negative_rate(self) -> Estimate:
+        return _share(self.false_negatives, self.to_accept)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An audit, counted."""
+
+    results: tuple[Result, ...]
+    num_cases: int
+    """Cases there were; more than results when the audit ended early."""
+
+    @property
+    def passed(self) -> bool:
+        """Every decided case was judged and has its expected verdict."""
+        return not self.misses and len(self.results) == self.num_cases
+
+    @property
+    def decided(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.case.expected is not None)
+
+    @property
+    def undecided(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.case.expected is None)
+
+    @property
+    def misses(self) -> tuple[Result, ...]:
+        """The worst kind first."""
+        order = list(Miss)
+        missed = [result for result in self.results if result.miss is not None]
+        return tuple(sorted(missed, key=lambda result: order.index(result.miss or order[-1])))
+
+    @property
+    def total(self) -> Tally:
+        return tally(self.decided)
+
+    @property
+    def groups(self) -> dict[str, Tally]:
+        """Tallies by tier or attack, in the order of the cases."""
+        names = dict.fromkeys(result.case.group for result in self.decided)
+        return {name: tally([result for result in self.decided if result.case.group == name]) for name in names}
+
+    @property
+    def latency_ms(self) -> dict[str, float]:
+        """Milliseconds per verdict: p50, p95, p99, max."""
+        return percentiles([1000 * result.seconds for result in self.results])
+
+    @property
+    def agreement(self) -> tuple[int, int]:
+        """Verdicts that agree with the second opinion, of those for which there is one."""
+        return len(self._with_opinion) - len(self.disagreements), len(self._with_opinion)
+
+    @property
+    def disagreements(self) -> tuple[Result, ...]:
+        """Verdicts that the second opinion contradicts."""
+        return tuple(r for r in self._with_opinion if r.second != (r.verdict.outcome is Outcome.CORRECT))
+
+    @property
+    def _with_opinion(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.second is not None and result.verdict.outcome.judged)
+
+
+def tally(results: Sequence[Result]) -> Tally:
+    """Count decided results."""
+    misses = Counter(result.miss for result in results)
+    return Tally(
+        decided=len(results),
+        right=misses[None],
+        false_positives=misses[Miss.FALSE_POSITIVE],
+        to_refuse=sum(result.case.expected is False for result in results),
+        false_negatives=misses[Miss.FALSE_NEGATIVE],
+        to_accept=sum(result.case.expected is True for result in results),
+        stopped=sum(result.miss is None and result.verdict.outcome is Outcome.TIMEOUT for result in results),
+        other={miss: misses[miss] for miss in (Miss.HANG, Miss.CRASH, Miss.FILE_WRITTEN) if misses[miss]},
+    )
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """Nearest-rank percentiles (the smallest value that at least this share does not exceed) and the maximum."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    ranks = {f"p{100 * q:.0f}": ordered[math.ceil(q * len(ordered)) - 1] for q in QUANTILES}
+    return {**ranks, "max": ordered[-1]}
+
+
+def _share(count: int, of: int) -> Estimate:
+    """A Wilson interval: cases are independent of each other."""
+    return mean_share([1.0] * count + [0.0] * (of - count))
+
+
+def outcomes(results: Sequence[Result]) -> dict[str, int]:
+    """How many results have each outcome."""
+    return {str(outcome): count for outcome, count in sorted(Counter(r.verdict.outcome for r in results).items())}
+
+
+def as_json(summary: Summary, explanations: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """All figures as JSON values; intervals are 95 % Wilson intervals. One explanation per miss, in their order."""
+    agreed, num_opinions = summary.agreement
+    return {
+        "passed": summary.passed,
+        "cases": summary.num_cases,
+        "judged": len(summary.results),
+        "total": _tally_as_json(summary.total),
+        "groups": {name: _tally_as_json(group) for name, group in summary.groups.items()},
+        "undecided": {"cases": len(summary.undecided), "outcomes": outcomes(summary.undecided)},
+        "latency_ms": summary.latency_ms,
+        "second_opinion": {
+            "agree": agreed,
+            "of": num_opinions,
+            "against": [_as_json(r, ()) for r in summary.disagreements],
+        },
+        "misses": [_as_json(miss, lines) for miss, lines in zip(summary.misses, explanations, strict=True)],
+    }
+
+
+def _tally_as_json(counts: Tally) -> dict[str, Any]:
+    return {
+        "decided": counts.decided,
+        "right": counts.right,
+        "share_right": _estimate(counts.share_right),
+        "false_positives": {
+            "count": counts.false_positives,
+            "of": counts.to_refuse,
+            **_estimate(counts.false_positive_rate),
+        },
+        "false_negatives": {
+            "count": counts.false_negatives,
+            "of": counts.to_accept,
+            **_estimate(counts.false_negative_rate),
+        },
+        "stopped_by_deadline": counts.stopped,
+        "hangs": counts.other.get(Miss.HANG, 0),
+        "crashes": counts.other.get(Miss.CRASH, 0),
+        "files_written": counts.other.get(Miss.FILE_WRITTEN, 0),
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    """JSON knows no NaN: a rate of no cases is null."""
+    return {name: None if math.isnan(value) else value for name, value in estimate._asdict().items()}
+
+
+def _as_json(result: Result, explanation: Sequence[str]) -> dict[str, Any]:
+    case = result.case
+    return {
+        "case": case.name, "group": case.group, "miss": result.miss, "reference": case.problem.reference,
+        "text": case.text[:2000], "length": len(case.text), "expected": case.expected,
+        "outcome": result.verdict.outcome, "evidence": result.verdict.evidence, "second_opinion": result.second,
+        "seconds": result.seconds, "explanation": list(explanation), "note": case.note,
+    }  # fmt: skip

@@ -1,0 +1,185 @@
+"""A whole audit of a verifier: what is tried on it, by whom it is judged, and what came of it.
+
+`groupwise audit VERIFIER` is `audit_verifier` with its findings printed.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from groupwise.checks.audit.cases import Case, load_cases
+from groupwise.checks.audit.generator import REFERENCES, adversarial_cases, reference_problems
+from groupwise.checks.audit.judge import Canary, Limits, differs_for, judge_cases, opinion_for
+from groupwise.checks.audit.summary import Summary, as_json
+from groupwise.config import Changes, Section, dump_toml, parse
+from groupwise.errors import ConfigError
+from groupwise.tasks import TASKS, TaskOptions, make_task
+from groupwise.tasks.base import GeneratedTask, Task, Template
+from groupwise.types import Problem
+from groupwise.verifiers import VERIFIERS, VerifierConfig, extraction_of, make_verifier
+from groupwise.verifiers.base import Extraction
+from groupwise.verifiers.python import PythonVerifier
+
+GRACE_S = 3.0
+"""Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
+MAX_EXPLAINED = 200
+"""Misses that are explained; the others come with the verdict's evidence."""
+
+OWN_PROBLEMS = {"math": "word_problems"}
+"""Verifier of whose own tasks none generates problems -> a task whose problems serve: none states an
+expression that equals the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit found."""
+
+    verifier: str
+    cases: str
+    """Where the cases came from: the names of their files, or `attacks`."""
+    summary: Summary
+    """Every case with its verdict, and their counts."""
+    explanations: tuple[tuple[str, ...], ...]
+    """Of each miss, in the order of `summary.misses`, how its verdict came about."""
+    recipe: str
+    """The settings of verifier and task, as TOML."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every decided case has its expected verdict."""
+        return self.summary.passed
+
+    @property
+    def title(self) -> str:
+        """What was audited, with what."""
+        return f"audit of {self.verifier}: {self.cases}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `groupwise audit --json` prints."""
+        return {"verifier": self.verifier, **as_json(self.summary, self.explanations)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked for."""
+
+    verifier: str
+    cases: tuple[Path, ...]
+    tiers: tuple[str, ...]
+    task: str | None
+    references: tuple[str, ...]
+    num_problems: int
+    changes: Changes
+
+    @property
+    def judges_like(self) -> str:
+        """The verifier whose tasks and second opinion fit: a reward function is attacked as the mathematical one is."""
+        return "math" if ":" in self.verifier else self.verifier
+
+    @property
+    def source(self) -> str:
+        """Where its cases come from."""
+        if not self.cases:
+            return "attacks"
+        tiers = f", tier {' and '.join(self.tiers)}" if self.tiers else ""
+        return ", ".join(path.name for path in self.cases) + tiers
+
+
+class _Settings(Section):
+    """What can be set."""
+
+    task: TaskOptions | None = None
+    """Where the attacked problems come from."""
+    verifier: Annotated[VerifierConfig, VERIFIERS]
+    """How completions are judged."""
+
+
+def audit_verifier(
+    verifier: str,
+    *,
+    cases: Sequence[str | Path] = (),
+    tiers: Sequence[str] = (),
+    task: str | None = None,
+    references: Sequence[str] = (),
+    problems: int = 4,
+    changes: Changes = (),
+) -> Audit:
+    """Attack a verifier, or a reward function of your own, or score labelled cases. It is `groupwise audit VERIFIER`.
+
+    >>> audit_verifier("number", task="arithmetic", problems=1).passed  # doctest: +SKIP
+    True
+
+    Args:
+        verifier: a verifier's name, or `path/to/file.py:function`.
+        cases: files of labelled cases (JSON lines); none: attacks are made up.
+        tiers: judge only cases of these tiers.
+        task: a task whose problems are attacked; None: one that fits the verifier.
+        references: reference answers to attack, beside those of the task.
+        problems: problems of the task to attack.
+        changes: of the sections task and verifier, as for `load_recipe`.
+
+    Raises:
+        ConfigError: nothing is named that could be attacked, or a name or a value is unknown.
+        DataError: a file of cases cannot be read.
+    """
+    paths = tuple(Path(path) for path in cases)
+    request = _Request(verifier, paths, tuple(tiers), task, tuple(references), problems, changes)
+    settings = _settings(request)
+    subject = make_task(settings.task) if settings.task else None
+    extraction = extraction_of(settings.verifier)
+    with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, make_verifier(settings.verifier) as judge:
+        canary = Canary(Path(folder))
+        tried = _cases(request, subject, extraction, canary)
+        judge.check([case.problem for case in tried], subject.template if subject else Template())
+        limits = Limits(judge.verdict_s + GRACE_S, timeout_is_hang=isinstance(judge, PythonVerifier))
+        opinion = opinion_for(subject.verifier if subject and task else request.judges_like, extraction)
+        summary = Summary(tuple(judge_cases(judge, tried, limits, canary, opinion)), len(tried))
+        explanations = tuple(
+            tuple(judge.explain(miss.case.problem, miss.case.text, miss.verdict))
+            if number < MAX_EXPLAINED
+            else (miss.verdict.evidence,)
+            for number, miss in enumerate(summary.misses)
+        )
+    return Audit(verifier, request.source, summary, explanations, dump_toml(settings))
+
+
+def _settings(request: _Request) -> _Settings:
+    """With the task to attack: the one named, else, where nothing else is, one for such a verifier."""
+    if request.tiers and not request.cases:
+        raise ConfigError("tiers choose among the cases of a file: name a file of cases")
+    like = request.judges_like
+    tasks = {name: TASKS.find(name) for name in TASKS.table}
+    made = [name for name, task in tasks.items() if task.verifier == like and issubclass(task, GeneratedTask)]
+    fitting = made[0] if made else OWN_PROBLEMS.get(like)
+    name = request.task or (None if request.cases or request.references else fitting)
+    tables: dict[str, Any] = {"verifier": {"kind": request.verifier}}
+    if name:
+        tables["task"] = {"kind": name}
+    return parse(_Settings, tables, request.changes, source="the audit")
+
+
+def _cases(request: _Request, task: Task | None, extraction: Extraction, canary: Canary) -> list[Case]:
+    if request.cases:
+        return load_cases(request.cases, extraction, request.tiers)
+    subject = task.verifier if task and request.task else request.judges_like
+    return adversarial_cases(
+        _problems(request, task), task.template if task else Template(), canary,
+        verifier=subject, extraction=extraction, differs=differs_for(subject),
+    )  # fmt: skip
+
+
+def _problems(request: _Request, task: Task | None) -> list[Problem]:
+    """The task's problems, evenly spread, and the reference answers; for mathematics also the usual forms."""
+    usual = REFERENCES if request.verifier == "math" and not (request.task or request.references) else ()
+    problems = reference_problems([*request.references, *usual])
+    if task is not None:
+        every = task.problems("train")
+        problems = [*every[:: max(1, len(every) // request.num_problems)][: request.num_problems], *problems]
+    if not problems:
+        raise ConfigError(
+            f"no task is judged by {request.verifier!r}: name labelled cases, a task ({', '.join(TASKS.table)}) or "
+            "reference answers"
+        )
+    return problems

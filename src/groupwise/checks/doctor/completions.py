@@ -1,0 +1,291 @@
+"""Rules about what the policy writes: entropy, length, truncation, loops."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from groupwise.checks.doctor.facts import RunFacts, StepFacts
+from groupwise.checks.doctor.finding import Advice, Evidence, Finding, Severity
+from groupwise.checks.doctor.rule import (
+    LIKELY,
+    SURE,
+    WINDOW,
+    Rule,
+    gains,
+    graded,
+    improves,
+    loses,
+    persists,
+    recent,
+    shown,
+    since,
+    start,
+    worsens,
+)
+from groupwise.checks.doctor.trends import falls, rank_correlation, rises, slope, wilson
+
+
+def entropy_collapse(run: RunFacts) -> Finding | None:
+    """Entropy runs towards zero, and nothing is gained by it."""
+    series = run.values("entropy")
+    if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
+        return None
+    floor, now = 0.1 * start(series), recent(series)
+    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
+    speed = slope(lately)
+    left = run.num_steps - len(series)
+    arrives = (math.log(floor) - math.log(max(now, 1e-9))) / speed if speed < 0 else math.inf
+    there = now <= floor
+    if (not there and (falls(lately) >= SURE or arrives > left)) or recent(run.values("sampled_correct")) >= 0.85:
+        return None
+    if (not there and not _narrows(run)) or _was_worth_it(run):
+        return None
+    first = next((s for s, value in run.series("entropy") if value <= 0.5 * start(series)), run.steps[-1].step)
+    return Finding(
+        rule="entropy_collapse", severity=Severity.CRITICAL if there else Severity.WARNING, since_step=first,
+        statistic=now / start(series), threshold=0.1, unit="share of the entropy at the start",
+        explanation=f"entropy went from {start(series):.3f} to {now:.3f} nats per token while neither dev nor the pass "
+        "rate rises: the completions of a group become alike before the problems are learnt",
+        evidence=_groups(run.steps[-1]), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def _was_worth_it(run: RunFacts) -> bool:
+    """Whether the pass rate has gained, and entropy fell while it did: a quarter or more of it is left since."""
+    steps = [step for step in run.steps if step.number("sampled_correct") is not None]
+    entropy, correct = ([step.number(name) or 0.0 for step in steps] for name in ("entropy", "sampled_correct"))
+    if gains(run) >= SURE and recent(correct) - start(correct) < 0.1:
+        return False
+    ends = range(WINDOW, len(correct) + 1)
+    smooth = [fmean(correct[end - WINDOW : end]) for end in ends]
+    most = next(i for i, value in enumerate(smooth) if value >= smooth[0] + 0.8 * (max(smooth) - smooth[0]))
+    return recent(entropy) > 0.25 * fmean(entropy[most : most + WINDOW])
+
+
+def _narrows(run: RunFacts) -> bool:
+    """Whether a group gives fewer different answers than it did."""
+    distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
+    return not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
+
+
+def _groups(step: StepFacts) -> tuple[Evidence, ...]:
+    return tuple(Evidence(step.step, group.problem) for group in sorted(step.groups, key=lambda g: g.distinct)[:5])
+
+
+def entropy_explosion(run: RunFacts) -> Finding | None:
+    """Completions become noise."""
+    series = run.values("entropy")
+    if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
+        return None
+    growth = recent(series) / start(series)
+    severity, bound = graded(growth, 2.0, 4.0), 4.0 if growth >= 4.0 else 2.0
+    falling = falls(run.values("sampled_correct")) < SURE
+    if severity is None and falling and growth >= 1.25 and rises(series) < SURE:
+        severity, bound = Severity.WARNING, 1.25
+    if severity is None and falling and _heads_for(2.0, run, series):
+        severity = Severity.WARNING
+    rewards = run.values("reward")
+    if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
+        return None
+    first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
+    return Finding(
+        rule="entropy_explosion", severity=severity, since_step=first, statistic=growth,
+        threshold=bound, unit="times the entropy at the start",
+        explanation=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
+        f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
+        evidence=_groups(run.steps[-1]), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def _heads_for(times: float, run: RunFacts, series: Sequence[float]) -> bool:
+    """Whether a rise gets to this many times the start before the run ends, while the pass rate falls."""
+    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
+    speed = slope(lately)
+    if speed <= 0 or rises(lately) >= SURE:
+        return False
+    return math.log(times * start(series) / recent(series)) / speed <= run.num_steps - len(series)
+
+
+def entropy_bonus(run: RunFacts) -> Finding | None:
+    """The bonus for entropy pulls as the reward does."""
+    coef, series = float(run.key("loss.entropy_coef") or 0.0), run.values("entropy")
+    if len(series) < WINDOW or improves(run):
+        return None
+    weight = coef * recent(series)
+    severity = graded(weight, 0.1, 1.0)
+    if severity is None:
+        return None
+    return Finding(
+        rule="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,
+        threshold=1.0 if severity is Severity.CRITICAL else 0.1, unit="nats per token that the bonus pays",
+        explanation=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
+        "beside advantages of about 1, and neither dev nor the pass rate rises",
+        wasted=len(run.steps),
+    )  # fmt: skip
+
+
+def length_runaway(run: RunFacts) -> Finding | None:
+    """Completions grow, and the reward with them, but correctness does not."""
+    lengths = run.values("length")
+    if len(lengths) < 2 * WINDOW or improves(run):
+        return None
+    growth = recent(lengths) / start(lengths) - 1
+    follows = rank_correlation(lengths, run.values("reward"))
+    if growth < 0.5 or rises(lengths) >= SURE:
+        return None
+    severity = Severity.CRITICAL if worsens(run) or follows >= 0.6 else Severity.WARNING
+    first = next(s for s, value in run.series("length") if value >= 1.25 * start(lengths))
+    longest = sorted(run.steps[-1].completions, key=lambda one: one.num_tokens or 0, reverse=True)[:5]
+    return Finding(
+        rule="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
+        unit="growth of the length", explanation=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
+        f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
+        evidence=tuple(Evidence(run.steps[-1].step, one.problem, one.sample) for one in longest),
+        wasted=since(run, first),
+    )  # fmt: skip
+
+
+def length_collapse(run: RunFacts) -> Finding | None:
+    """Completions shrink, and what they could solve is lost."""
+    lengths, correct = run.values("length"), run.values("sampled_correct")
+    if len(lengths) < 2 * WINDOW:
+        return None
+    shrunk = 1 - recent(lengths) / start(lengths)
+    lost = start(correct) - recent(correct)
+    dev = [one.pass_at_1 for one in run.dev]
+    surely = shrunk >= 0.25 and falls(lengths) < SURE and loses(run) < SURE  # also where it regains some of it
+    harmed = not improves(run) and (lost > 0.02 or (len(dev) > 1 and dev[-1] < dev[0] - 0.02))
+    if not surely and (shrunk < 0.5 or not harmed):
+        return None
+    bound = 0.5 if shrunk >= 0.5 else 0.25
+    first = next(s for s, value in run.series("length") if value <= (1 - bound / 2) * start(lengths))
+    return Finding(
+        rule="length_collapse", severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
+        statistic=shrunk, threshold=bound, unit="loss of length",
+        explanation=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
+        f"from {start(correct):.3f} to {recent(correct):.3f}",
+        evidence=shown(run.steps[-1:], lambda one: (one.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def truncation(run: RunFacts) -> Finding | None:
+    """Completions run into the token limit."""
+    series, lengths = run.values("truncated"), run.values("length")
+    if len(series) < WINDOW:
+        return None
+    share = recent(series)
+    severity = graded(share, 0.05, 0.15)
+    # a run that learns within its limit is left alone, but not where the limit shapes what it learns
+    limit = float(run.key("sampling.max_tokens") or math.inf)
+    shapes = bool(lengths) and recent(lengths) >= 0.7 * limit
+    falling = falls(series[-4 * WINDOW :]) < LIKELY or share <= start(series) + 0.05
+    if severity is None or (improves(run) and falling and not shapes):
+        return None
+    first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
+    never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
+    return Finding(
+        rule="truncation", severity=severity, since_step=first, statistic=share,
+        threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
+        explanation=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
+        f"{run.key('sampling.max_tokens')} tokens{never}",
+        evidence=shown(run.steps[-1:], lambda one: one.truncated), wasted=round(share * since(run, first)),
+    )  # fmt: skip
+
+
+def loops(run: RunFacts) -> Finding | None:
+    """Completions repeat one phrase to their end."""
+    steps = [step for step in run.steps if step.groups]
+    shares = [fmean(c.loops for c in step.completions) for step in steps]
+    if len(shares) < WINDOW:
+        return None
+    share, first_share = recent(shares), start(shares)
+    severity = graded(_at_least(share, steps), 0.01, 0.05)
+    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
+        return None
+    first = next(step.step for step in run.steps if any(c.loops for c in step.completions))
+    return Finding(
+        rule="loops", severity=severity, since_step=first, statistic=share,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
+        evidence=shown(run.steps, lambda one: one.loops), wasted=0,
+    )  # fmt: skip
+
+
+def _at_least(share: float, steps: Sequence[StepFacts]) -> float:
+    """Lower 95 % bound of a share of the last steps' completions: two of a hundred prove no one per cent."""
+    trials = sum(step.num_completions for step in steps[-WINDOW:])
+    return wilson(share * trials, trials)[0]
+
+
+def language_mixing(run: RunFacts) -> Finding | None:
+    """Completions take words from other languages."""
+    series = run.series("other_scripts")
+    shares = [value for _, value in series]
+    if len(shares) < 2 * WINDOW:
+        return None
+    share, first_share = recent(shares), start(shares)
+    severity = graded(_at_least(share, run.steps), 0.01, 0.05)
+    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
+        return None
+    first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
+    return Finding(
+        rule="language_mixing", severity=severity, since_step=first, statistic=share,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"{share:.1%} of completions have words in another script than their problem's language; "
+        f"{first_share:.1%} at the start",
+        evidence=shown(run.steps, lambda one: one.strays), wasted=0,
+    )  # fmt: skip
+
+
+LR = Advice("optimizer.lr", "divide by 3")
+EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
+
+RULES = (
+    Rule(name="entropy_collapse", says="Entropy runs to zero, and nothing is gained by it.",
+         statistic="Theil-Sen line of log entropy: when it reaches 10 % of the start; only while neither dev nor the "
+         "pass rate rises and a group's different answers become fewer; where the pass rate has gained (p < 0.01, or "
+         "10 points), only if less than a quarter of the entropy is left that there was at 80 % of the gain",
+         thresholds="warning inside the rest of the run, critical when there",
+         source="rldoctor 0.2; Jones, Debugging RL",
+         needs=("entropy", "sampled_correct"), find=entropy_collapse,
+         advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
+    Rule(name="entropy_explosion", says="Completions turn into noise.",
+         statistic="entropy now / at the start, with a reward that falls; where entropy rises and the pass rate falls "
+         "(both p < 0.01), less is enough, and when the Theil-Sen line of log entropy reaches 2",
+         thresholds="warning 2; with both trends 1.25, or 2 inside the rest of the run; critical 4",
+         source="verl issue 2738; axolotl", needs=("entropy", "reward", "sampled_correct"), find=entropy_explosion,
+         advice=(Advice("loss.entropy_coef", "0"), LR)),
+    Rule(name="entropy_bonus", says="The bonus for entropy pulls as hard as the reward.",
+         statistic="loss.entropy_coef times the entropy per token, mean of 5 steps; advantages are about 1; only while "
+         "neither dev nor the pass rate rises", thresholds="warning 0.1, critical 1",
+         source="own", needs=("entropy", "sampled_correct"), find=entropy_bonus,
+         advice=(Advice("loss.entropy_coef", "divide by 10, or 0"),)),
+    Rule(name="length_runaway", says="Completions grow, correctness does not.",
+         statistic="growth of the mean length from the start (p < 0.01), correctness not rising",
+         thresholds="warning 0.5; critical with a rank correlation with the reward of 0.6 or falling correctness",
+         source="rldoctor 0.2; Dr. GRPO (arXiv:2503.20783)", needs=("length", "reward", "sampled_correct"),
+         find=length_runaway, advice=(Advice("loss.aggregation", "a constant denominator"),
+                                      Advice("verifier.parts", "an overlong penalty"))),
+    Rule(name="length_collapse", says="Completions shrink and lose what they could solve.",
+         statistic="loss of mean length from the start, with a pass rate or dev below the start",
+         thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below the start's (both "
+         "p < 0.01); critical with 5 points of pass rate lost", source="EasyR1 issue 40",
+         needs=("length", "sampled_correct"), find=length_collapse,
+         advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
+    Rule(name="truncation", says="Completions run into the token limit.",
+         statistic="share truncated, mean of 5 steps; one that does not rise while the pass rate does is left alone, "
+         "unless the mean length is 0.7 of the limit or more", thresholds="warning 0.05, critical 0.15",
+         source="rldoctor 0.2", needs=("truncated",), find=truncation,
+         advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
+    Rule(name="loops", says="Completions repeat one phrase to their end.",
+         statistic="lower 95 % bound of the share that ends in a phrase said 4 times or more, of 5 steps; at least "
+         "twice the start's, rising (p < 0.01)",
+         thresholds="warning 0.01, critical 0.05", source="own", needs=("rollouts",), find=loops,
+         advice=(LR, Advice("verifier.parts", "a penalty of repetition"))),
+    Rule(name="language_mixing", says="Completions take words from other languages.",
+         statistic="lower 95 % bound of the share with a word in another script than the problem's language, of 5 "
+         "steps; at least twice the start's, rising (p < 0.01)", thresholds="warning 0.01, critical 0.05",
+         source="DeepSeek-R1 (arXiv:2501.12948), section 2.3.2", needs=("other_scripts",), find=language_mixing,
+         advice=(Advice("verifier.parts", "pay the share of words in the problem's language"),
+                 Advice("sampling.temperature", "1, where it is higher"))),
+)  # fmt: skip

@@ -1,0 +1,300 @@
+"""Rules about what is paid: signal, verifier, reward parts."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, pvariance
+
+from groupwise.checks.doctor.facts import SHOWN, CompletionFacts, RunFacts
+from groupwise.checks.doctor.finding import Advice, Evidence, Finding, Severity
+from groupwise.checks.doctor.rule import (
+    SURE,
+    WINDOW,
+    Rule,
+    graded,
+    improves,
+    paid,
+    persists,
+    recent,
+    shown,
+    since,
+    start,
+    worsens,
+)
+from groupwise.checks.doctor.trends import falls, rises, slope, wilson
+from groupwise.types import Outcome
+
+SOLVED = 0.85
+"""Pass rate from which groups without signal mean that the problems are solved."""
+
+
+def no_signal(run: RunFacts) -> Finding | None:
+    """Groups in which all rewards are equal teach nothing."""
+    if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
+        return None
+    dead = 1 - recent(run.values("signal"))
+    asked = sum(len(step.groups) or int(step.number("sampled_groups") or 0) for step in run.steps[-WINDOW:])
+    low = wilson(dead * asked, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
+    severity = graded(low, 0.5, 0.75)
+    warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
+    solved = warm and recent(run.values("sampled_correct")) >= SOLVED
+    if severity is None and not (solved and dead >= 0.5):
+        return None
+    lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
+    flat = [(step, group) for step, group in lately if group.flat]
+    counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
+    first = persists(run, lambda step: (step.number("signal") or 0.0) <= 0.5)
+    what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
+    explanation = (
+        f"{dead:.0%} of the groups of the last {WINDOW} steps have equal rewards and no gradient"
+        + (f" ({what})" if what else "")
+        + (": the problems are solved, and more steps cost more than they teach"
+           if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
+    )  # fmt: skip
+    return Finding(
+        rule="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
+        statistic=low,
+        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
+        explanation=explanation,
+        evidence=tuple(Evidence(step, group.problem) for step, group in flat[-SHOWN:]),
+        wasted=round(dead * since(run, first)),
+    )  # fmt: skip
+
+
+def never_correct(run: RunFacts) -> Finding | None:
+    """Nothing is ever judged correct."""
+    if len(run.steps) < WINDOW:
+        return None
+    lately = run.steps[-4 * WINDOW :]
+    trials = sum(len(s.groups) and sum(c.outcome.judged for c in s.completions) for s in lately)
+    right = sum(c.outcome.value == "correct" for s in lately for c in s.completions)
+    high = wilson(right, trials)[1]
+    if trials == 0 or high >= 0.05 or improves(run):
+        return None
+    critical = len(run.steps) >= 4 * WINDOW and high < 0.02
+    return Finding(
+        rule="never_correct", severity=Severity.CRITICAL if critical else Severity.WARNING,
+        since_step=run.steps[0].step, statistic=high, threshold=0.02 if critical else 0.05,
+        unit="upper 95 % bound of the pass rate",
+        explanation=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
+        "confidence, and that does not rise. The verifier, the template or the difficulty is wrong",
+        evidence=shown(lately[-1:], lambda one: one.outcome.judged), wasted=len(run.steps),
+    )  # fmt: skip
+
+
+def verifier_fails(run: RunFacts) -> Finding | None:
+    """The verifier crashes or runs out of time."""
+    rows = [(s, c) for s in run.steps for c in s.completions]
+    failed = [(s, c) for s, c in rows if c.outcome.failed]
+    if not failed:
+        return None
+    share = len(failed) / len(rows)
+    limit = float(run.key("verifier.max_failure_share", 0.05))
+    severity = Severity.CRITICAL if share > limit else Severity.WARNING if share >= 0.01 else Severity.NOTE
+    return Finding(
+        rule="verifier_fails", severity=severity, since_step=failed[0][0].step, statistic=share,
+        threshold=limit if severity is Severity.CRITICAL else 0.01, unit="share of completions",
+        explanation=f"the verifier failed on {len(failed)} of {len(rows)} completions; they are left out of their "
+        "groups, which shifts what is learnt where failing goes with being right or wrong",
+        evidence=shown(run.steps, lambda one: one.outcome.failed),
+    )  # fmt: skip
+
+
+def second_opinion(run: RunFacts) -> Finding | None:
+    """A second verifier rejects what training pays."""
+    checked = [(one, one.line["second"]) for one in run.dev if one.line.get("second") and one.line["second"]["share"]]
+    if not checked:
+        return None
+    one, second = checked[-1]
+    low = float(second["share"][1])
+    severity = graded(low, 0.02, 0.05)
+    if severity is None:
+        return None
+    first = next(dev.step for dev, look in checked if look["share"][1] >= 0.02)
+    example = second.get("example") or {}
+    return Finding(
+        rule="second_opinion", severity=severity, since_step=first, statistic=low,
+        threshold=0.05 if severity is Severity.CRITICAL else 0.02, unit="lower 95 % bound of the share rejected",
+        explanation=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
+        "training pays as correct",
+        evidence=(Evidence(one.step, example.get("problem"), example.get("sample"), f"dev-step-{one.step:06d}"),)
+        if example else (), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def reward_without_result(run: RunFacts) -> Finding | None:
+    """The reward rises, and what it stands for does not."""
+    rewards = run.values("reward")
+    dev = [one.pass_at_1 for one in run.dev]
+    if len(rewards) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
+        return None
+    # a reward that has risen and stays up has been gamed no less than one that still rises
+    lately = max(2 * WINDOW, len(rewards) // 2)
+    found = [one for size in dict.fromkeys((len(rewards), lately)) if (one := _unexplained(run, size))]
+    return max(found, key=lambda one: one.severity.rank, default=None)
+
+
+def _unexplained(run: RunFacts, size: int) -> Finding | None:
+    """A rise of the reward over the last `size` steps that correctness does not explain."""
+    rewards, correct = run.values("reward")[-size:], run.values("sampled_correct")[-size:]
+    gain, result = (slope(values) * (len(values) - 1) for values in (rewards, correct))
+    if rises(rewards) >= SURE or gain < 0.02:
+        return None
+    share = 1 - max(result, 0.0) / gain
+    severity = Severity.CRITICAL if falls(correct) < SURE else Severity.WARNING if share >= 0.7 else None
+    if severity is None:
+        return None
+    first = run.steps[-min(size, len(run.steps))].step
+    return Finding(
+        rule="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
+        unit="share of the reward's gain that correctness does not explain",
+        explanation=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
+        f"correct completions {result:+.3f}: what is paid is something else",
+        evidence=paid(run), wasted=since(run, first),
+    )  # fmt: skip
+
+
+def part_dominates(run: RunFacts) -> Finding | None:
+    """Another part than being right decides who is better in a group."""
+    if not any(step.groups for step in run.steps):
+        return _part_varies(run)
+    lately = run.steps[-2 * WINDOW :]
+    groups = [group.completions for step in lately for group in step.groups]
+    mixed = [completions for completions in groups if all(_sides(completions))]
+    told_apart = len(mixed) >= 2 * WINDOW  # enough to judge by those alone in which being right could decide
+    if len(lately) < (WINDOW if told_apart else 2 * WINDOW):
+        return None
+    spreads = [_variances(completions) for completions in (mixed if told_apart else groups)]
+    total, by_result = sum(spread for spread, _ in spreads), sum(explained for _, explained in spreads)
+    share = min(1.0, 1 - by_result / total) if total else 0.0
+    severity = graded(share, 0.7, 0.9)
+    correct = run.values("sampled_correct")
+    if severity is None or improves(run) or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
+        return None
+    parts = {name[5:-4]: value for name, value in lately[-1].line.get("parts", {}).items() if name.endswith("/std")}
+    name = max((part for part in parts if part != "accuracy"), key=lambda part: parts[part], default="another part")
+    return Finding(
+        rule="part_dominates", severity=severity, since_step=lately[0].step, statistic=share,
+        threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the reward's variance within groups",
+        explanation=f"{share:.0%} of what sets the completions of a group apart does not speak for being correct (most "
+        f"of it: {name}), and correctness does not rise",
+        evidence=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
+        if name in parts else (), wasted=len(lately),
+    )  # fmt: skip
+
+
+def _part_varies(run: RunFacts) -> Finding | None:
+    """The same of means alone: those of a batch vary from step to step as the completions do among themselves."""
+    correct = run.values("sampled_correct")
+    names = sorted({name for step in run.steps for name in step.line.get("parts", {}) if name.endswith("/mean")})
+    series = {name[5:-5]: run.values(name)[len(run.steps) // 2 :] for name in names}
+    if len(run.steps) < 20 * WINDOW or len(series) < 2 or len({len(values) for values in series.values()}) > 1:
+        return None
+    noise = {name: fmean((b - a) ** 2 for a, b in pairwise(values)) for name, values in series.items()}
+    others = {name: value for name, value in noise.items() if series[name] != correct[len(run.steps) // 2 :]}
+    total = sum(noise.values())
+    share = sum(others.values()) / total if total and len(others) < len(noise) else 0.0
+    severity = graded(share, 0.7, 0.9)
+    if severity is None or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
+        return None
+    name = max(others, key=lambda part: others[part])
+    first = run.steps[len(run.steps) // 2].step
+    return Finding(
+        rule="part_dominates", severity=severity, since_step=first, statistic=share,
+        threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the variance of the parts' means",
+        explanation=f"of what the parts of the reward vary by from step to step, before any weights, {share:.0%} is "
+        f"not the part that pays for being correct (most of it: {name}), and correctness gains less than 5 points",
+        wasted=since(run, first),
+    )  # fmt: skip
+
+
+def _variances(completions: Sequence[CompletionFacts]) -> tuple[float, float]:
+    """Variance of a group's rewards, and what of it lies between its correct and its other completions.
+
+    The second is negative where the others earn more: that variance does not speak for being right.
+    """
+    right, wrong = _sides(completions)
+    everyone = [*right, *wrong]
+    if len(everyone) < 2:
+        return 0.0, 0.0
+    within = sum(len(side) * pvariance(side) for side in (right, wrong) if side) / len(everyone)
+    total = pvariance(everyone)
+    return total, (total - within) * (1 if (_lead(completions) or 0.0) >= 0 else -1)
+
+
+def _lead(completions: Sequence[CompletionFacts]) -> float | None:
+    """Mean reward of the correct ones - that of the others; None where a side is empty."""
+    right, wrong = _sides(completions)
+    return fmean(right) - fmean(wrong) if right and wrong else None
+
+
+def _sides(completions: Sequence[CompletionFacts]) -> tuple[list[float], list[float]]:
+    """Rewards of the correct ones, and of the others; what has none is left out."""
+    paid_out = [(one.outcome is Outcome.CORRECT, one.reward) for one in completions if one.reward is not None]
+    return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]
+
+
+def part_constant(run: RunFacts) -> Finding | None:
+    """A part of the reward that has long been the same for all."""
+    lately = run.steps[-2 * WINDOW :]
+    parts = lately[-1].line.get("parts", {})
+    names = [name[5:-4] for name in parts if name.startswith("part/") and name.endswith("/std")]
+    if len(lately) < 2 * WINDOW or len(names) < 2:
+        return None
+    for name in names:
+        spreads = [spread for step in lately if (spread := step.number(f"part/{name}/std")) is not None]
+        paid_out = abs(lately[-1].number(f"part/{name}/mean") or 0.0)
+        if name != "accuracy" and len(spreads) == len(lately) and max(spreads) < 0.01 * paid_out:
+            return Finding(
+                rule="part_constant", severity=Severity.NOTE, since_step=lately[0].step, statistic=max(spreads),
+                threshold=0.01 * paid_out, unit="standard deviation of the part",
+                explanation=f"the part {name} has been the same for every completion for {len(lately)} steps: it "
+                "teaches nothing any more",
+                advice=(Advice(f"verifier.parts.{name}", "drop it: it is a constant"),),
+            )  # fmt: skip
+    return None
+
+
+HARDER = Advice("task", "harder problems, or stop: the best checkpoint is marked")
+EASIER = Advice("task", "easier problems, a warm start (SFT), or a larger group_size")
+WARMER = Advice("sampling.temperature", "1, where it is lower")
+CHECK = Advice("verifier", "`groupwise audit` and `groupwise verify` on the completions above")
+FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint before this began")
+
+RULES = (
+    Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
+         statistic=f"lower 95 % bound of the share of groups without signal, of {WINDOW} steps; split by right, "
+         "wrong, equal, failed; not judged where a critic gives the advantages",
+         thresholds=f"warning 0.5, critical 0.75; a note where the share is 0.5 and the pass rate {SOLVED} or more "
+         "(and the temperature at least 0.5): solved",
+         source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
+         find=no_signal, advice=(HARDER, EASIER, WARMER)),
+    Rule(name="never_correct", says="Nothing is ever judged correct.",
+         statistic="upper Wilson bound of the pass rate of 20 steps, and no rise",
+         thresholds="warning below 0.05 after 5 steps, critical below 0.02 after 20",
+         source="axolotl, docs/training_stability", needs=("rollouts", "sampled_correct"), find=never_correct,
+         advice=(CHECK, Advice("task.template", "show the model the form that the verifier reads"), EASIER)),
+    Rule(name="verifier_fails", says="The verifier crashes or runs out of time.", statistic="share of failed verdicts",
+         thresholds="note: any; warning 0.01; critical: verifier.max_failure_share", source="DESIGN: a failure is no 0",
+         needs=("rollouts",), find=verifier_fails, advice=(CHECK,)),
+    Rule(name="second_opinion", says="A second verifier rejects what training pays.",
+         statistic="lower 95 % bound of the share it rejects, at the last dev evaluation",
+         thresholds="warning 0.02, critical 0.05", source="own", needs=("dev",), find=second_opinion,
+         advice=(FIX, CHECK)),
+    Rule(name="reward_without_result", says="The reward rises, and correctness does not.",
+         statistic="reward rises over the run or its last half (Mann-Kendall, p < 0.01); share of its gain that "
+         "correctness does not explain (Theil-Sen), with no gain on dev",
+         thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
+         source="rldoctor 0.2, reward hacking", needs=("reward", "sampled_correct"), find=reward_without_result,
+         advice=(FIX, CHECK)),
+    Rule(name="part_dominates", says="Another part of the reward than correctness decides.",
+         statistic="share of the variance within groups that does not favour correct completions, while correctness "
+         "does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, else 10 steps of all groups; of "
+         "a run without completions, of what the parts' means vary by from step to step, in its second half of 50 "
+         "steps or more",
+         thresholds="warning 0.7, critical 0.9", source="rldoctor 0.2, components",
+         needs=("sampled_correct",), find=part_dominates,
+         advice=(Advice("verifier.parts", "lower the weights of the other parts"),)),
+    Rule(name="part_constant", says="A part of the reward is the same for everybody.",
+         statistic="standard deviation of the part in each of 10 steps", thresholds="note below 1 % of what it pays",
+         source="prime-rl, docs/faqs", needs=("sampled_correct",), find=part_constant, advice=()),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""The preflight: what would go wrong with a recipe, said before it is trained.
+
+`CHECKS` is the one table of checks. Those that cost nothing are done by every `groupwise train`; `groupwise preflight`
+does them all: it judges reference answers, samples some problems, and trains two steps on a copy.
+"""
+
+import time
+import warnings
+from collections.abc import Collection
+
+from groupwise.checks.doctor.finding import Advice
+from groupwise.checks.preflight.bench import Bench, PreflightOptions
+from groupwise.checks.preflight.data import DATA
+from groupwise.checks.preflight.finding import Check, Checked, Cost, Finding, Level, Preflight
+from groupwise.checks.preflight.judging import JUDGING
+from groupwise.checks.preflight.machine import MACHINE
+from groupwise.checks.preflight.prompts import PROMPTS
+from groupwise.checks.preflight.rehearsal import REHEARSAL
+from groupwise.checks.preflight.sample import SAMPLE
+from groupwise.checks.preflight.settings import SETTINGS
+from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.trainers.base import Recipe
+from groupwise.trainers.rl_recipe import RlRecipe
+
+CHECKS: dict[str, Check] = {
+    check.name: check for check in (SETTINGS, DATA, MACHINE, JUDGING, PROMPTS, SAMPLE, REHEARSAL)
+}
+"""All checks by name, the cheapest first."""
+NEEDS_MEMORY: frozenset[Cost] = frozenset({"model", "step"})
+
+
+def preflight(
+    recipe: Recipe,
+    options: PreflightOptions = PreflightOptions(),  # noqa: B008  frozen
+    leave_out: Collection[str] = (),
+    costs: Collection[Cost] = ("free", "verifier", "model", "step"),
+) -> Preflight:
+    """Check a recipe of reinforcement learning before it is trained. It is `groupwise preflight`.
+
+    >>> preflight(load_recipe("recipes/arithmetic.toml")).verdict  # doctest: +SKIP
+    'GO'
+
+    Args:
+        recipe: what `load_recipe` gives.
+        options: how much is sampled, and what time costs.
+        leave_out: names of checks that are not done.
+        costs: kinds of checks that are done.
+
+    Raises:
+        ConfigError: the recipe is none of reinforcement learning, or there is no such check.
+    """
+    if not isinstance(recipe, RlRecipe):
+        raise ConfigError(f"a preflight is for reinforcement learning, not for algorithm = {recipe.algorithm!r}")
+    if unknown := [name for name in leave_out if name not in CHECKS]:
+        raise ConfigError(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+    findings: list[Finding] = []
+    figures, not_done, seconds = {}, dict.fromkeys(leave_out, "left out"), {}
+    with Bench(recipe, options) as bench:
+        for check in CHECKS.values():
+            if check.name in leave_out or check.cost not in costs:
+                continue
+            if why := _hopeless(check, findings):
+                not_done[check.name] = why
+                continue
+            began = time.perf_counter()
+            checked = _done(check, bench)
+            seconds[check.name] = time.perf_counter() - began
+            findings += [one for one in checked.findings if one.evidence not in {known.evidence for known in findings}]
+            figures[check.name] = checked.figures
+    findings.sort(key=lambda one: -one.level.rank)
+    return Preflight(findings=tuple(findings), figures=figures, not_done=not_done, seconds=seconds)
+
+
+def _hopeless(check: Check, findings: Collection[Finding]) -> str:
+    """Why a check cannot be done after what others found; empty where it can."""
+    heavy = check.cost in NEEDS_MEMORY
+    if heavy and any(one.check == MACHINE.name and one.level is Level.NO_GO for one in findings):
+        return "the machine would not bear it"
+    dead = any(one.check == SAMPLE.name and one.level is Level.NO_GO for one in findings)
+    return "there is nothing to learn" if check.cost == "step" and dead else ""
+
+
+def _done(check: Check, bench: Bench) -> Checked:
+    """The check; an error that would end the run is what it found."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what warnings say, findings say with numbers
+            return check.run(bench)
+    except GroupwiseError as error:
+        found = Finding(
+            check=check.name, level=Level.NO_GO, evidence=str(error), means="The run would end with this error.",
+            change=(Advice("", "what the message says"),), is_error=True,
+        )  # fmt: skip
+        return Checked({}, (found,))
+
+
+__all__ = ["CHECKS", "Check", "Cost", "Finding", "Level", "Preflight", "PreflightOptions", "preflight"]

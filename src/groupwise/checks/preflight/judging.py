@@ -1,0 +1,155 @@
+"""The verifier on the bench: it accepts reference answers, refuses shortcuts, says the same twice, in little time."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from groupwise.checks.audit.generator import adversarial_cases
+from groupwise.checks.audit.judge import Limits, Miss, Result, differs_for, judge_cases
+from groupwise.checks.audit.quick import by_verifier
+from groupwise.checks.doctor.finding import Advice
+from groupwise.checks.doctor.trends import wilson
+from groupwise.checks.preflight.bench import Bench
+from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.types import Outcome, Verdict
+from groupwise.verifiers import VERIFIERS, Request, extraction_of
+from groupwise.verifiers.python import PythonVerifier
+
+NUM_REFERENCES, NUM_ATTACKED, NUM_TIMED = 128, 2, 16
+REFUSED = 0.01
+"""Share of reference answers that may be refused with a warning."""
+SLOW_S = 1.0
+"""Seconds of the slowest verdict in a hundred that are worth a warning."""
+GRACE_S = 5.0
+
+
+def judging(bench: Bench) -> Checked:
+    """Reference answers through the rendered template, then attacks, and how long a verdict takes."""
+    verifier, template = bench.verifier, bench.task.template
+    verifier.start()
+    problems = [p for p in bench.some(NUM_REFERENCES) if p.reference or verifier.accepts_references]
+    requests = [Request(problem, template.gold_answer(problem)) for problem in problems]
+    verdicts = verifier.verify_many(requests)
+    figures: dict[str, Any] = {"reference answers tried": len(problems)}
+    found = [*_references(bench, requests, verdicts)]
+    if problems:
+        accepted = sum(verdict.outcome is Outcome.CORRECT for verdict in verdicts)
+        low, high = wilson(accepted, len(problems))
+        figures["accepted"] = f"{accepted / len(problems):.1%} [{low:.1%}, {high:.1%}]"
+        found += [*_repeats(bench, requests, verdicts)]
+        timed, slow = _time(bench, requests[:NUM_TIMED])
+        figures, found = figures | timed, [*found, *slow]
+    figures["shortcuts tried"], paid = _attacked(bench)
+    return Checked(figures, (*found, *_shortcuts(bench, paid)))
+
+
+def _finding(level: Level, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
+    return Finding(
+        check="verifier", level=level, evidence=evidence, means=means, change=(change,), places=tuple(places[:5])
+    )
+
+
+def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    refused = [
+        (r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome in (Outcome.WRONG, Outcome.UNPARSABLE)
+    ]
+    failed = [(r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome.failed]
+    for what, found in (("are refused", refused), ("made the verifier fail", failed)):
+        if not found:
+            continue
+        share = len(found) / len(requests)
+        must = bench.verifier.accepts_references or what != "are refused"
+        request, verdict = found[0]
+        yield _finding(
+            Level.NO_GO if (must and share > REFUSED) or share == 1 else Level.WARNING,
+            f"{len(found)} of {len(requests)} reference answers {what}, written as the template writes them; "
+            f"{request.text[-120:]!r} is {verdict.outcome} ({verdict.evidence[:200]})",
+            "A model that answers right is not paid for it." if must or share == 1
+            else "Right only where the reward is about something else than the reference answer.",
+            Advice("task.template.gold", "the form that the verifier reads; or mend the references, or the verifier"),
+            [r.problem.id for r, _ in found],
+        )  # fmt: skip
+
+
+def _repeats(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    if not bench.verifier.repeatable:
+        return
+    again = bench.verifier.verify_many(list(requests[::-1]))[::-1]
+    other = [
+        r.problem.id
+        for r, a, b in zip(requests, verdicts, again, strict=True)
+        if (a.outcome, a.reward) != (b.outcome, b.reward) and not (a.outcome.failed or b.outcome.failed)
+    ]
+    if other:
+        yield _finding(
+            Level.NO_GO, f"{len(other)} of {len(requests)} verdicts differ when the same text is judged again",
+            "The reward is partly noise, and no step can be repeated.",
+            Advice("verifier", "make it a function of its arguments alone"), other,
+        )  # fmt: skip
+
+
+def _time(bench: Bench, requests: Sequence[Request]) -> tuple[dict[str, Any], list[Finding]]:
+    """Seconds of single verdicts. What was judged before may be remembered, so a space is added to each text."""
+    seconds = []
+    for request in requests:
+        began = time.perf_counter()
+        bench.verifier.verify(request.problem, request.text + " ")
+        seconds.append(time.perf_counter() - began)
+    middle, high = np.quantile(seconds, (0.5, 0.99)).tolist()
+    batch = bench.recipe.batch
+    a_step = middle * batch.prompts_per_step * batch.group_size
+    slow = _finding(
+        Level.WARNING, f"a verdict takes {middle:.2f} s, the slowest {high:.2f} s",
+        f"A step of {batch.prompts_per_step * batch.group_size} completions waits about {a_step:.0f} s for one worker.",
+        Advice("verifier.num_workers", "one per free core"),
+    )  # fmt: skip
+    figures = {"seconds per verdict": f"p50 {middle:.4f}, p99 {high:.4f}"}
+    return figures, [slow] if high > SLOW_S else []
+
+
+def _attacked(bench: Bench) -> tuple[int, list[Result]]:
+    """Number of attacks, and those that were paid; verifiers that ask a model or run programs are not attacked."""
+    limits = Limits(verdict_s=bench.verifier.verdict_s + GRACE_S, hangs=1)
+    tried, paid = 0, list[Result]()
+    for config, problems in by_verifier(bench.task, bench.verifier.config):
+        kind = VERIFIERS.find(config.kind)
+        own = issubclass(kind, PythonVerifier)
+        if not (kind.by_text_alone or own):
+            continue
+        name = bench.task.verifier if own else config.kind
+        cases = adversarial_cases(
+            problems[:NUM_ATTACKED], bench.task.template, verifier=name, extraction=extraction_of(config),
+            differs=differs_for(name), with_floods=False,
+        )  # fmt: skip
+        wrong = [case for case in cases if case.expected is False]
+        tried += len(wrong)
+        paid += [result for result in judge_cases(bench.verifier, wrong, limits) if result.miss]
+    return tried, paid
+
+
+def _shortcuts(bench: Bench, results: Sequence[Result]) -> Iterator[Finding]:
+    own = isinstance(bench.verifier, PythonVerifier)
+    for miss in dict.fromkeys(result.miss for result in results):
+        some = [result for result in results if result.miss is miss]
+        # a function of your own may read another form than the template's; what holds the right answer may be meant
+        clear = [r for r in some if not own or r.case.problem.reference not in r.case.text]
+        shown = (clear or some)[0]
+        kinds = ", ".join(dict.fromkeys(r.case.group for r in some))
+        stuck = miss is not Miss.FALSE_POSITIVE
+        yield _finding(
+            Level.NO_GO if clear else Level.NOTE,
+            f"{len(some)} texts that are no right answer ({kinds}): {miss}; {shown.case.text[:120]!r} for "
+            f"{shown.case.problem.id} is {shown.verdict.outcome} ({shown.verdict.evidence[:160]})",
+            "What a model writes can stop the verifier." if stuck
+            else "The policy will find what is paid and learn that instead of the task.",
+            Advice("verifier", f"see all with `groupwise audit {bench.recipe.verifier.kind}`, and mend it"),
+            [r.case.name for r in clear or some],
+        )  # fmt: skip
+
+
+JUDGING = Check(
+    name="verifier", says="reference answers are accepted, shortcuts refused, verdicts repeat and come in time",
+    cost="verifier", run=judging, source="attacks as in `groupwise audit` (docs/attacks.md); Wilson interval",
+)  # fmt: skip

@@ -1,0 +1,168 @@
+"""Two whole steps on a copy: sampler and trainer agree, an update has a size, a resume repeats it; what it costs."""
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from groupwise.checks.doctor.finding import Advice
+from groupwise.checks.preflight.bench import Bench
+from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.runs.directory import RunDirectory
+from groupwise.runs.records import Records
+from groupwise.trainers import train
+
+NUM_STEPS = 2
+TOO_SMALL, SMALL, LARGE, TOO_LARGE = 1e-10, 1e-6, 0.03, 0.3
+"""KL(before ‖ after) of one update at the full learning rate, in nats per token."""
+VERIFY = 0.2
+"""Share of a step's time for verdicts that is worth a warning (doctor, slow step)."""
+EVALUATION = 0.5
+
+
+def rehearsal(bench: Bench) -> Checked:
+    """Train two steps at the full learning rate, and the second once more from the checkpoint between them."""
+    with tempfile.TemporaryDirectory(prefix="groupwise-preflight-") as folder:
+        directory = Path(folder) / "run"
+        train(bench.recipe.with_changes(_changes(bench, directory)))
+        records = Records.open(directory)
+        steps, ledger = records.metrics(), _ledger(directory)
+        again = _resumed(bench, directory)
+    figures: dict[str, Any] = {**_update_figures(steps), "resume": "identical" if again == ledger else "differs"}
+    times, slow = _times(bench, steps)
+    findings = [*_update(bench, steps), *_resume(ledger, again), *slow]
+    return Checked(figures | times, tuple(findings))
+
+
+def _changes(bench: Bench, directory: Path) -> dict[str, Any]:
+    """Short, at the full rate, everything recorded, and every reward model from the first step on."""
+    return {
+        **{f"reward_models.{name}.first_step": 0 for name in bench.recipe.reward_models},
+        "run.directory": str(directory), "run.num_steps": NUM_STEPS, "run.checkpoint_every": 1,
+        "run.keep_checkpoints": NUM_STEPS, "token_budget": 0, "optimizer.warmup_steps": 0,
+        "optimizer.schedule": "constant", "optimizer.final_lr_share": 0.0,
+        "evaluation.every": NUM_STEPS, "evaluation.num_problems": 1, "evaluation.num_samples": 1,
+        "evaluation.test_problems": 0, "record.every": 1, "record.tokens": "all", "record.after_every": 1,
+    }  # fmt: skip
+
+
+def _ledger(directory: Path) -> bytes:
+    return RunDirectory(directory).ledger.path.read_bytes()
+
+
+def _resumed(bench: Bench, directory: Path) -> bytes:
+    """The ledger after the last step was forgotten and done again."""
+    run = RunDirectory(directory)
+    run.finished.unlink()
+    shutil.rmtree(run.checkpoint(NUM_STEPS))
+    run.best.unlink(missing_ok=True)
+    train(bench.recipe.with_changes(_changes(bench, directory)))
+    return _ledger(directory)
+
+
+def _finding(level: Level, evidence: str, means: str, *changes: Advice) -> Finding:
+    return Finding(check="rehearsal", level=level, evidence=evidence, means=means, change=changes)
+
+
+def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Of the steps with a signal; infinite where it was no number."""
+    taught = [step["distributions"] for step in steps if step["signal"] > 0]
+    odd = [math.inf for one in taught if "kl_after_updates" in one.get("not_finite", ())]
+    return [*(one["kl_after_updates"] for one in taught if one["kl_after_updates"] is not None), *odd]
+
+
+def _update_figures(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "KL(before ‖ after) per step": [f"{value:.2g}" for value in _kls(steps)],
+        "gradient norm": [float(f"{step['grad_norm']:.3g}") for step in steps],
+        "sampler against trainer": max(float(f"{step['logprob_difference']:.2g}") for step in steps),
+        "peak memory MiB": round(max(step["peak_memory_mb"] for step in steps)),
+    }
+
+
+def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Whether an update has the size of one."""
+    values, lr = _kls(steps), bench.recipe.optimizer.lr
+    taught = [step for step in steps if step["signal"] > 0]
+    if taught and all(step["grad_norm"] == 0 for step in taught):
+        yield _finding(
+            Level.NO_GO, f"the gradient is exactly 0 in {len(taught)} steps whose groups have a signal",
+            "Nothing is learnt.", Advice("loss", "see which term cancels the others; frozen weights have none"),
+        )  # fmt: skip
+    if not values:
+        return
+    value = fmean(values)
+    said = f"a step at the full learning rate ({lr:g}) moves the policy by {value:.2g} nats per token"
+    if value >= LARGE:
+        yield _finding(
+            Level.NO_GO if value >= TOO_LARGE else Level.WARNING, said,
+            "It would leave what it was sampled from in a single step." if value >= TOO_LARGE
+            else "Steps are so large that what one learns the next may undo.",
+            Advice("optimizer.lr", f"about {lr * (1e-3 / min(value, 1e3)) ** 0.5:.1g}"),
+        )  # fmt: skip
+    elif value < SMALL:
+        yield _finding(
+            Level.NO_GO if value < TOO_SMALL else Level.WARNING, said,
+            f"In {bench.recipe.run.num_steps} steps next to nothing will change.",
+            Advice("optimizer.lr", f"about {lr * (1e-4 / max(value, 1e-12)) ** 0.5:.1g}"),
+        )  # fmt: skip
+
+
+def _resume(ledger: bytes, again: bytes) -> Iterator[Finding]:
+    if ledger != again:
+        lines = [json.loads(a) for a, b in zip(ledger.splitlines(), again.splitlines(), strict=False) if a != b]
+        where = f"line of step {lines[0].get('step')}" if lines else "number of lines"
+        yield _finding(
+            Level.NO_GO, f"the last step, done again from its checkpoint, gives another ledger ({where})",
+            "A run that is interrupted becomes another run.",
+            Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
+        )  # fmt: skip
+
+
+def _seconds(step: Mapping[str, Any]) -> float:
+    return float(step["generate_s"] + step["verify_s"] + step["train_s"] + step["record_s"])
+
+
+def _times(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[Finding]]:
+    """How long the run will take, what it will cost, and what takes the time."""
+    recipe = bench.recipe
+    every = [_seconds(step) for step in steps]
+    per_token = fmean((s["generate_s"] + s["verify_s"]) / max(1, s["sampled_tokens"]) for s in steps)
+    length = fmean(step["length"] for step in steps)
+    evaluation = recipe.evaluation
+    dev = (1 + -(-recipe.run.num_steps // evaluation.every)) * evaluation.num_problems * evaluation.num_samples
+    test = 2 * evaluation.test_problems * evaluation.test_samples
+    measuring = (dev + test) * length * per_token
+    low, high = (recipe.run.num_steps * time + measuring for time in (min(every), max(every)))
+    figures: dict[str, Any] = {
+        "seconds per step": [round(time, 2) for time in every], "seconds of all evaluations": round(measuring, 1),
+        "hours to the end": f"{low / 3600:.2g} to {high / 3600:.2g}",
+        "tokens to the end": round(recipe.run.num_steps * fmean(s["sampled_tokens"] for s in steps)),
+    }  # fmt: skip
+    if (price := bench.options.price_per_hour) is not None:
+        figures["cost to the end"] = f"{price * low / 3600:.2f} to {price * high / 3600:.2f}"
+    return figures, [*_shares(steps, measuring, (low + high) / 2)]
+
+
+def _shares(steps: Sequence[Mapping[str, Any]], measuring: float, total: float) -> Iterator[Finding]:
+    verify = fmean(step["verify_s"] / _seconds(step) for step in steps)
+    if verify > VERIFY:
+        yield _finding(
+            Level.WARNING, f"a step waits for verdicts during {verify:.0%} of its time",
+            "Time in which neither sampling nor training goes on.", Advice("verifier.num_workers", "more of them"),
+        )  # fmt: skip
+    if measuring > EVALUATION * total:
+        yield _finding(
+            Level.NOTE, f"evaluations take {measuring / total:.0%} of the run's time",
+            "Most of the time goes into measuring.", Advice("evaluation.every", "less often, or fewer problems"),
+        )  # fmt: skip
+
+
+REHEARSAL = Check(
+    name="rehearsal", says="two whole steps on a copy and one resumed: agreement, size of an update, time, cost",
+    cost="step", run=rehearsal, source="KL per update: Spinning Up, tinker-cookbook (< 0.01); the doctor's bounds",
+)  # fmt: skip

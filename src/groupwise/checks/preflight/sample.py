@@ -1,0 +1,247 @@
+"""What the model makes of the task before training: is there something to learn, and would one see it being learnt?"""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, pvariance
+from typing import Any
+
+from groupwise.algorithms.learnability import (
+    Spread,
+    fitted,
+    flat_share,
+    flat_share_of,
+    smallest_difference,
+)
+from groupwise.algorithms.statistics import mean_share, pass_at_k
+from groupwise.checks.doctor.finding import Advice
+from groupwise.checks.preflight.bench import Bench
+from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.types import FinishReason, Outcome, ScoredGroup
+
+FLAT, DEAD = 0.5, 0.9
+"""Shares of groups without a signal that are a warning (rldoctor's bound) and a no-go (ten times the price)."""
+CUT, ALL_CUT = 0.15, 0.95
+"""Shares of truncated completions: rldoctor is critical at .15; at .95 hardly any stops."""
+UNREADABLE = 0.5
+OWNED = 0.9
+"""Share of the variance within groups that one part other than the answer's may have."""
+COARSE = 0.15
+"""Smallest difference in pass@1 that an evaluation should be able to tell from chance."""
+
+
+def sample(bench: Bench) -> Checked:
+    """Sample some training problems as a step would, more often, and count."""
+    groups = [group for group in bench.sampled.groups if any(v.outcome.judged for v in group.verdicts)]
+    if not groups:
+        nothing = Finding(check="sample", level=Level.NO_GO, evidence="no completion of the sample was judged",
+                          means="Nothing will be paid, so nothing is learnt.",
+                          change=(Advice("verifier", "see why it has no verdict"),))  # fmt: skip
+        return Checked({}, (nothing,))
+    correct, samples = _counts(groups)
+    figures = {**_figures(groups, correct, samples), **_flat_figures(bench, groups)}
+    power = smallest_difference(correct, samples, *_size(bench))
+    figures["smallest dev difference"] = f"{100 * power:.1f} points"
+    found = [*_signal(bench, groups), *_parts(groups), *_rewards(groups), *_lengths(bench, groups), *_power(power)]
+    return Checked(figures, tuple(found))
+
+
+def _size(bench: Bench) -> tuple[int, int]:
+    evaluation = bench.recipe.evaluation
+    return min(evaluation.num_problems, len(bench.problems("dev")) or 1), evaluation.num_samples
+
+
+def _finding(level: Level, evidence: str, means: str, changes: Sequence[Advice], places: Sequence[str] = ()) -> Finding:
+    return Finding(
+        check="sample", level=level, evidence=evidence, means=means, change=tuple(changes), places=tuple(places[:5])
+    )
+
+
+def _counts(groups: Sequence[ScoredGroup]) -> tuple[list[int], list[int]]:
+    """Correct and judged completions of each problem that has two judged ones at least."""
+    judged = [[v.outcome is Outcome.CORRECT for v in group.verdicts if v.outcome.judged] for group in groups]
+    kept = [own for own in judged if len(own) > 1] or [[False, False]]
+    return [sum(own) for own in kept], [len(own) for own in kept]
+
+
+def _figures(groups: Sequence[ScoredGroup], correct: Sequence[int], samples: Sequence[int]) -> dict[str, Any]:
+    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    completions = [one for group in groups for one in group.group.completions]
+    k = min(samples)
+    solved = [pass_at_k(n, c, k) for c, n in zip(correct, samples, strict=True)]
+    return {
+        "completions": len(completions),
+        "pass@1": str(mean_share([c / n for c, n in zip(correct, samples, strict=True)])),
+        f"pass@{k}": str(mean_share(solved)),
+        "unparsable": round(fmean(v.outcome is Outcome.UNPARSABLE for v in verdicts), 4),
+        "stopped by themselves": round(fmean(c.finish_reason is FinishReason.STOP for c in completions), 4),
+        "tokens": round(fmean(c.num_tokens for c in completions), 1),
+    }
+
+
+def _rewards_of(groups: Sequence[ScoredGroup]) -> list[list[float]]:
+    return [[reward for reward in group.rewards if reward is not None] for group in groups]
+
+
+def _compares(bench: Bench) -> bool:
+    """Whether completions are compared within their group."""
+    return isinstance(bench.recipe, GrpoRecipe) and bench.recipe.advantage.needs_rivals
+
+
+def _flat_figures(bench: Bench, groups: Sequence[ScoredGroup]) -> dict[str, Any]:
+    """Expected share of groups without a signal, for group sizes around the recipe's."""
+    if not _compares(bench):
+        return {}
+    size, rewards = bench.recipe.batch.group_size, _rewards_of(groups)
+    spread = fitted(*_counts(groups))
+    sizes = dict.fromkeys((max(2, size // 2), size, 2 * size))
+    return {"groups without a signal": {f"G = {g}": round(_flat(rewards, spread, g), 3) for g in sizes}}
+
+
+def _flat(rewards: Sequence[Sequence[float]], spread: Spread, size: int) -> float:
+    """Counted where every problem has enough samples, else by the fitted distribution of pass rates."""
+    if min(map(len, rewards)) >= size:
+        return flat_share(rewards, size)
+    return flat_share_of(spread, size)
+
+
+def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
+    rewards, size = _rewards_of(groups), bench.recipe.batch.group_size
+    if not _compares(bench):
+        values = [reward for own in rewards for reward in own]
+        if len(set(values)) == 1:
+            yield _nothing(bench, groups, f"all {len(values)} completions earned {values[0]:g}")
+        return
+    share = _flat(rewards, fitted(*_counts(groups)), size)
+    if share >= DEAD:
+        yield _nothing(bench, groups, f"{share:.0%} of groups of {size} will earn one reward alone")
+    elif share >= FLAT:
+        yield _finding(
+            Level.WARNING, f"{share:.0%} of groups of {size} will earn one reward alone ({_why(groups)})",
+            f"A step's signal costs {1 / (1 - share):.1f} times as much as it could.", _advice(bench, groups),
+        )  # fmt: skip
+
+
+def _nothing(bench: Bench, groups: Sequence[ScoredGroup], evidence: str) -> Finding:
+    flat = [g.group.prompt.problem.id for g in groups if not g.has_signal]
+    return _finding(
+        Level.NO_GO,
+        f"{evidence} ({_why(groups)})",
+        "Hardly any step will have a gradient.",
+        _advice(bench, groups),
+        flat,
+    )
+
+
+def _why(groups: Sequence[ScoredGroup]) -> str:
+    """Of the problems, how many are always and how many never solved in the sample."""
+    correct, samples = _counts(groups)
+    always = sum(c == n for c, n in zip(correct, samples, strict=True))
+    return f"{always} of {len(groups)} problems are always solved, {correct.count(0)} never"
+
+
+def _advice(bench: Bench, groups: Sequence[ScoredGroup]) -> list[Advice]:
+    correct, samples = _counts(groups)
+    share = sum(correct) / sum(samples)
+    if share > 0.5:
+        return [Advice("task", "harder problems: the model has learnt these")]
+    larger = Advice(f"{bench.recipe.algorithm}.group_size", str(2 * bench.recipe.batch.group_size))
+    easier = Advice("task", "easier problems among them, or supervised training on worked ones first")
+    return [easier, larger] if sum(correct) else [easier]
+
+
+def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
+    """Parts that never vary within a group teach nothing; one that varies alone is all that is learnt."""
+    variance = _variances(groups)
+    total = sum(variance.values())
+    names = sorted({name for group in groups for v in group.verdicts for name, value in v.parts.items() if value})
+    still = [name for name in names if not variance.get(name)]
+    if still and total:
+        yield _finding(
+            Level.NOTE, f"the reward part{'s' if len(still) > 1 else ''} {', '.join(still)} never differ"
+            f"{'s' if len(still) == 1 else ''} within a group", "They are a constant, which teaches nothing.",
+            [Advice("verifier.parts", "leave them out, or weight them once they vary")],
+        )  # fmt: skip
+    largest = max(variance, key=lambda name: variance[name], default="")
+    if total and largest not in ("", "accuracy") and "accuracy" in variance and variance[largest] > OWNED * total:
+        yield _finding(
+            Level.WARNING, f"the part {largest} makes {variance[largest] / total:.0%} of what differs within groups",
+            "The policy learns that part first, and perhaps alone.",
+            [Advice(f"verifier.parts.{largest}", "a smaller weight, or gate = 'correct'")],
+        )  # fmt: skip
+
+
+def _variances(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    """Variance of each reward part within a group, mean over groups."""
+    judged = [[v.parts for v in group.verdicts if v.outcome.judged] for group in groups]
+    names = sorted({name for own in judged for parts in own for name in parts})
+    return {name: fmean(pvariance([parts.get(name, 0.0) for parts in own]) for own in judged if own) for name in names}
+
+
+def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
+    """Rewards that are no numbers, that failed, or that pay wrong answers more than right ones."""
+    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    odd = [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]
+    if odd:
+        yield _finding(
+            Level.NO_GO, f"{len(odd)} of {len(verdicts)} rewards are not finite", "The first update would fail.",
+            [Advice("verifier", "a finite number, or None where there is no verdict")],
+        )  # fmt: skip
+    failed = [v for v in verdicts if v.outcome.failed]
+    if failed:
+        yield _finding(
+            Level.WARNING, f"the verifier failed on {len(failed)} of {len(verdicts)} completions: "
+            f"{failed[0].outcome} ({failed[0].evidence[:160]})",
+            "They are left out; beyond verifier.max_failure_share of a step the run ends.",
+            [Advice("verifier", "mend it, or give it more time")],
+        )  # fmt: skip
+    pairs = [(_mean(group, True), _mean(group, False)) for group in groups]
+    both = [(right, wrong) for right, wrong in pairs if right is not None and wrong is not None]
+    if both and fmean(right - wrong for right, wrong in both) <= 0:
+        yield _finding(
+            Level.NO_GO, f"in {len(both)} groups with both, right answers earn {fmean(r for r, _ in both):.3f} and "
+            f"wrong ones {fmean(w for _, w in both):.3f} on average", "The policy is paid for being wrong.",
+            [Advice("verifier", "see what each part pays; a penalty may outweigh the answer")],
+        )  # fmt: skip
+
+
+def _mean(group: ScoredGroup, right: bool) -> float | None:
+    own = [v.reward for v in group.verdicts if v.reward is not None and (v.outcome is Outcome.CORRECT) == right]
+    return fmean(own) if own else None
+
+
+def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
+    completions = [one for group in groups for one in group.group.completions]
+    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    cut, limit = fmean(c.finish_reason is FinishReason.LENGTH for c in completions), bench.recipe.sampling.max_tokens
+    if cut >= CUT:
+        never = cut >= ALL_CUT
+        yield _finding(
+            Level.NO_GO if never else Level.WARNING, f"{cut:.0%} of completions were cut at {limit} tokens",
+            "Hardly any stops: the stop token was never learnt, or is another one, or the limit is far too low."
+            if never else "What was cut off is judged wrong, and length is what the policy learns to mind.",
+            [Advice("sampling.max_tokens", str(2 * limit)), *([Advice("model.path", "one that ends its answers with "
+             "one of its stop tokens")] if never else [])],
+        )  # fmt: skip
+    unreadable = fmean(v.outcome is Outcome.UNPARSABLE for v in verdicts)
+    if unreadable >= UNREADABLE and cut < CUT:
+        yield _finding(
+            Level.WARNING, f"no answer could be read from {unreadable:.0%} of completions",
+            "The form is learnt first; where it never appears by chance, nothing is.",
+            [Advice("task.template.prompt", "show the form of an answer, or train on some answers first")],
+        )  # fmt: skip
+
+
+def _power(power: float) -> Iterator[Finding]:
+    if power > COARSE:
+        yield _finding(
+            Level.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
+            "The run's result may be one, and nobody will know.",
+            [Advice("evaluation.num_problems", "four times as many: half the bound")],
+        )  # fmt: skip
+
+
+SAMPLE = Check(
+    name="sample", says="learnability: pass rates, groups without a signal, reward parts, lengths, what dev can tell",
+    cost="model", run=sample, source="algorithms/learnability.py; rldoctor's bounds for flat groups and truncation",
+)  # fmt: skip

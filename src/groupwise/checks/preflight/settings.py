@@ -1,0 +1,140 @@
+"""Settings that are allowed and still contradict each other, or what the recipe means."""
+
+from collections.abc import Iterator
+
+import torch
+
+from groupwise.checks.doctor.finding import Advice
+from groupwise.checks.preflight.bench import Bench
+from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.config.kinds import Place
+from groupwise.trainers.grpo import GrpoRecipe
+from groupwise.trainers.rl_recipe import RlRecipe
+
+MANY_EPOCHS = 20
+"""Passes over the training problems from which on they are learnt by heart rather than from."""
+
+
+def settings(bench: Bench) -> Checked:
+    """What can be said from the recipe alone."""
+    recipe = bench.recipe
+    found = [*_rate(recipe), *_padding(recipe), *_own_ends(recipe), *_style(recipe), *_rhythm(recipe), *_epochs(bench)]
+    return Checked({"algorithm": recipe.algorithm, "passes over the problems": round(_passes(bench), 2)}, tuple(found))
+
+
+def _finding(level: Level, evidence: str, means: str, key: str, change: str) -> Finding:
+    return Finding(check="settings", level=level, evidence=evidence, means=means, change=(Advice(key, change),))
+
+
+def _rate(recipe: RlRecipe) -> Iterator[Finding]:
+    rate, steps = recipe.optimizer, recipe.run.num_steps
+    if rate.lr == 0:
+        yield _finding(Level.NO_GO, "optimizer.lr = 0", "No weight will change.", "optimizer.lr", "above 0")
+    if rate.warmup_steps >= steps > 1:
+        yield _finding(
+            Level.WARNING,
+            f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
+            f"The learning rate never reaches optimizer.lr = {rate.lr:g}.",
+            "optimizer.warmup_steps", f"about {max(1, steps // 20)}",
+        )  # fmt: skip
+
+
+PADDED = (torch.ones(4), torch.tensor([1.0, 0, 1, 0]), torch.tensor([1.0, 0, 1, 0]), torch.tensor([1.0] * 10 + [0]))
+"""Rewards of the steps of a group, the outcome last: a right working of three steps, twice one with a slip, and a wrong
+answer behind ten true idle steps."""
+
+
+def _padding(recipe: RlRecipe) -> Iterator[Finding]:
+    """Whether true steps that lead nowhere earn more than a right answer does: DeepSeekMath §4.1.3 pays a sum."""
+    if not isinstance(recipe, GrpoRecipe) or recipe.advantage.reads != "steps":
+        return
+    ends = [torch.arange(1, len(own) + 1) for own in PADDED]
+    first = [float(own[0]) for own in recipe.advantage.of_steps(PADDED, ends, [len(own) for own in PADDED])]
+    right, padded = first[0], first[-1]
+    if padded > right:
+        yield _finding(
+            Level.NO_GO,
+            f"with advantage.kind = '{recipe.advantage.kind}', in a group with one right working of three steps, two "
+            f"with a slip, and a wrong answer behind ten true idle steps, the first token of the right one has the "
+            f"advantage {right:+.2f} and that of the padded wrong one {padded:+.2f}",
+            "Idle true steps such as 1 + 1 = 2 are paid more than a right answer: the policy will learn to pad.",
+            "advantage.kind", "'process_min' or 'process_gae', which pay nothing for padding; or verifier.steps = "
+            "'none' with 'group_mean'",
+        )  # fmt: skip
+
+
+def _own_ends(recipe: RlRecipe) -> Iterator[Finding]:
+    """Whether steps of somebody's own verifier are baselines, whose ends nobody else can check."""
+    if not isinstance(recipe, GrpoRecipe) or not recipe.advantage.needs_decided_ends or recipe.step_rewards.path:
+        return
+    if Place.of(recipe.verifier.kind) is not None:
+        yield _finding(
+            Level.WARNING,
+            f"advantage.kind = '{recipe.advantage.kind}' reads its baselines at the ends of steps that "
+            f"{recipe.verifier.kind} says",
+            "The gradient is unbiased only if the text up to there decides where a step ends. One that ends where an "
+            "equation does, 12=1 before 12=12, knows the next token.",
+            "step_rewards.path", "a process reward model, whose steps are read from left to right; or ends after which "
+            "no text can move them",
+        )  # fmt: skip
+
+
+def _style(recipe: RlRecipe) -> Iterator[Finding]:
+    """Whether style alone may earn as much as a correct answer."""
+    config = recipe.verifier
+    parts = {name: part.weight for name, part in config.parts.items() if part.gate == "always" and part.weight > 0}
+    if config.format_reward > 0:
+        parts["format"] = config.format_reward
+    total = min(sum(parts.values()), config.cap_wrong if config.cap_wrong is not None else float("inf"))
+    if parts and total >= config.correct_reward:
+        yield _finding(
+            Level.WARNING,
+            f"parts that are paid without a correct answer earn up to {total:g} "
+            f"({', '.join(f'{name} {weight:g}' for name, weight in parts.items())}), a correct answer earns "
+            f"{config.correct_reward:g}",
+            "A wrong answer in good style is worth as much as a right one: style may be all that is learnt.",
+            "verifier.cap_wrong", f"below {config.correct_reward:g}, or gate = 'correct' for the parts",
+        )  # fmt: skip
+
+
+def _rhythm(recipe: RlRecipe) -> Iterator[Finding]:
+    steps, size = recipe.run.num_steps, recipe.batch.group_size
+    if recipe.evaluation.every > steps > 1:
+        yield _finding(
+            Level.NOTE, f"evaluation.every = {recipe.evaluation.every}, run.num_steps = {steps}",
+            "Dev is measured before and after the run alone, so no checkpoint between can be the best.",
+            "evaluation.every", f"about {max(1, steps // 10)}",
+        )  # fmt: skip
+    if recipe.run.checkpoint_every > steps > 20:
+        yield _finding(
+            Level.WARNING, f"run.checkpoint_every = {recipe.run.checkpoint_every}, run.num_steps = {steps}",
+            "A run that is killed begins again from its start.", "run.checkpoint_every", f"about {steps // 10}",
+        )  # fmt: skip
+    if isinstance(recipe, GrpoRecipe) and recipe.advantage.needs_rivals and size < 4:
+        yield _finding(
+            Level.WARNING, f"{recipe.algorithm}.group_size = {size}",
+            "A completion is compared with so few others that most groups are all right or all wrong, and the rest is "
+            "noise.", f"{recipe.algorithm}.group_size", "8 or 16",
+        )  # fmt: skip
+
+
+def _passes(bench: Bench) -> float:
+    return bench.recipe.batch.prompts_per_step * bench.recipe.run.num_steps / max(1, len(bench.problems("train")))
+
+
+def _epochs(bench: Bench) -> Iterator[Finding]:
+    passes = _passes(bench)
+    if passes > MANY_EPOCHS:
+        yield _finding(
+            Level.WARNING,
+            f"{len(bench.problems('train'))} training problems are seen {passes:.0f} times each",
+            "The policy will learn these problems by heart: training rises, dev does not.",
+            "run.num_steps", f"at most {max(1, round(bench.recipe.run.num_steps * MANY_EPOCHS / passes))}, or more "
+            "problems",
+        )  # fmt: skip
+
+
+SETTINGS = Check(
+    name="settings", says="settings that contradict each other, or reward something else than is meant", cost="free",
+    run=settings, source="DeepSeekMath §4.1.3 (arXiv:2402.03300) for padding; the rest is counted from the recipe",
+)  # fmt: skip

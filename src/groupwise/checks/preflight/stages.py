@@ -1,0 +1,140 @@
+"""The preflight of a pipeline: each stage as far as it can be judged before the stages in front of it have run.
+
+A stage that starts from a model which is there is checked like any recipe. One whose model an earlier stage makes is
+checked without it: sizes are those of the model that everything starts from, and what needs the model is named as not
+done. Stages that are no reinforcement learning have the checks of their settings and files.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from groupwise.checks.doctor.finding import Advice
+from groupwise.checks.preflight import CHECKS, Cost, Finding, Level, Preflight, PreflightOptions, preflight
+from groupwise.config.artifacts import FIRST_EDITION, SHIPPED, located, named, stage_of
+from groupwise.models.config import resolve
+from groupwise.trainers.base import Recipe
+from groupwise.trainers.rl_recipe import RlRecipe
+
+ALWAYS: tuple[Cost, ...] = ("free", "verifier")
+"""What is checked of a stage whose model is not there yet."""
+EVERYTHING: tuple[Cost, ...] = ("free", "verifier", "model", "step")
+
+
+class Staged(Protocol):
+    """A stage of a pipeline."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def config(self) -> BaseModel: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageChecked:
+    """What was found of one stage."""
+
+    name: str
+    does: str
+    """Its kind, or the algorithm that it trains with."""
+    found: Preflight
+
+
+def preflight_stages(
+    stages: Iterable[Staged],
+    directory: Path,
+    base: str = SHIPPED,
+    options: PreflightOptions = PreflightOptions(),  # noqa: B008  frozen
+    leave_out: Collection[str] = (),
+) -> list[StageChecked]:
+    """Check the stages of a pipeline, in order.
+
+    Args:
+        stages: what `load_pipeline` gives.
+        directory: the pipeline's, for the disk that is looked at.
+        base: the model that everything starts from; sizes of models that stages will make are taken for its.
+        options: how much is sampled, and what time costs.
+        leave_out: names of checks that are not done.
+    """
+    every = list(stages)
+    stand_ins = {stage.name: base for stage in every}
+    return [_checked(stage, directory, stand_ins, options, leave_out) for stage in every]
+
+
+def verdict(found: Iterable[StageChecked]) -> str:
+    """That of the worst stage."""
+    order = ("NO-GO", "GO WITH WARNINGS", "GO")
+    said = {one.found.verdict for one in found}
+    return next((one for one in order if one in said), "GO")
+
+
+def _checked(
+    stage: Staged, directory: Path, stand_ins: Mapping[str, str], options: PreflightOptions, leave_out: Collection[str]
+) -> StageChecked:
+    config = stage.config
+    missing = tuple(_files(config))
+    if not isinstance(config, RlRecipe):
+        return StageChecked(stage.name, _does(stage), Preflight(findings=(*missing, *_settings(config)), figures={}))
+    made = {one.key: name for one in named(config) if (name := stage_of(one.value)) is not None}
+    data = [f"{key} is made by the stage {name}" for key, name in made.items() if _makes(config, key) == "data"]
+    where = config.run.model_copy(update={"directory": str(directory / "stages" / stage.name / "run")})
+    recipe = located(config, stand_ins).model_copy(update={"run": where})
+    if data:
+        found = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, data[0]))
+        return StageChecked(stage.name, _does(stage), found)
+    found = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
+    later = {name: f"{key} is made by the stage {maker}" for key, maker in list(made.items())[:1] for name in _heavy()}
+    whole = Preflight(
+        findings=tuple(sorted((*missing, *found.findings), key=lambda one: -one.level.rank)), figures=found.figures,
+        not_done={**later, **found.not_done}, seconds=found.seconds,
+    )  # fmt: skip
+    return StageChecked(stage.name, _does(stage), whole)
+
+
+def _heavy() -> list[str]:
+    return [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
+
+
+def _makes(config: BaseModel, key: str) -> str:
+    return next(reference.makes for reference in named(config) if reference.key == key)
+
+
+def _does(stage: Staged) -> str:
+    return stage.config.algorithm if isinstance(stage.config, Recipe) else stage.kind.replace("_", " ")
+
+
+def _files(config: BaseModel) -> Iterator[Finding]:
+    """Files and models from outside that are not there. A name of the hub is left to the stage."""
+    for key, value, makes in named(config):
+        if not value or stage_of(value) or value in (SHIPPED, FIRST_EDITION):
+            continue
+        is_local = makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
+        if is_local and not Path(resolve(value)).exists():
+            yield _finding(
+                Level.NO_GO, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
+                Advice(key, "a path that is there, or `{name}` of a stage that makes it"),
+            )  # fmt: skip
+
+
+def _settings(config: BaseModel) -> Iterator[Finding]:
+    """What a trainer that is no reinforcement learning can contradict itself in."""
+    if not isinstance(config, Recipe):
+        return
+    rate, steps = getattr(config, "optimizer", None), config.run.num_steps
+    if rate is not None and rate.lr == 0:
+        yield _finding(Level.NO_GO, "optimizer.lr = 0", "No weight will change.", Advice("optimizer.lr", "above 0"))
+    if rate is not None and rate.warmup_steps >= steps > 1:
+        yield _finding(
+            Level.WARNING, f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
+            f"The learning rate never reaches optimizer.lr = {rate.lr:g}.",
+            Advice("optimizer.warmup_steps", f"about {max(1, steps // 20)}"),
+        )  # fmt: skip
+
+
+def _finding(level: Level, evidence: str, means: str, change: Advice) -> Finding:
+    return Finding(check="settings", level=level, evidence=evidence, means=means, change=(change,))

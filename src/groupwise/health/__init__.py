@@ -1,1 +1,0 @@
-"""What can be said about a run before it is started."""

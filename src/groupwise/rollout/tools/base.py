@@ -1,0 +1,187 @@
+"""What a tool is: it sees where a call ends, runs it, and answers with text."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from pydantic import Field
+
+from groupwise.closing import Closing
+from groupwise.config.kinds import KindSection
+from groupwise.types import CallOutcome
+
+
+class ToolConfig(KindSection):
+    """What every tool reads; each kind adds its own settings."""
+
+    max_calls: int = Field(8, ge=0)
+    """Most calls in one completion. One more ends it (`tool_limit`)."""
+    max_result_tokens: int = Field(64, ge=1)
+    """Most tokens of one result, its closing marks included; they count neither as length nor in the loss."""
+    timeout_s: float = Field(60.0, gt=0, allow_inf_nan=False)
+    """Seconds that a call may take once it has begun, for tools that run beside the sampler; a tool that takes longer
+    has failed."""
+    may_answer: bool = False
+    r"""Whether what the tool prints may hold marks of an answer (`\boxed`, `<answer>`, `</think>`, ...). `false` takes
+    them apart, and `extraction = "last_number"` then passes over what it prints: only the policy itself can answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool says to one call."""
+
+    text: str
+    """What is put in, without the marks around it."""
+    outcome: CallOutcome
+    seconds: float = 0.0
+    evidence: str = ""
+    """What went wrong, for people; never part of a completion."""
+    repeatable: bool = True
+    """Whether the completion's later calls are told of this one. Not where the call was ended from outside: whatever
+    runs it again ends the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A complete call that a text ends with."""
+
+    content: str
+    """What is to be run."""
+    begin: int
+    """Where it begins in the text that was looked at, in characters."""
+    opening: str = ""
+    """Put in before the result."""
+    closing: str = ""
+    """Put in after the result."""
+
+
+class Seen(NamedTuple):
+    """A call, and the name of the tool that it calls."""
+
+    tool: str
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A text that breaks the rules of calls: a result that the policy wrote itself, a call within a call."""
+
+    reason: str
+
+
+class Tool(Closing, ABC):
+    """One tool. Subclasses have their settings in `Config` and say how calls look (`look`) and what they give (`run`).
+
+    A tool may be asked from several threads at one time.
+    """
+
+    Config: ClassVar[type[ToolConfig]] = ToolConfig
+    immediate: ClassVar[bool] = False
+    """Whether a call takes microseconds: its result is then put in while the others go on. Other tools run in threads,
+    and the completion goes on when it is its turn again."""
+    may_be_cut: ClassVar[bool] = True
+    """Whether a result that is too long is cut in its middle; else the call is answered with `too_long`."""
+    too_long: ClassVar[str] = ""
+    """What stands for a result that is too long and may not be cut."""
+    parallel: int = 4
+    """Calls that run at one time, where they are not immediate."""
+    opens: ClassVar[str]
+    """Characters of which a call has at least one: a text without them is never looked at."""
+    closes: ClassVar[str]
+    """Characters after which there may be a call or a fault that was none before."""
+
+    def __init__(self, config: ToolConfig | None = None) -> None:
+        cls = type(self)
+        self.config = config if config is not None else cls.Config(kind=f"{cls.__module__}:{cls.__qualname__}")
+
+    @abstractmethod
+    def look(self, text: str) -> Call | Fault | None:
+        """What the text ends with; called after every token that has one of the characters `closes`.
+
+        Args:
+            text: what the policy wrote since the last result, or since the completion's beginning.
+        """
+
+    def begins(self, text: str) -> int | None:
+        """Where the first call begins, finished or not; None where there is none.
+
+        Of several tools the one whose call began first decides (`first_call`), so that what stands in a program is no
+        call of another tool. Without this method only calls that have ended are known.
+
+        Args:
+            text: as in `look`.
+        """
+        found = self.look(text)
+        if isinstance(found, Fault):
+            return len(text)
+        return None if found is None else found.begin
+
+    def start(self) -> None:
+        """Prepare what the first call would otherwise wait for; its time is not counted. May be called often."""
+        return  # most tools wait for nothing
+
+    def stops(self, text: str) -> tuple[str, ...]:
+        """Texts of which one comes before `look` can find anything, for engines elsewhere that can pause behind a text.
+
+        A hint: where it is missing, such an engine samples on, and what it wrote behind a call is dropped.
+
+        Args:
+            text: as in `look`.
+        """
+        return ()
+
+    @abstractmethod
+    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        """The result of a call.
+
+        Args:
+            call: its content.
+            earlier: the contents of the calls before it in the same completion, for tools that remember; those that are
+                not `repeatable` are left out.
+        """
+
+
+def decides(text: str, tools: Mapping[str, Tool]) -> str | None:
+    """The tool whose call began first in a text; of those that began together the first in the recipe."""
+    begins = {name: begin for name, tool in tools.items() if (begin := tool.begins(text)) is not None}
+    return min(begins, key=begins.__getitem__) if begins else None
+
+
+def first_call(text: str, tools: Mapping[str, Tool]) -> Seen | Fault | None:
+    """What a text ends with. A call that is not finished belongs to its tool alone: no other one sees into it."""
+    name = next(iter(tools)) if len(tools) == 1 else decides(text, tools)
+    if name is None:
+        return None
+    found = tools[name].look(text)
+    if found is None or isinstance(found, Fault):
+        return found
+    if not isinstance(found, Call):
+        raise TypeError(f"look of {name} gave {type(found).__name__}: allowed are Call, Fault and None")
+    return Seen(name, found)
+
+
+def answered(tool: Tool, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+    """The result of a call; a tool that raises, exits or answers with something else has failed."""
+    try:
+        result = tool.run(call, earlier)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return failed(error)
+    if not isinstance(result, ToolResult):
+        return failed(f"run gave {type(result).__name__} and not ToolResult")
+    if not isinstance(result.text, str) or not isinstance(result.outcome, CallOutcome):
+        kinds = f"{type(result.text).__name__} and {type(result.outcome).__name__}"
+        return failed(f"run gave a ToolResult of {kinds}: allowed are str and CallOutcome")
+    return result
+
+
+def failed(why: BaseException | str) -> ToolResult:
+    """What stands for a result where the tool failed."""
+    return ToolResult("", CallOutcome.FAILED, evidence=said_of(why))
+
+
+def said_of(why: BaseException | str) -> str:
+    """A fault in words."""
+    return why if isinstance(why, str) else f"{type(why).__name__}: {why}"

@@ -1,0 +1,220 @@
+"""Tool `python`: a fenced program is a call, and a fenced block of its output is put in after it (as in ToRA).
+
+    ```python
+    print(45 * 77)
+    ```
+    ```output
+    3465
+    ```
+
+Every program runs in the sandbox, in a process of its own.
+"""
+
+import re
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from groupwise.rollout.tools.base import Call, Fault, Tool, ToolConfig, ToolResult
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import open_sandbox
+from groupwise.types import CallOutcome
+
+BEGIN = re.compile(r"(?:^|(?<=\n))```python[ \t]*\n")
+END = re.compile(r"(?:^|(?<=\n))```")
+OUTPUT = re.compile(r"(?:^|(?<=\n))```output")
+_OUTCOMES = {Status.TIMEOUT: CallOutcome.TIMEOUT, Status.FAILED: CallOutcome.FAILED}
+
+
+class PythonToolConfig(ToolConfig):
+    """Settings of the interpreter."""
+
+    kind: str = "python"
+    """`python`"""
+    max_calls: int = 4
+    """Most calls in one completion (ToRA: 4). One more ends it (`tool_limit`)."""
+    max_result_tokens: int = 200
+    """Most tokens of one result, its fences included; of a longer output, head and tail are kept."""
+    persistent: bool = False
+    """Whether a program finds what the completion's earlier ones defined: they are run again before it, unheard. Those
+    that were killed are left out."""
+    sandbox: SandboxConfig = Field(default=SandboxConfig(), validate_default=False)
+    """Where programs run, and what they may use."""
+
+    @model_validator(mode="after")
+    def _ends_before(self) -> Self:
+        if self.timeout_s <= self.sandbox.wall_s:
+            raise ValueError(
+                f"timeout_s = {self.timeout_s:g} ends the tool before sandbox.wall_s = {self.sandbox.wall_s:g} ends "
+                "the program, so that a program that waits is a failure of the tool; allowed is a timeout_s above "
+                "sandbox.wall_s"
+            )
+        return self
+
+
+class PythonTool(Tool):
+    """Programs in the sandbox, which opens when first needed."""
+
+    Config = PythonToolConfig
+    opens = "`"
+    closes = "`\n"
+    config: PythonToolConfig
+
+    def __init__(self, config: PythonToolConfig | None = None, sandbox: Sandbox | None = None) -> None:
+        super().__init__(config or PythonToolConfig())
+        self._sandbox, self._opening = sandbox, threading.Lock()
+        self.parallel = self.config.sandbox.num_workers  # what waits for a worker has not begun
+
+    def look(self, text: str) -> Call | Fault | None:
+        """A call ends with the fence that closes its block; only white space may follow in the same token."""
+        if OUTPUT.search(text):
+            return Fault("an output that the interpreter did not write")
+        begin = BEGIN.search(text)
+        if begin is None:
+            return None
+        program = text[begin.end() :]
+        end = END.search(program)
+        if end is None:
+            return None
+        rest = program[end.end() :]
+        if rest.strip():
+            return Fault("text behind a program that had not been run")
+        return Call(
+            program[: end.start()].removesuffix("\n"),
+            begin.start(),
+            opening=("" if rest.endswith("\n") else "\n") + "```output\n",
+            closing="\n```\n",
+        )
+
+    def begins(self, text: str) -> int | None:
+        """Where a program begins, or an output that the policy wrote."""
+        return min((found.start() for fence in (BEGIN, OUTPUT) if (found := fence.search(text))), default=None)
+
+    def start(self) -> None:
+        """Open the sandbox, where it is not open."""
+        self._opened()
+
+    def stops(self, text: str) -> tuple[str, ...]:
+        """A fence, whichever it is."""
+        return ("```",)
+
+    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
+        """What the program prints; the last line of the traceback where it raises."""
+        if "\0" in call:
+            return ToolResult("ValueError: a program cannot hold null bytes", CallOutcome.ERROR, repeatable=False)
+        again = earlier if self.config.persistent else ()
+        mark = f"{secrets.token_hex(16)}\n" if again else ""
+        result = self._opened().run(Program(source=_after(again, call, mark) if again else call))
+        outcome = CallOutcome.DONE if result.exit_code == 0 else _OUTCOMES.get(result.status, CallOutcome.ERROR)
+        said = ToolResult(
+            _said(_heard(result, mark), self.config), outcome, result.seconds, result.evidence, _ended_itself(result)
+        )
+        if again and not _reached(result, mark) and outcome is not CallOutcome.FAILED:
+            return _not_reached(said)
+        return said
+
+    def _opened(self) -> Sandbox:
+        with self._opening:
+            self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
+            return self._sandbox
+
+    def close(self) -> None:
+        """End the sandbox; it is opened again when needed."""
+        with self._opening:
+            if self._sandbox is not None:
+                self._sandbox.close()
+                self._sandbox = None
+
+
+def _said(result: RunResult, config: PythonToolConfig) -> str:
+    """What the policy reads."""
+    printed = result.stdout.decode("utf-8", "replace").strip("\n")
+    if result.status is Status.EXITED and result.exit_code == 0:
+        return printed
+    if result.status is Status.EXITED:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"SystemExit: {result.exit_code}"
+    if result.status is Status.TIMEOUT:
+        return f"TimeoutError: the program took more than {config.sandbox.wall_s:g} s"
+    if result.status is Status.FLOODED:
+        return f"OverflowError: the program printed more than {config.sandbox.output_kb} KiB"
+    return "Killed: the program used more than it may"
+
+
+_UNHEARD = """\
+def _begin(programs, program, mark):
+    import atexit, builtins, os, sys, types
+    run, build, write, copy = builtins.exec, builtins.compile, os.write, os.dup2
+    leave, end, at_exit = os._exit, SystemExit, atexit._run_exitfuncs
+    out, err, heard, whole = sys.stdout, sys.stderr, (os.dup(1), os.dup(2)), BaseException
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    space = module.__dict__
+
+    def ended(status):
+        raise end
+
+    def flushed():
+        for stream in (out, err):
+            try:
+                stream.flush()
+            except whole:
+                pass
+
+    os._exit = ended
+    copy(nowhere, 1), copy(nowhere, 2)
+    for one in programs:
+        try:
+            run(build(one, "program.py", "exec"), space)
+        except whole:
+            pass
+        try:
+            at_exit()
+        except whole:
+            pass
+        flushed()
+        sys.stdout, sys.stderr = out, err
+    os._exit = leave
+    copy(heard[0], 1), copy(heard[1], 2)
+    write(1, mark), write(2, mark)
+    return run, build(program, "program.py", "exec"), space
+_run, _program, _space = _begin({programs!r}, {program!r}, {mark!r})
+_run(_program, _space)
+"""
+"""Programs that nobody hears, and one that is heard behind the mark. What they define is a module of its own, and what
+runs them is held where they cannot reach it."""
+
+
+def _after(earlier: Sequence[str], program: str, mark: str) -> str:
+    """A program behind those before it; one that raised or ended early left what it had defined by then."""
+    return _UNHEARD.format(programs=list(earlier), program=program, mark=mark.encode())
+
+
+def _reached(result: RunResult, mark: str) -> bool:
+    """Whether the earlier programs came to their end, so that the program itself began."""
+    return mark.encode() in result.stdout
+
+
+def _heard(result: RunResult, mark: str) -> RunResult:
+    """The output of the program alone, without that of the earlier ones."""
+    if not mark:
+        return result
+    found = mark.encode()
+    return replace(result, stdout=result.stdout.partition(found)[2], stderr=result.stderr.rpartition(found)[2])
+
+
+def _not_reached(said: ToolResult) -> ToolResult:
+    """The answer where an earlier program ended the process, or took all the time, when it ran again."""
+    outcome = CallOutcome.TIMEOUT if said.outcome is CallOutcome.TIMEOUT else CallOutcome.ERROR
+    why = said.text if said.text else "the process ended"
+    text = f"RuntimeError: the earlier programs could not be run again, so this one was not run ({why})"
+    return replace(said, text=text, outcome=outcome, repeatable=False)
+
+
+def _ended_itself(result: RunResult) -> bool:
+    """Whether nobody killed the program: then it may run again."""
+    return result.status is Status.EXITED

@@ -1,0 +1,93 @@
+"""The process of one sink: follows the run's metrics until the run ends, however that ends.
+
+    python -m groupwise.runs.sinks.worker RUN NAME SETTINGS
+
+Its standard input is the run's lifeline: nothing is ever sent, and it is closed when the run is over, or killed.
+"""
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from groupwise.config import read_recorded
+from groupwise.runs.directory import RunDirectory
+from groupwise.runs.sinks import SINKS
+from groupwise.runs.sinks.base import Line, SinkConfig, SinkRun
+from groupwise.runs.sinks.state import SinkFiles
+
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks at the metrics."""
+GRACE_S = 5.0
+"""Seconds that the process of a killed run has beyond `wait_s`."""
+NICENESS = 10
+"""The sink gives way to the run where both want the processor."""
+
+
+def main(path: str, name: str, settings: str) -> int:
+    """Feed a sink; returns the exit status."""
+    lifeline = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # processes that the store starts must not hold the lifeline
+    os.nice(NICENESS)
+    files, ended = SinkFiles(Path(path), name), threading.Event()
+    try:
+        config = SINKS.read(json.loads(settings))
+        assert isinstance(config, SinkConfig)
+        threading.Thread(target=_watch, args=(lifeline, config.wait_s, ended), daemon=True).start()
+        with files.held():
+            _feed(config, files, ended)
+    except Exception as error:
+        traceback.print_exc()
+        files.write(replace(files.read(), failed=" ".join(f"{type(error).__name__}: {error}".split())))
+        return 1
+    return 0
+
+
+def _watch(lifeline: int, wait_s: float, ended: threading.Event) -> None:
+    """Wait for the run's end; from then on the process has so many seconds, even if it hangs in a library's C code.
+
+    A run that ends by itself stops it a little earlier; this is for one that was killed.
+    """
+    os.read(lifeline, 1)
+    faulthandler.dump_traceback_later(wait_s + GRACE_S, exit=True)
+    ended.set()
+
+
+def _feed(config: SinkConfig, files: SinkFiles, ended: threading.Event) -> None:
+    run, state = RunDirectory(files.run), files.read()
+    sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_recorded(run.config)))
+    tail, done = _Tail(run.metrics.path), False
+    held = state.lines if sink.held is None else sink.held
+    while not done:
+        done = ended.wait(LOOK_EVERY_S)  # before the look, so that the last one sees everything
+        if lines := [line for line in tail.fresh() if line.number >= held]:
+            sink.write(lines)
+            files.write(state := replace(state, lines=lines[-1].number + 1))
+    sink.close()
+    files.write(replace(state, closed=True))
+
+
+class _Tail:
+    """Reads a growing file of metrics, complete lines only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset, self._number = path, 0, 0
+
+    def fresh(self) -> Iterator[Line]:
+        """The lines since the last call."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for text in file:
+                if not text.endswith(b"\n"):
+                    return
+                yield Line.of(self._number, json.loads(text))
+                self._number, self._offset = self._number + 1, self._offset + len(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

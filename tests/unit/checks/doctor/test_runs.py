@@ -1,0 +1,114 @@
+"""The doctor on real runs: beside training, as a command, in the report. `matrix.py` has all faults."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from matrix import document, judge, read_data
+from pupil import pupil
+from typer.testing import CliRunner
+from ward import BATCH, CASES, RECIPE, Case, run_case
+
+import groupwise.cli.main  # noqa: F401  registers the commands
+from groupwise import trainers
+from groupwise.checks.doctor import Finding, Severity, doctor
+from groupwise.cli.app import app
+from groupwise.errors import ConfigError
+from groupwise.pages.run import write_report
+
+SMALL = ("run.num_steps=7", "sampling.max_tokens=24", "grpo.prompts_per_step=4", "evaluation.num_problems=2")
+GRPO = {**RECIPE, "algorithm": "grpo", "grpo": BATCH}
+HARD = next(case for case in CASES if case.name == "too hard")
+
+
+@pytest.fixture(scope="module")
+def hopeless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that never solves anything."""
+    return run_case(HARD, "base", tmp_path_factory.mktemp("doctor") / "run", changes=SMALL)
+
+
+def test_a_hopeless_run_is_named(hopeless: Path) -> None:
+    findings = {finding.rule: finding for finding in doctor(hopeless).findings}
+    assert findings["no_signal"].severity is Severity.CRITICAL
+    assert findings["no_signal"].evidence[0].problem
+    assert findings["no_signal"].advice
+
+
+def test_command(hopeless: Path) -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app, ["doctor", str(hopeless)])
+    assert shown.exit_code == 0
+    assert "Most groups have equal rewards" in shown.output
+    assert "try  task" in shown.output
+    assert runner.invoke(app, ["doctor", str(hopeless), "--fail-on", "warning"]).exit_code == 3
+    facts = json.loads(runner.invoke(app, ["doctor", str(hopeless), "--json"]).output)
+    assert facts["worst"] == "critical"
+    assert facts["num_steps"] == 7
+    explained = runner.invoke(app, ["doctor", "--explain", "no_signal"])
+    assert "DAPO" in explained.output
+    assert runner.invoke(app, ["doctor", str(hopeless), "--fail-on", "bad"]).exit_code == 1
+
+
+def test_the_report_has_the_findings(hopeless: Path) -> None:
+    page = write_report(hopeless).read_text()
+    assert "What the doctor says" in page
+    assert "Most groups have equal rewards" in page
+
+
+def test_a_damaged_record_is_named(hopeless: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(hopeless, run, symlinks=True)
+    (run / "rollouts" / "step-000002.parquet").unlink()
+    (finding,) = [one for one in doctor(run).findings if one.rule == "record_damaged"]
+    assert "step 2" in finding.explanation
+
+
+def test_steps_that_the_recipe_does_not_record_are_no_damage(tmp_path: Path) -> None:
+    run = run_case(HARD, "base", tmp_path / "run", changes=(*SMALL, "record.every=3", "run.num_steps=5"))
+    diagnosis = doctor(run)
+    assert [one.rule for one in diagnosis.findings if one.rule == "record_damaged"] == []
+    assert "no_signal" in [one.rule for one in diagnosis.findings]
+
+
+def test_beside_training(tmp_path: Path) -> None:
+    """A critical finding is told once, and ends the run where the recipe says so; the same command goes on."""
+    changes = (*SMALL, f"run.directory={tmp_path / 'run'}", *HARD.settings, "doctor.stop_at_critical=true")
+    recipe = trainers.load_recipe(GRPO, changes)
+    told: list[Finding] = []
+
+    def on_report(report: object) -> None:
+        if isinstance(report, Finding):
+            told.append(report)
+
+    run = trainers.train(recipe, on_report=on_report)
+    assert (run.num_steps, run.finished) == (5, False)
+    assert "no_signal" in [finding.rule for finding in told]
+    before = len(told)
+    run = trainers.train(recipe, on_report=on_report)
+    assert (run.num_steps, run.finished) == (7, True)
+    assert "no_signal" not in [finding.rule for finding in told[before:]]
+
+
+def test_rules_that_are_ignored_must_exist() -> None:
+    with pytest.raises(ConfigError, match=r"doctor\.ignore names 'entropy'"):
+        trainers.load_recipe(GRPO, ('doctor.ignore=["entropy"]',))
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pupil(tmp_path_factory.mktemp("pupil"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_fault(case: Case, model: Path, tmp_path: Path) -> None:
+    """`matrix.py` has more seeds, and the page docs/doctor.md."""
+    row = judge(case, run_case(case, model, tmp_path / "run"))
+    assert row["found"], row["findings"]
+
+
+def test_the_page_is_that_of_the_data() -> None:
+    page = Path(__file__).parents[4] / "docs" / "doctor.md"
+    text = page.read_text(encoding="utf-8")
+    assert text == document(read_data(), text), "python tests/doctor/matrix.py write"

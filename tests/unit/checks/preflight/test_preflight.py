@@ -1,0 +1,161 @@
+"""The preflight on broken recipes and sound ones, as a command, and before training."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hangar import CASES, RECIPE, SLOW_CASES, Case, fly, heaviest
+from typer.testing import CliRunner
+
+from groupwise.checks.preflight import CHECKS, Level, PreflightOptions, preflight
+from groupwise.checks.preflight.data import same
+from groupwise.cli import preflight as command
+from groupwise.cli.app import app
+from groupwise.config import dump_toml
+from groupwise.errors import ConfigError
+from groupwise.trainers import load_recipe
+
+ROOT = Path(__file__).parents[4]
+
+
+def check(case: Case, folder: Path) -> None:
+    found = fly(case, folder)
+    worst = heaviest(found, case.check)
+    if case.level is None:
+        assert worst is None, worst
+        assert found.verdict == "GO"
+        assert found.figures[case.check]
+        return
+    fitting = [one for one in found.findings if one.level is case.level and case.says in one.evidence]
+    assert fitting, found.findings
+    assert worst is not None
+    assert worst.level is case.level, worst
+    assert fitting[0].means
+    assert fitting[0].change
+    assert found.verdict == ("NO-GO" if case.level is Level.NO_GO else "GO WITH WARNINGS")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_fault(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SLOW_CASES, ids=lambda case: case.name)
+def test_every_slow_fault(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["arithmetic", "word_problems", "mixture", "ppo"])
+def test_every_shipped_recipe_goes(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(ROOT / f"recipes/{name}.toml", {"run.directory": str(tmp_path / "run")})
+    found = preflight(recipe)
+    assert found.verdict != "NO-GO", found.findings
+    assert found.figures["rehearsal"]["resume"] == "identical"
+
+
+def test_a_small_rehearsal_trains_two_steps_and_resumes_the_second(tmp_path: Path) -> None:
+    small = {"grpo.prompts_per_step": 2, "grpo.group_size": 4, "sampling.max_tokens": 48, "task.num_problems": 16}
+    recipe = load_recipe(RECIPE, {**small, "run.directory": str(tmp_path / "run")})
+    others = [name for name in CHECKS if name != "rehearsal"]
+    found = preflight(recipe, PreflightOptions(price_per_hour=2.0), others)
+    figures = found.figures["rehearsal"]
+    assert figures["resume"] == "identical"
+    assert len(figures["seconds per step"]) == 2
+    assert float(figures["sampler against trainer"]) < 1e-3
+    assert " to " in figures["cost to the end"]
+    assert not (tmp_path / "run").exists()  # on a copy
+    assert found.not_done == dict.fromkeys(others, "left out")
+
+
+def test_one_fault_keeps_what_it_makes_hopeless_from_being_tried(tmp_path: Path) -> None:
+    from hangar import little_memory
+
+    with pytest.MonkeyPatch.context() as patch:
+        little_memory(patch)
+        found = preflight(load_recipe(RECIPE), leave_out=["verifier", "data"])
+    assert {"prompts", "sample", "rehearsal"} <= found.not_done.keys()
+    assert found.not_done["sample"] == "the machine would not bear it"
+
+
+def test_an_error_of_a_part_is_said_once() -> None:
+    recipe = load_recipe(RECIPE, {"task.num_problems": 100, "task.digits": [1, 1]})
+    found = preflight(recipe, costs=("free",))
+    assert [one.level for one in found.findings] == [Level.NO_GO]
+    assert "different problems" in found.findings[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [("What is １＋１?", "what  is 1+1?", True), ("What is 1 + 1?", "What is 1 + 2?", False)],
+)
+def test_questions_are_compared_without_case_and_spaces(first: str, second: str, alike: bool) -> None:
+    assert (same(first) == same(second)) == alike
+
+
+def test_only_what_can_be_checked_is() -> None:
+    with pytest.raises(ConfigError, match="there is no check 'wings'"):
+        preflight(load_recipe(RECIPE), leave_out=["wings"])
+    with pytest.raises(ConfigError, match="not for algorithm = 'sft'"):
+        preflight(load_recipe(ROOT / "recipes/base-1.toml"))
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump_toml(load_recipe(RECIPE, {"run.directory": str(tmp_path / "run")})))
+    return path
+
+
+CHEAP = [f"--leave-out={name}" for name, check in CHECKS.items() if check.cost in ("model", "step")]
+
+
+def test_the_command_says_go_and_writes_what_it_found(recipe_file: Path) -> None:
+    written = recipe_file.parent / "preflight.json"
+    result = CliRunner().invoke(app, ["preflight", str(recipe_file), *CHEAP, "--write", str(written)])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("GO  ")
+    facts = json.loads(written.read_text())
+    assert facts["verdict"] == "GO"
+    assert facts["figures"]["data"]["train problems"] == 64
+
+
+def test_the_command_ends_with_2_where_a_run_must_not_begin(recipe_file: Path) -> None:
+    result = CliRunner().invoke(app, ["preflight", str(recipe_file), *CHEAP, "--set", "optimizer.lr=0", "--json"])
+    assert result.exit_code == 2
+    facts = json.loads(result.output)
+    assert facts["verdict"] == "NO-GO"
+    assert facts["findings"][0]["change"] == [{"key": "optimizer.lr", "change": "above 0"}]
+
+
+def test_training_is_refused_by_what_costs_nothing_unless_one_insists(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[object] = []
+    monkeypatch.setattr("groupwise.cli.train.run_recipe", lambda *args: began.append(args))
+    arguments = ["train", str(recipe_file), "--set", "optimizer.lr=0"]
+    refused = CliRunner().invoke(app, arguments)
+    assert isinstance(refused.exception, ConfigError)
+    assert "optimizer.lr = 0" in str(refused.exception)
+    assert not began
+    insisted = CliRunner().invoke(app, [*arguments, "--anyway"])
+    assert insisted.exit_code == 0
+    assert "no-go" in insisted.output
+    assert len(began) == 1
+
+
+def test_what_a_file_wrote_is_shown_as_text_and_in_one_line() -> None:
+    assert command.visible("a\nb\u202e[red]") == "a⏎b\\u202e[red]"
+
+
+def test_errors_are_left_to_the_run_itself(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[object] = []
+    monkeypatch.setattr("groupwise.cli.train.run_recipe", lambda *args: began.append(args))
+    result = CliRunner().invoke(app, ["train", str(recipe_file), "--set", "model.path=/nowhere"])
+    assert result.exit_code == 0
+    assert len(began) == 1
+    assert "nowhere" not in result.output
