@@ -4,7 +4,7 @@
     python lab/benchmarks/before_after.py ../before . --shape a --repeats 20
     python lab/benchmarks/before_after.py . . --compile        what model.compile gains, and what its start costs
 
-Each side is a process of its own with its own sources and its own `lab/benchmarks/sides.py`; the one whose turn it is not
+Each side is a process of its own with its own sources and its own `sides.py`; the one whose turn it is not
 waits. A busy machine slows both sides of a pair, so only the ratio means something: after over before, as the geometric
 mean over all pairs with Student's 95 % interval. The first pair is a warm-up and not counted.
 """

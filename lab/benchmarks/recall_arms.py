@@ -1,7 +1,7 @@
 """What a corpus is worth: the same model trained on the same number of steps of text from different corpora.
 
-    python lab/benchmarks/recall_arms.py                # three seeds, 500 steps, then 40 of GRPO; goes on after a kill
-    python lab/benchmarks/recall_arms.py --seeds 1 --steps 10 --pages 1500 --domains 40 --problems 10 --grpo 2   # a trial
+    python lab/benchmarks/recall_arms.py  # three seeds, 500 steps, then 40 of GRPO; goes on after a kill
+    python lab/benchmarks/recall_arms.py --seeds 1 --steps 10 --pages 1500 --domains 40 --problems 10 --grpo 2 # a trial
 
 Arms: `none` (the model as it is), `random web`, `seed repeated`, `round 1`, `last round`, `truth` (every page that is
 mathematics). All have the same replay beside them and the same tokens in expectation. Afterwards: pass@1 on held-out

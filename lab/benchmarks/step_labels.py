@@ -1,8 +1,8 @@
 """Labels of steps against the truth: error by number of rollouts, and accuracy for every token that they cost.
 
-    python lab/benchmarks/step_labels.py                       # five seeds, 100 problems each; goes on where it was killed
-    python lab/benchmarks/step_labels.py --seeds 1 --problems 20    # a trial
-    python lab/benchmarks/step_labels.py --labels runs/process/seed-*/stages/labels_mc/data.jsonl    # what is there
+    python lab/benchmarks/step_labels.py  # five seeds, 100 problems each; goes on where it was killed
+    python lab/benchmarks/step_labels.py --seeds 1 --problems 20  # a trial
+    python lab/benchmarks/step_labels.py --labels runs/process/seed-*/stages/labels_mc/data.jsonl  # what is there
 
 The last form rolls nothing out: it reads the rows of `method = "monte_carlo"` stages, a file for each seed, and has no
 other rollouts to predict from.

@@ -1,7 +1,7 @@
 """What happens where the results of tool calls are trained: finished pipelines of recipes/tools.toml, trained again.
 
     groupwise pipeline recipes/tools.toml --seeds 5 --set pipeline.directory=runs/tools-seeds
-    python lab/benchmarks/tool_mask.py runs/tools-seeds/seed-*   # some 5 minutes of one core a seed; goes on after a kill
+    python lab/benchmarks/tool_mask.py runs/tools-seeds/seed-*  # some 5 minutes of one core a seed; resumes
 
 Nothing in Groupwise trains a result: supervised fine-tuning masks it where `sft.tools` names the tool, and GRPO always.
 Here each mask is taken away. Fine-tuning loses `sft.tools`; in GRPO every token that the calculator put in gets the

@@ -1,7 +1,7 @@
 """What leaving void turns out of the loss changes: finished pipelines of recipes/tools.toml, their GRPO trained again.
 
     groupwise pipeline recipes/tools.toml --seeds 5 --set pipeline.directory=runs/tools-seeds
-    python lab/benchmarks/void_turns.py runs/tools-seeds/seed-*   # some 2 minutes of one core a seed; goes on after a kill
+    python lab/benchmarks/void_turns.py runs/tools-seeds/seed-*  # some 2 minutes of one core a seed; resumes
 
 A void turn has neither an answer nor a whole call. SimpleTIR (arXiv:2509.02479) reports that gradients explode where
 such completions are trained, by tokens of low probability behind what a tool said. Here stage `rl` runs with

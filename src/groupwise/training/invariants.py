@@ -29,7 +29,7 @@ def measure_agreement(differences: Tensor) -> Agreement:
 
 
 BOUNDS = {torch.float32: Agreement(2e-6, 1e-4, 1e-3), torch.bfloat16: Agreement(1e-2, 0.25, 0.5)}
-"""At temperature 1, by the precision of the products. lab/benchmarks/agreement.py measures what those of fp32 let through;
+"""At temperature 1, by the precision of the products. lab/benchmarks/agreement.py measures those of fp32;
 those of bf16 are set by hand."""
 
 

@@ -1,4 +1,4 @@
-"""The memory plan, counted by hand for the shipped model; how well it predicts is measured by lab/benchmarks/memory.py."""
+"""The memory plan, counted by hand for the shipped model; lab/benchmarks/memory.py measures how well it predicts."""
 
 from typing import Any
 
