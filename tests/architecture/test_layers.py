@@ -18,7 +18,8 @@ LAYERS: dict[str, int] = {
     "ranks": 1, "algorithms": 1, "tasks": 1, "rollout.tools": 1, "sandbox": 1, "verifiers": 1, "runs.sinks": 1,
     "models": 2, "rollout": 2, "training": 2, "checks": 2, "evaluation": 2, "recall": 2,
     "trainers": 3,
-    "pipeline": 4, "pages": 4, "checks.preflight": 4, "checks.memory": 4, "checks.surroundings": 4, "checks.memory_of_rank": 4,
+    "pipeline": 4, "pages": 4, "checks.preflight": 4, "checks.memory": 4, "checks.surroundings": 4,
+    "checks.memory_of_rank": 4,
     "explorer": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
 """Layer of every room; a module may import those of lower layers, and its own room. A room within another has a name
