@@ -1,4 +1,4 @@
-"""What true steps that lead nowhere earn: the table of docs/process.md.
+"""What true steps that lead nowhere earn: the table of docs/do/prm.md.
 
     python lab/benchmarks/padding.py
 

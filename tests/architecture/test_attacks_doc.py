@@ -1,4 +1,4 @@
-"""docs/attacks.md names a test for every attack, and every one of them exists."""
+"""docs/do/reward.md names a test for every attack, and every one of them exists."""
 
 import ast
 import re
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROWS = re.findall(r"^\| (\d+) \|(.*)\|$", (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8"), re.MULTILINE)
+ROWS = re.findall(
+    r"^\| (\d+) \|(.*)\|$", (ROOT / "docs" / "do" / "reward.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 
 def named_tests(row: str) -> list[str]:

@@ -1,10 +1,10 @@
-"""docs/parity.md names a test for every difference, and no test that does not exist."""
+"""docs/compared.md names a test for every difference, and no test that does not exist."""
 
 import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-DOCUMENT = (HERE.parents[1] / "docs/parity.md").read_text(encoding="utf-8")
+DOCUMENT = (HERE.parents[1] / "docs/compared.md").read_text(encoding="utf-8")
 
 
 def test_every_difference_is_in_the_document() -> None:

@@ -89,6 +89,6 @@ def test_the_table_of_padding_is_the_one_on_the_page(
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     importlib.import_module("padding").main()
     printed = capsys.readouterr().out.splitlines()
-    page = (BENCHMARKS.parent / "docs" / "process.md").read_text(encoding="utf-8").replace("**", "")
+    page = (BENCHMARKS.parent / "docs" / "do" / "prm.md").read_text(encoding="utf-8").replace("**", "")
     assert len(printed) == 6
     assert [row for row in printed if row not in page] == []

@@ -6,7 +6,7 @@ from groupwise.config import Section
 
 
 class RanksConfig(Section):
-    """Several processes that train one model together (docs/scale.md); how many there are, the command line says."""
+    """Several processes that train one model together (docs/do/cards.md); how many there are, the command line says."""
 
     partial_sums: int = Field(0, ge=0)
     """Gradients are added up in so many partial sums, which are then added pairwise, and problems are sampled in so

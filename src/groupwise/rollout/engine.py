@@ -160,7 +160,7 @@ class EngineConfig(KindSection):
 
     kind: str = "in_process"
     """`in_process`: the very weights that are trained, in this process. `scripted`: completions that a file holds, for
-    dry runs. `vllm`: servers of their own (docs/vllm.md). `file.py:name`: your own engine."""
+    dry runs. `vllm`: servers of their own (docs/do/vllm.md). `file.py:name`: your own engine."""
 
     @property
     def continues(self) -> bool:

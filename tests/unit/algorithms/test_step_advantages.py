@@ -107,7 +107,7 @@ def test_padding_with_true_steps_pays_in_a_sum_and_not_in_a_minimum() -> None:
         rows = found(advantage(kind), steps, lengths)
         assert rows[3][0] < rows[0][0]
         assert rows[3][0] < 0
-    by_hand = {  # of the first tokens, as docs/process.md shows them
+    by_hand = {  # of the first tokens, as docs/do/prm.md shows them
         ("process", 1.0): [2.11, -2.74, 3.37],
         ("process", 3.0): [4.12, -2.42, 0.71],
         ("process_min", 1.0): [1.79, -0.75, -0.25],

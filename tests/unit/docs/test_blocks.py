@@ -67,7 +67,7 @@ BEFORE = {
     "docs/learn/start.md": lambda: {"re": re},  # a part of the file that `groupwise init` writes
 }
 """What stands above the blocks of a page where they are parts of a file."""
-LEFT_OUT = {"docs/lora.md": "names a base model that the reader has"}
+LEFT_OUT = {"docs/do/lora.md": "names a base model that the reader has"}
 
 
 @pytest.fixture
@@ -105,11 +105,11 @@ def test_python_of_every_page_runs(blocks: Any, reader: Path, finished_run: Any)
     assert from_python["recipe"].run.num_steps == 3
     assert isinstance(from_python["run"], Run)
     assert len(from_python["rewards"]) == 4
-    search = spaces["docs/tools.md"]["Search"]()
+    search = spaces["docs/do/tools.md"]["Search"]()
     call = search.look("It is [search: Japan].")  # a token of two characters
     assert (call.content, call.begin, search.run(call.content).text) == (" Japan", 6, "Tokyo")
     assert search.look("It is [search: Japan") is None
-    sink = spaces["docs/sinks.md"]["MySink"](None, None)
+    sink = spaces["docs/explorer.md"]["MySink"](None, None)
     sink.write([Line(0, 7, 0.0, {"step/reward": 0.5})])
     sink.close()
     assert (reader / "elsewhere.txt").read_text() == "7 0.5\n"

@@ -151,5 +151,5 @@ def _shortcuts(bench: Bench, results: Sequence[Result]) -> Iterator[Finding]:
 
 JUDGING = Check(
     name="verifier", says="reference answers are accepted, shortcuts refused, verdicts repeat and come in time",
-    cost="verifier", run=judging, source="attacks as in `groupwise audit` (docs/attacks.md); Wilson interval",
+    cost="verifier", run=judging, source="attacks as in `groupwise audit` (docs/do/reward.md); Wilson interval",
 )  # fmt: skip

@@ -4,7 +4,7 @@ import { h, put, shown } from "./dom.js";
 import { crumbs, notices } from "./pieces.js";
 import { amount, boxed, heads, missing, section, share } from "./tables.js";
 
-/** What a figure is called and whether it is a share; docs/process.md says how it is measured. */
+/** What a figure is called and whether it is a share; docs/do/prm.md says how it is measured. */
 const NAMES = {
   f1: ["F1 of finding the first mistake", false], first_error_found: ["first mistake named exactly", true], correct_passed: ["right workings passed", true],
   auc: ["a right step scores above a wrong one", true], calibration_error: ["calibration error", false], threshold: ["threshold below which a step is a mistake", false],

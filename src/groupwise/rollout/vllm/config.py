@@ -18,7 +18,7 @@ class VllmConfig(EngineConfig):
     """Servers of vLLM that sample completions."""
 
     addresses: tuple[str, ...] = ()
-    """Servers that somebody else started, each by an address of its own: `["http://127.0.0.1:8000"]`. docs/vllm.md has
+    """Servers that somebody else started, each by its address: `["http://127.0.0.1:8000"]`. docs/do/vllm.md has
     the command that starts one."""
     model: str = "policy"
     """The name under which the servers serve the model (`--served-model-name`)."""
