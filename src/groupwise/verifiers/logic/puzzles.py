@@ -1,4 +1,4 @@
-"""Puzzles whose answer is a short text: knights and knaves, zebra puzzles, moves in games."""
+"""Puzzles whose answer is a short text: knights and knaves, moves in games."""
 
 import re
 
@@ -9,8 +9,6 @@ _SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 _CLAIM = re.compile(
     r"(?:\(?[0-9]{1,2}[).:] ?)?(?P<name>[^:=]{1,60}?) ?(?: is(?: an?)?|:|=) ?(?P<role>knight|knave)", re.IGNORECASE
 )
-_ROW = re.compile(r"(?:(?:house )?(?P<house>[1-9][0-9]?) ?: ?)?(?P<values>[^:]+)", re.IGNORECASE)
-_VALUE = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
 _MOVE = re.compile(r"[0-9]{1,3}(?: ?: ?[0-9]{1,3})?")
 Roles = dict[str, str]
 """Role by name, both in lower case."""
@@ -48,58 +46,6 @@ def _read_claim(claim: str) -> tuple[str, str]:
     if match is None:
         raise UnreadableError(f"{shown(claim)} is not of the form `name is a knight` or `name is a knave`")
     return match["name"].casefold(), match["role"].lower()
-
-
-Table = dict[int, tuple[str, ...]]
-"""Sorted values in lower case by house number; a single value is under 0."""
-
-
-class ZebraVerifier(ReferenceVerifier[Table]):
-    """One value, or the whole table as `1: Anna, tea; 2: Ben, milk`, equal to the reference.
-
-    The rows may come in any order, and so may the values of a row; no house and no value occurs twice.
-    """
-
-    def read(self, text: str) -> Table:
-        table: Table = {}
-        for row in re.split(r"[;\n]", plain(text).rstrip(".")):
-            if row.strip():
-                house, values = _read_row(row.strip())
-                if house in table:
-                    raise UnreadableError(f"house {house} occurs twice" if house else "several answers")
-                table[house] = values
-        _refuse_repeats(table)
-        return table
-
-    def difference(self, answer: Table, reference: Table) -> str:
-        for house in [*reference, *answer]:
-            if answer.get(house) != reference.get(house):
-                row, true_row = (", ".join(table.get(house, ("nothing",))) for table in (answer, reference))
-                return f"{f'house {house}' if house else 'the value'} is {shown(row)}, not {shown(true_row)}"
-        return ""
-
-    def canonical(self, content: Table) -> str:
-        if 0 in content:
-            return "".join(content[0])
-        return "; ".join(f"{house}: {', '.join(values)}" for house, values in sorted(content.items()))
-
-
-def _read_row(row: str) -> tuple[int, tuple[str, ...]]:
-    match = _ROW.fullmatch(row)
-    values = [value.strip().casefold() for value in match["values"].split(",")] if match else []
-    if match is None or not all(_VALUE.fullmatch(value) for value in values):
-        raise UnreadableError(f"{shown(row)} is neither a value nor of the form `1: value, value`")
-    if match["house"] is None and len(values) > 1:
-        raise UnreadableError(f"{shown(row)} gives {len(values)} values, one is asked for")
-    return int(match["house"] or 0), tuple(sorted(values))
-
-
-def _refuse_repeats(table: Table) -> None:
-    values = [value for row in table.values() for value in row]
-    if 0 in table and len(table) > 1:
-        raise UnreadableError("a value is outside the table")
-    if len(set(values)) != len(values):
-        raise UnreadableError("a value occurs twice")
 
 
 class GameMoveVerifier(ExactVerifier):

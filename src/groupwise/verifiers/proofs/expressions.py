@@ -1,7 +1,6 @@
-"""Formulas and terms: one kind of tree, read by one operator precedence parser (Pratt 1973).
+"""Formulas, read by one operator precedence parser (Pratt 1973).
 
-formulas  P, Q1, False, ~P, P & Q, P | Q, P -> Q, P <-> Q     -> associates to the right, the others to the left
-terms     a, 0, a * b, a + b, -a, inv(a)                      x y z u v w are variables, other letters constants
+P, Q1, False, ~P, P & Q, P | Q, P -> Q, P <-> Q     -> associates to the right, the others to the left
 """
 
 import re
@@ -35,8 +34,6 @@ class Grammar:
     """Binding power to the left and to the right; a higher one binds tighter."""
     prefix: Mapping[str, int]
     """Binding power to the right."""
-    functions: frozenset[str]
-    """Names applied to one operand in parentheses."""
     spellings: Mapping[str, str]
     """Other ways to write the symbols, longest first."""
 
@@ -65,7 +62,7 @@ class Grammar:
             return f" {head} ".join(map(self._enclose, parts))
         if head in self.prefix:
             return f"{head}{self._enclose(parts[0])}"
-        return f"{head}({self.write(parts[0])})" if parts else head
+        return head
 
     def _enclose(self, part: Expression) -> str:
         return f"({self.write(part)})" if part.head in self.infix else self.write(part)
@@ -103,9 +100,6 @@ class _Parser:
             return Expression(token, (self.expression(self._grammar.prefix[token]),))
         if token == "(":
             return self._read_group()
-        if token in self._grammar.functions:
-            self._take("(")
-            return Expression(token, (self._read_group(),))
         if not self._grammar.leaf.fullmatch(token):
             raise UnreadableError(f"{token or 'the end'!r} where an operand was expected")
         return Expression(token)
@@ -120,7 +114,6 @@ FORMULAS = Grammar(
     leaf=re.compile(r"[A-Z][0-9]{0,3}|False"),
     infix={"<->": (0, 1), "->": (10, 10), "|": (20, 21), "&": (30, 31)},
     prefix={"~": 40},
-    functions=frozenset(),
     spellings={
         "\\leftrightarrow": "<->", "\\rightarrow": "->", "\\wedge": "&", "\\land": "&", "\\vee": "|", "\\lor": "|",
         "\\neg": "~", "\\lnot": "~", "\\bot": "False", "\\to": "->", "<=>": "<->", "=>": "->", "/\\": "&", "\\/": "|",
@@ -128,15 +121,6 @@ FORMULAS = Grammar(
     },
 )  # fmt: skip
 """The language of propositional logic."""
-
-TERMS = Grammar(
-    leaf=re.compile(r"[a-z]|[01]"),
-    infix={"+": (0, 1), "*": (10, 11)},
-    prefix={"-": 20},
-    functions=frozenset({"inv"}),
-    spellings={"\\cdot": "*", "×": "*", "·": "*", "⋅": "*", "−": "-"},
-)
-"""The language of groups, rings and semigroups."""
 
 
 @lru_cache(maxsize=4096)

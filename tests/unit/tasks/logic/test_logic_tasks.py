@@ -14,10 +14,6 @@ from groupwise.verifiers import make_verifier
 
 HARD: dict[str, dict[str, object]] = {
     "knights_knaves": {"min_people": 6, "max_people": 8, "max_depth": 2},
-    "zebra": {"num_houses": 4, "num_attributes": 4, "ask": "table"},
-    "game24": {"num_numbers": 3, "target": 12},
-    "sudoku": {"size": 6, "min_empty": 16, "max_empty": 22},
-    "takuzu": {"size": 4, "min_empty": 4, "max_empty": 11},
     "json_extraction": {"min_fields": 6, "max_fields": 8, "num_orders": 3},
     "instructions": {"min_rules": 5, "max_rules": 6, "max_paragraphs": 4},
     "nim": {"min_piles": 5, "max_piles": 6, "max_objects": 30},
@@ -78,11 +74,6 @@ def test_every_reference_answer_passes_and_another_problems_does_not(name: str, 
 @pytest.mark.parametrize(
     ("name", "dials", "message"),
     [
-        ("sudoku", {"size": 4, "max_empty": 12}, "at most 11 is allowed"),
-        ("sudoku", {"min_empty": 9, "max_empty": 8}, "min_empty = 9 is above"),
-        ("sudoku", {"size": 5}, "size = 5"),
-        ("takuzu", {"max_empty": 26}, "at most 25 is allowed"),
-        ("zebra", {"clues": ["same", "next_to"]}, "mirror image"),
         ("knights_knaves", {"max_depth": 0}, "max_depth = 0"),
         ("knights_knaves", {"operators": ["not"]}, "fits a solution and its opposite"),
         ("nim", {"min_piles": 5}, "min_piles = 5 is above"),

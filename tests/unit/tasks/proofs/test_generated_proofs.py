@@ -9,8 +9,6 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
-from groupwise.tasks.proofs.equational import EquationalProofs, EquationalProofsConfig
-from groupwise.tasks.proofs.equational import draw_problem as draw_equation
 from groupwise.tasks.proofs.formulas import all_needed, canonical, entails, truth, write
 from groupwise.tasks.proofs.propositional import NATURAL_DEDUCTION, PropositionalProofs, PropositionalProofsConfig
 from groupwise.tasks.proofs.propositional import draw_problem as draw_proof
@@ -21,24 +19,21 @@ from groupwise.verifiers.proofs.natural_deduction import RULES
 
 SMALL = {"num_problems": 150, "num_eval_problems": 8}
 PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(kind="propositional_proofs", **SMALL))
-EQUATIONAL = EquationalProofs(EquationalProofsConfig(kind="equational_proofs", **SMALL))
 
 
-@pytest.mark.parametrize("task", [PROPOSITIONAL, EQUATIONAL])
-def test_every_reference_proof_passes_through_the_template(task: PropositionalProofs | EquationalProofs) -> None:
-    verifier = make_verifier(task.verifier)
+def test_every_reference_proof_passes_through_the_template() -> None:
+    verifier = make_verifier(PROPOSITIONAL.verifier)
     for split in SPLITS:
-        task.validate(verifier.verify, 150, split)
-    problems = [problem for split in SPLITS for problem in task.problems(split)]
+        PROPOSITIONAL.validate(verifier.verify, 150, split)
+    problems = [problem for split in SPLITS for problem in PROPOSITIONAL.problems(split)]
     assert len({problem.id for problem in problems}) == len(problems) == 166
-    assert task.find(problems[-1].id) == problems[-1]
+    assert PROPOSITIONAL.find(problems[-1].id) == problems[-1]
 
 
-@pytest.mark.parametrize("task", [PROPOSITIONAL, EQUATIONAL])
-def test_problems_do_not_depend_on_when_they_are_asked_for(task: PropositionalProofs | EquationalProofs) -> None:
-    again = type(task)(task.config)  # type: ignore[arg-type]
-    assert again.problems("test") == task.problems("test")
-    assert again.problems("train") == task.problems("train")
+def test_problems_do_not_depend_on_when_they_are_asked_for() -> None:
+    again = PropositionalProofs(PROPOSITIONAL.config)
+    assert again.problems("test") == PROPOSITIONAL.problems("test")
+    assert again.problems("train") == PROPOSITIONAL.problems("train")
 
 
 def lines(problem: Problem) -> list[str]:
@@ -104,37 +99,11 @@ def test_the_template_states_every_rule_of_the_kernel() -> None:
         assert f"{name} ({rule.schema})" in NATURAL_DEDUCTION.prompt
 
 
-@pytest.mark.parametrize(("task", "data"), [("propositional_proof", {"premises": ["P & Q"], "goal": "P -> Q"}),
-                                            ("equational_proof", {"equations": {
-                                                "one_right": "x * 1 = x", "inv_right": "x * inv(x) = 1"},
-                                                "goal": "a * (b * inv(b)) = a"})])  # fmt: skip
-def test_the_example_of_the_template_is_a_proof(task: str, data: dict[str, object]) -> None:
-    template = PROPOSITIONAL.template if task == "propositional_proof" else EQUATIONAL.template
-    example = re.search(r"\\boxed\{\n.*?\n\}", template.prompt, re.DOTALL)
+def test_the_example_of_the_template_is_a_proof() -> None:
+    example = re.search(r"\\boxed\{\n.*?\n\}", PROPOSITIONAL.template.prompt, re.DOTALL)
     assert example
-    assert make_verifier(task).verify(Problem("p", "q", "", data=data), example[0]).reward == 1.0
-
-
-def test_equational_dials() -> None:
-    config = EquationalProofsConfig(
-        kind="equational_proofs", theories=("ring",), min_steps=3, max_steps=4, num_constants=2, max_size=9
-
-    )  # fmt: skip
-    drawn = [draw_equation(Draw("dials", index), config)[1] for index in range(30)]
-    assert {len(lines(problem)) - 1 for problem in drawn} == {3, 4}
-    assert {problem.difficulty for problem in drawn} == {"ring 3 steps", "ring 4 steps"}
-    for problem in drawn:
-        terms = [line.removeprefix("= ").split(" by ")[0] for line in lines(problem)]
-        assert all(len(re.findall(r"[a-z0-9]+|[-+*]", term)) <= 9 for term in terms)
-        assert not set(problem.data["goal"]) & set("cd")
-        assert len(set(terms)) == len(terms)
-
-
-def test_a_semigroup_states_its_own_equations() -> None:
-    config = EquationalProofsConfig(kind="equational_proofs", theories=("semigroup",))
-    _, problem = draw_equation(Draw("semigroup", 0), config)
-    assert set(problem.data["equations"]) == {"assoc", "given_1", "given_2"}
-    assert all(f"{name}: {text}" in problem.question for name, text in problem.data["equations"].items())
+    problem = Problem("p", "q", "", data={"premises": ["P & Q"], "goal": "P -> Q"})
+    assert make_verifier("propositional_proof").verify(problem, example[0]).reward == 1.0
 
 
 def test_renamed_and_reordered_problems_are_the_same_one() -> None:
@@ -150,14 +119,10 @@ def test_renamed_and_reordered_problems_are_the_same_one() -> None:
     ("config", "values", "key"),
     [
         (PropositionalProofsConfig, {"min_lines": 9, "max_lines": 8}, "min_lines = 9 is above max_lines = 8"),
-        (EquationalProofsConfig, {"min_steps": 9, "max_steps": 8}, "min_steps = 9 is above max_steps = 8"),
-        (EquationalProofsConfig, {"theories": ["field"]}, "theories"),
         (PropositionalProofsConfig, {"num_atoms": 6}, "num_atoms"),
     ],
 )
-def test_wrong_dials_are_named(
-    config: type[PropositionalProofsConfig | EquationalProofsConfig], values: dict[str, object], key: str
-) -> None:
+def test_wrong_dials_are_named(config: type[PropositionalProofsConfig], values: dict[str, object], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         parse(config, {"kind": "proofs", **values})
 
@@ -169,6 +134,3 @@ def test_lengths_that_no_derivation_has_are_an_error(monkeypatch: pytest.MonkeyP
             Draw("long", 0),
             PropositionalProofsConfig(kind="propositional_proofs", num_atoms=2, min_lines=30, max_lines=30),
         )
-    monkeypatch.setattr("groupwise.tasks.proofs.equational.MAX_ATTEMPTS", 0)
-    with pytest.raises(ConfigError, match=r"task.max_size = 7: none of 0 walks"):
-        draw_equation(Draw("long", 0), EquationalProofsConfig(kind="equational_proofs", max_size=7))

@@ -12,7 +12,7 @@ from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Verifier, make_verifier
 
 NAMES = sorted(kind for kind, place in TASKS.table.items() if "tasks.logic." in place)
-SHORT = ("zebra", "nim", "tic_tac_toe")
+SHORT = ("nim", "tic_tac_toe")
 """Tasks whose answer is one value, so that two of them in one box cannot be another right answer."""
 LARGE = 100_000
 
@@ -70,7 +70,7 @@ def test_a_right_answer_with_something_glued_to_it_earns_nothing(name: str, patt
 @pytest.mark.parametrize("name", SHORT)
 def test_a_list_of_all_candidates_earns_nothing(name: str) -> None:
     problem = problem_of(name)
-    candidates = problem.data.get("legal_moves") or problem.question.split("(")[1].split(")")[0].split(", ")
+    candidates = problem.data["legal_moves"]
     for separator in (", ", " ", "; ", "\n", " or ", "}\\boxed{"):
         verdict = verifier_of(name).verify(problem, f"\\boxed{{{separator.join(candidates)}}}")
         assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG)

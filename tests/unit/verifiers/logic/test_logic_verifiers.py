@@ -8,9 +8,6 @@ from groupwise.types import Problem, Verdict
 from groupwise.verifiers import make_verifier
 
 KNIGHTS = "Zoey is a knight, Ella is a knave, and Noah is a knight."
-TABLE = "1: Anna, tea; 2: Ben, milk"
-SUDOKU = ["1.34", "34..", ".143", "43.1"]
-TAKUZU = ["01.0", "1..1", "0...", "...."]
 RULES = [
     {"kind": "count", "unit": "words", "least": 5, "most": 5},
     {"kind": "keyword", "word": "river", "least": 1},
@@ -58,89 +55,6 @@ def check(verdict: Verdict, outcome: str, evidence: str) -> None:
 )
 def test_knights_knaves(answer: str, outcome: str, evidence: str) -> None:
     check(judge("knights_knaves", answer, KNIGHTS), outcome, evidence)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reference", "outcome", "evidence"),
-    [
-        ("tea", "tea", "correct", ""),
-        (" Tea.", "tea", "correct", ""),
-        (r"\text{tea}", "tea", "correct", ""),
-        ("milk", "tea", "wrong", "the value is 'milk'"),
-        ("tea, milk", "tea", "unparsable", "one is asked for"),
-        ("tea; milk", "tea", "unparsable", "several answers"),
-        ("tea or milk", "tea", "wrong", ""),
-        ("1: tea", "tea", "wrong", "nothing"),
-        ("tea2", "tea", "unparsable", ""),
-        ("1: Anna, tea; 2: Ben, milk", TABLE, "correct", ""),
-        ("house 2: milk, ben\nhouse 1: tea, anna", TABLE, "correct", ""),
-        ("1: Anna, milk; 2: Ben, tea", TABLE, "wrong", "house 1 is"),
-        ("1: Anna, tea", TABLE, "wrong", "house 2 is 'nothing'"),
-        ("1: Anna, tea; 2: Ben, milk; 3: Carl, cola", TABLE, "wrong", "house 3"),
-        ("1: Anna, tea; 1: Ben, milk; 2: Ben, milk", TABLE, "unparsable", "house 1 occurs twice"),
-        ("1: Anna, tea, milk; 2: Ben, tea, milk", TABLE, "unparsable", "a value occurs twice"),
-        ("1: Anna, Ben, tea, milk; 2: Ben, milk", TABLE, "unparsable", "twice"),
-        ("1: Anna, tea; 2: Ben, milk; that is all", TABLE, "unparsable", "outside the table"),
-        ("11: Anna, tea; 2: Ben, milk", TABLE, "wrong", ""),
-        ("1: Anna, tea 2: Ben, milk", TABLE, "unparsable", ""),
-        ("１: Anna, tea; 2: Ben, milk", TABLE, "unparsable", ""),
-        ("1: Anna, tea or milk; 2: Ben, milk", TABLE, "wrong", ""),
-    ],
-)
-def test_zebra(answer: str, reference: str, outcome: str, evidence: str) -> None:
-    check(judge("zebra", answer, reference), outcome, evidence)
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome", "evidence", "share"),
-    [
-        ("1234 3412 2143 4321", "correct", "", 1.0),
-        ("1,2,3,4;3,4,1,2;2,1,4,3;4,3,2,1", "correct", "", 1.0),
-        ("|1|2|3|4|\n|3|4|1|2|\n|2|1|4|3|\n|4|3|2|1|", "correct", "", 1.0),
-        (r"1 2 3 4 \\ 3 4 1 2 \\ 2 1 4 3 \\ 4 3 2 1", "correct", "", 1.0),
-        ("1234 3421 2143 4321", "wrong", "column 3 repeats", 3 / 5),
-        ("1134 3412 2143 4321", "wrong", "row 1 repeats", 4 / 5),
-        ("2134 3412 1243 4321", "wrong", "row 1, column 1 is 2, but 1 is given", 3 / 5),
-        ("1234 3412 2143 432", "unparsable", "15 cells", None),
-        ("1234 3412 2143 4321 1234 3412 2143 4321", "unparsable", "32 cells", None),
-        ("1.34 34.. .143 43.1", "unparsable", "is not made of 1234", None),
-        ("1234 3412 2143 4321!", "unparsable", "'!'", None),
-        ("１２３４ 3412 2143 4321", "unparsable", "", None),
-        ("1234 3412 2143 432٤", "unparsable", "", None),
-        ("first row: 1234 3412 2143 4321", "unparsable", "", None),
-    ],
-)
-def test_sudoku(answer: str, outcome: str, evidence: str, share: float | None) -> None:
-    verdict = judge("sudoku", answer, "1234 3412 2143 4321", {"givens": SUDOKU})
-    check(verdict, outcome, evidence)
-    assert verdict.measures.get("cells") == share
-
-
-def test_any_completion_is_correct_and_blocks_count() -> None:
-    open_grid = {"givens": ["1234", "....", "....", "...."]}
-    for answer in ("1234 3412 2143 4321", "1234 3412 4321 2143"):
-        check(judge("sudoku", answer, "1234 3412 2143 4321", open_grid), "correct", "")
-    check(judge("sudoku", "1234 2143 3412 4321", "1234 3412 2143 4321", open_grid), "wrong", "block 1 repeats")
-    six = {"givens": ["......"] * 6}
-    rows = "123456 456123 234561 561234 345612 612345"  # blocks of 2 rows by 3 columns
-    check(judge("sudoku", rows, rows, six), "correct", "")
-    check(judge("sudoku", "123456 234561 345612 456123 561234 612345", rows, six), "wrong", "block 1 repeats")
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome", "evidence"),
-    [
-        ("0110 1001 0101 1010", "correct", ""),
-        ("0110 1001 0011 1100", "correct", ""),
-        ("0110 1001 0110 1001", "wrong", "two rows are equal"),
-        ("0110 1001 0111 1000", "wrong", "row 3 has three equal"),
-        ("0100 1011 0101 1010", "wrong", "row 1 has 1 ones"),
-        ("1010 0101 0110 1001", "wrong", "row 1, column 1 is 1, but 0 is given"),
-        ("0112 1001 0101 1010", "unparsable", ""),
-    ],
-)
-def test_takuzu(answer: str, outcome: str, evidence: str) -> None:
-    check(judge("takuzu", answer, "0110 1001 0101 1010", {"givens": TAKUZU}), outcome, evidence)
 
 
 @pytest.mark.parametrize(
@@ -280,20 +194,17 @@ def test_game_move(answer: str, outcome: str, evidence: str) -> None:
 
 
 def test_the_tag_is_read_when_it_is_asked_for() -> None:
-    verifier = make_verifier({"kind": "zebra", "extraction": "tag", "format_reward": 0.5})
-    problem = Problem("p", "q", "tea")
-    assert verifier.verify(problem, "<think>x</think><answer>tea</answer>").reward == 1.5
-    assert verifier.verify(problem, "<think>x</think>\\boxed{tea}").outcome == "unparsable"
+    verifier = make_verifier({"kind": "game_move", "extraction": "tag", "format_reward": 0.5})
+    problem = Problem("p", "q", "5", data={"best_moves": ["5"], "legal_moves": ["5"]})
+    assert verifier.verify(problem, "<think>x</think><answer>5</answer>").reward == 1.5
+    assert verifier.verify(problem, "<think>x</think>\\boxed{5}").outcome == "unparsable"
 
 
 @pytest.mark.parametrize(
     ("name", "data"),
     [
         ("knights_knaves", {}),
-        ("zebra", {}),
         ("json", {}),
-        ("sudoku", {}),
-        ("takuzu", {"givens": 7}),
         ("instructions", {"constraints": [{"kind": "rhyme"}]}),
         ("instructions", {"constraints": []}),
         ("game_move", {"best_moves": ["1"]}),
