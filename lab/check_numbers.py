@@ -30,7 +30,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "build" / "numbers"
-LINKED = ("recipes", "benchmarks", "editions", "examples", "tests")
+LINKED = ("recipes", "benchmarks", "examples", "tests")
 _NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 _FIGURE = re.compile(rf"({_NUMBER})[^\[(\d]*(?:[\[(]({_NUMBER})(?:, |\.\.| to )({_NUMBER})[\])])?")
 

@@ -93,7 +93,7 @@ def checking(name: str, rows: Sequence[Row]) -> str:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="base, base-1st or a checkpoint directory")
+    parser.add_argument("model", help="base or a checkpoint directory")
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)

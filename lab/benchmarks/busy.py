@@ -2,7 +2,7 @@
 
     python lab/benchmarks/busy.py                                         # the demo's steps
     python lab/benchmarks/busy.py --recipe recipes/reward_model.toml
-    python lab/benchmarks/busy.py --recipe recipes/base-1.toml --set model.compute_dtype=float32
+    python lab/benchmarks/busy.py --recipe recipes/base/second-1.toml --set model.compute_dtype=float32
 
 Beside each step there is nothing, one busy loop, two busy loops, or two programs that multiply matrices on as many
 threads as there are cores; the order changes from round to round. Printed: the time over that of the quiet step of the

@@ -171,7 +171,7 @@ def held_out_pages(options: argparse.Namespace, folder: Path) -> dict[str, list[
     """Mathematical pages of another web, and text such as the replay's."""
     pages = Prepared(config(options, 10**6), folder).pages
     mathematics = [page.text for page in pages if page.truth and page.truth.is_mathematics][:HELD_OUT]
-    write = replayed("diet")
+    write = replayed()
     documents = (write(10**6, index) for index in range(HELD_OUT))
     return {"mathematics": mathematics, "replay": [one.prompt + one.completion for one in documents]}
 

@@ -28,7 +28,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("recipes/arithmetic.toml", "arithmetic.toml"),
         ("recipes/base/second-1", "base/second-1.toml"),
         ("algorithms/dapo", "algorithms/dapo.toml"),
-        ("base-1", "base-1.toml"),
     ],
 )
 def test_a_shipped_recipe_has_a_name(name: str, file: str) -> None:

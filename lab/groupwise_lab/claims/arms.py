@@ -16,7 +16,6 @@ from groupwise.pipeline import PipelineRecipe, load_pipeline
 from groupwise.pipeline.fingerprint import code_of
 from groupwise.runs.atomic import MANIFEST
 from groupwise.trainers import Recipe, load_recipe, trainer_of
-from groupwise.upgrade import EDITION
 from groupwise_lab.claims.config import Arm, EvaluationConfig
 
 SHIPPED = "base"
@@ -133,6 +132,10 @@ def evaluation_tables(evaluation: EvaluationConfig, folder: Path) -> dict[str, A
     """What an evaluation changes of the run's task, verifier, sampling and behaviour, as nested tables."""
     over = [str(recipe_file(name, folder)) for name in evaluation.extends]
     return overridden(read_recipe({}, (), over), evaluation.overrides)
+
+
+EDITION = "2nd"
+"""Edition of the shipped base model."""
 
 
 def base_mark() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.config import read_recorded
+from groupwise.config import read_toml
 from groupwise.errors import ConfigError
 from groupwise.runs.directory import RunDirectory
 
@@ -29,7 +29,7 @@ def list_runs(folder: Path, console: Console) -> None:
 
 def _row(run: RunDirectory) -> list[str]:
     try:
-        recipe = read_recorded(run.config)
+        recipe = read_toml(run.config)
     except ConfigError:
         return [str(run.path), "", "", "", "its config.toml cannot be read", "", ""]
     section = recipe.get("task") or recipe.get("data") or {}

@@ -12,7 +12,6 @@ import re
 import tomllib
 import types
 import typing
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from groupwise.config.shipped import no_recipe, recipe_file
-from groupwise.errors import ConfigError, DataError
-from groupwise.upgrade import BASE_MODEL, upgraded, with_edition
+from groupwise.errors import ConfigError
 
 EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
@@ -102,28 +100,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 
-def read_recorded(path: Path) -> dict[str, Any]:
-    """The tables of a resolved recipe that a run directory keeps, in today's keys whichever version wrote them.
-
-    Where the package shipped another base model when the run began, `base` is that edition's name.
-    """
-    return upgraded(_of_its_edition(path))[0]
-
-
-def _of_its_edition(path: Path) -> dict[str, Any]:
-    """A recipe's tables; those of a run directory with the name of the base model that its run began with."""
-    tables, environment = read_toml(path), path.parent / "environment.json"
-    if path.name != "config.toml" or not environment.exists():
-        return tables
-    try:
-        facts = json.loads(environment.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{environment} cannot be read, which says with what the run began: {error}") from None
-    return with_edition(tables, facts.get(BASE_MODEL))
-
-
 def read_recipe(source: Source, changes: Changes = (), over: Sequence[str] = ()) -> dict[str, Any]:
-    """A recipe's tables with what it extends, in today's keys; other recipes over them, then the changes.
+    """A recipe's tables with what it extends; other recipes over them, then the changes.
 
     Raises:
         ConfigError: a file cannot be read, a recipe extends itself, or a change is malformed.
@@ -140,13 +118,12 @@ def _extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     chain = (*above, path.resolve())
     if path.resolve() in above:
         raise ConfigError(f"a recipe extends itself: {' -> '.join(map(str, chain))}")
-    return _completed(_of_its_edition(path), str(path), path.parent, chain)
+    return _completed(read_toml(path), str(path), path.parent, chain)
 
 
 def _completed(tables: Mapping[str, Any], name: str, folder: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
     """Tables over those of the recipes they `extend`, beside them or shipped; later ones count more."""
-    own, said = upgraded(tables)
-    _tell(said, f" (in {name})")
+    own = dict(tables)
     names = own.pop(EXTENDS, [])
     if not isinstance(names, list | tuple) or not all(isinstance(base, str) for base in names):
         raise ConfigError(f"{name}: {EXTENDS} = {names!r} must be a list of recipe files, relative to this one")
@@ -181,7 +158,7 @@ def as_overrides(changes: Changes) -> Sequence[str]:
 
 
 def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The tables, those given as they are, with `a.b=c` overrides over them; one may name a key of an earlier version.
+    """The tables, those given as they are, with `a.b=c` overrides over them.
 
     Raises:
         ConfigError: an override is malformed.
@@ -189,14 +166,7 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
     result: dict[str, Any] = json.loads(json.dumps(tables, default=str))
     for override in overrides:
         _apply_override(result, override)
-        result, said = upgraded(result, newest=True)
-        _tell(said, f" (in the change {override})")
     return result
-
-
-def _tell(said: Sequence[str], where: str) -> None:
-    for sentence in said:
-        warnings.warn(f"{sentence}{where}", stacklevel=2)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,8 +22,6 @@ Makes = Literal["model", "reward_model", "data"]
 """`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows."""
 SHIPPED = "base"
 """The path that means the base model inside the package."""
-FIRST_EDITION = "base-1st"
-"""The path that means its first edition, which lies beside the package in the repository."""
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -41,7 +39,7 @@ class Artifact:
         context = info.context or {}
         if name := stage_of(value):
             return str(context.get(ARTIFACTS, {}).get(name, value))
-        if not value or (value in (SHIPPED, FIRST_EDITION) and self.makes != "data"):  # an implicit reward model is one
+        if not value or (value == SHIPPED and self.makes != "data"):  # an implicit reward model is one
             return value
         try:
             return beside(value, context.get(FOLDER))

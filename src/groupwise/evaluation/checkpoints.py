@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ValidationInfo, model_validator
 
-from groupwise.config import FOLDER, Changes, Section, parse, read_recorded
+from groupwise.config import FOLDER, Changes, Section, parse, read_toml
 from groupwise.errors import ConfigError
 from groupwise.models.config import ADAPTER_CONFIG
 from groupwise.rollout.engine import AnyEngine, EngineConfig
@@ -17,7 +17,6 @@ from groupwise.runs.directory import PROVENANCE
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.types import Problem, Split
-from groupwise.upgrade import upgraded
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.style.phrases import BehaviourConfig
 from groupwise.verifiers.table import with_shared
@@ -121,9 +120,9 @@ def _recipe_of(checkpoint: Path) -> dict[str, Any]:
     """
     config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
     if not record.exists():
-        return read_recorded(config) if config.exists() else {}
+        return read_toml(config) if config.exists() else {}
     try:
-        return upgraded(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])[0]
+        return dict(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])
     except (ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{record} is no record of an exported model: {error}") from None
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +12,6 @@ import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
 from groupwise.types import FinishReason, Outcome, ScoredGroup
-from groupwise.upgrade import upgraded_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class Row:
     """Id of the problem."""
     difficulty: str
     language: str | None
-    """Of the problem; None in files that were written before it was recorded."""
+    """Of the problem; None where it was not recorded."""
     question: str
     reference: str
     open_ended: bool
@@ -70,7 +71,7 @@ def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
 
 
 COLUMNS = (
-    "problem", "difficulty", "language", "question", "reference", "open_ended", "prompt", "prefill", "sample", "text",
+    "problem", "difficulty", "language", "question", "reference", "open_ended", "prefill", "sample", "text",
     "finish_reason", "outcome", "answer", "evidence", "sampled",
 )  # fmt: skip
 """Columns of a file of rollouts that rows are made of; the token arrays, which are most of it, stay on disk."""
@@ -83,10 +84,17 @@ def read_rows(path: Path) -> tuple[Row, ...]:
         DataError: the file is not one that a run wrote.
     """
     try:
-        columns = [name for name in COLUMNS if name in pq.read_schema(path).names]
-        table = pq.read_table(path, columns=[*columns, "token_ids"])
+        table = pq.read_table(path, columns=[*COLUMNS, "token_ids"])
         lengths = pc.list_value_length(table["token_ids"])
-        records = table.select(columns).append_column("num_read", lengths).to_pylist()
-        return tuple(Row(**upgraded_row(record)) for record in records)
+        records = table.select(COLUMNS).append_column("num_read", lengths).to_pylist()
+        return tuple(_row(**record) for record in records)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+
+
+def _row(sampled: list[bool] | None, **record: Any) -> Row:
+    record["finish_reason"], record["outcome"] = FinishReason(record["finish_reason"]), Outcome(record["outcome"])
+    if sampled is None:  # every token
+        return Row(**record, num_tokens=record["num_read"])
+    insertions = sum(before and not now for before, now in pairwise([True, *sampled]))
+    return Row(**record, num_tokens=sum(sampled), num_insertions=insertions)

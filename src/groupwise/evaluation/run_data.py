@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_recorded
+from groupwise.config import read_toml
 from groupwise.errors import DataError
 from groupwise.evaluation.row import Row, read_rows
 from groupwise.evaluation.siblings import Curve
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.run import lines_by_kind
-from groupwise.upgrade import upgraded_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +75,10 @@ def load_run(path: Path) -> RunData:
     dev = sorted(lines.get("dev", {}).values(), key=lambda line: int(line["step"]))
     return RunData(
         path=path,
-        config=read_recorded(run.config),
+        config=read_toml(run.config),
         environment=_environment(run),
         finished=run.finished.exists(),
-        steps=tuple(upgraded_step(line) for _, line in sorted(lines.get("step", {}).items())),
+        steps=tuple(line for _, line in sorted(lines.get("step", {}).items())),
         dev=tuple(_evaluation(run, f"dev-step-{line['step']:06d}", line) for line in dev),
         test_before=_test(run, "test-before", lines),
         test_after=_test(run, "test-after", lines),

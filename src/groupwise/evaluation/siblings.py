@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from groupwise.config import read_recorded
+from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import find_run
 from groupwise.runs.run import lines_by_kind
@@ -65,7 +65,7 @@ def _beside(path: Path) -> Iterator[Path]:
 
 def _recipe(path: Path) -> tuple[int, dict[str, Any]]:
     """The seed, and all else that a recipe says but for the place of its run."""
-    config = read_recorded(path / "config.toml")
+    config = read_toml(path / "config.toml")
     run = {name: value for name, value in config["run"].items() if name not in ("seed", "directory")}
     return int(config["run"].get("seed", 0)), {**config, "run": run}
 

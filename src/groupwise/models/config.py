@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
-from groupwise.config.artifacts import FIRST_EDITION, SHIPPED, ModelRef
+from groupwise.config.artifacts import SHIPPED, ModelRef
 from groupwise.errors import ModelError
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -18,7 +18,7 @@ class ModelConfig(Section):
     """Which model, and how it computes."""
 
     path: ModelRef = SHIPPED
-    """`base` for the model shipped with the package, `base-1st` for its first edition in the repository, a local
+    """`base` for the model shipped with the package, a local
     Hugging Face directory, or a hub name."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
@@ -64,29 +64,8 @@ def shipped_path() -> Path:
     return Path(str(resources.files("groupwise") / "base_model"))
 
 
-def first_edition_path() -> Path:
-    """Directory of the first edition of the base model; only a checkout of the repository has it.
-
-    Raises:
-        ModelError: it is not there.
-    """
-    path = Path(str(resources.files("groupwise"))).parents[1] / "editions" / FIRST_EDITION
-    if not path.exists():
-        raise ModelError(
-            f"the model {FIRST_EDITION!r} is not in the package: it lies in the repository, in "
-            f"editions/{FIRST_EDITION}; install from a checkout (pip install -e .), or give that directory as the path"
-        )
-    return path
-
-
 def resolve(path: str) -> str:
-    """The directory or hub name that a model path means.
-
-    Raises:
-        ModelError: it means the first edition of the base model, which is not there.
-    """
-    if path == FIRST_EDITION:
-        return str(first_edition_path())
+    """Return the directory or hub name that a model path means."""
     return str(shipped_path()) if path == SHIPPED else path
 
 

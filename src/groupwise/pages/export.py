@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_recorded
+from groupwise.config import read_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import write_plain
 from groupwise.pages.card import card
@@ -47,7 +47,7 @@ def export(run_path: str | Path, directory: str | Path) -> None:
 
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     """Recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
-    recipe = read_recorded(run.config)
+    recipe = read_toml(run.config)
     start = Path(recipe["model"]["path"])
     parent = start.parent.parent
     has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()

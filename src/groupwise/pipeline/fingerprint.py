@@ -24,8 +24,6 @@ from groupwise.config.kinds import Choices, Place
 ROOT = Path(groupwise.__file__).parent
 TABLES = "groupwise.config.kinds"
 """Every module with a table of kinds imports from here."""
-UPGRADE = "groupwise.upgrade"
-"""Its old names are today's before settings are made of them, and choose nothing."""
 _MODULE = re.compile(r"groupwise(?:\.\w+)+")
 
 
@@ -60,7 +58,7 @@ def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Ite
     while waiting:
         fresh = {file: _source(file.name, file.path.name == "__init__.py", file.path.read_bytes()) for file in waiting}
         sources |= {file.name: source for file, source in fresh.items()}
-        names = names.union(*(source.texts for file, source in fresh.items() if file.name != UPGRADE))
+        names = names.union(*(source.texts for source in fresh.values()))
         tables = [name for name, source in sources.items() if source.has_tables and "." in name]
         parts = {module for table in tables for kind, module in _kinds(table) if kind in names}
         needed = {_near(name, file) for file, source in fresh.items() for name in source.imports}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import read_recorded, read_toml
+from groupwise.config import read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
@@ -222,7 +222,7 @@ PLACES = (
 
 
 def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
-    recorded = read_recorded(run.config)
+    recorded = read_toml(run.config)
     if recorded == tomllib.loads(config_toml):
         return
     before, now = flattened(resolved(recorded)), flattened(tomllib.loads(config_toml))

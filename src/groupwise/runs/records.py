@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from groupwise.config import read_recorded
+from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs import listed
 from groupwise.runs.completion import OF_TOKENS, CompletionRecord, GroupRecord
@@ -32,7 +32,6 @@ from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.index import LIGHT, GroupEntry, entries
 from groupwise.runs.rollouts import SCHEMA, today
 from groupwise.runs.tolerant import Damage, Lines
-from groupwise.upgrade import upgraded_step
 
 At = int | str
 """A training step (0-based), or the name of an evaluation."""
@@ -81,7 +80,7 @@ class Records:
         Raises:
             ConfigError: config.toml cannot be read.
         """
-        return read_recorded(self.directory.config)
+        return read_toml(self.directory.config)
 
     @property
     def finished(self) -> bool:
@@ -108,7 +107,7 @@ class Records:
             if not isinstance(step := line.get("step"), int):
                 self._note(Damage(self._metrics.path.name, f"its step is {step!r}", number))
                 continue
-            lines[step] = upgraded_step(line) if kind == "step" else line
+            lines[step] = line
         return [line for _, line in sorted(lines.items())]
 
     def kinds(self) -> list[str]:

@@ -11,7 +11,7 @@ Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` th
 `sampled`, schema 5 `open_ended` (of the problem), schema 6 everything below it, which says what a step's updates did
 with every token (`groupwise.runs.records.CompletionRecord` explains each column), one row group for every group, and
 the groups that were sampled and not kept. Schema 7 added `steps`, the ends (in characters of prefill and text) and
-rewards of a completion's steps as JSON; null where it has none. `groupwise.upgrade` says how an older file is read.
+rewards of a completion's steps as JSON; null where it has none.
 """
 
 import io

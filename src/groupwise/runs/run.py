@@ -23,7 +23,6 @@ from groupwise.runs.records import At, Records
 from groupwise.runs.rollouts import SCHEMA
 from groupwise.runs.table import Table
 from groupwise.types import Outcome
-from groupwise.upgrade import upgraded_step
 
 Line = Mapping[str, Any]
 """One line of metrics.jsonl."""
@@ -105,7 +104,7 @@ class Run:
             DataError: metrics.jsonl cannot be read.
         """
         lines = lines_by_kind(self.directory).get("step", {})
-        return Table.of([_flat(upgraded_step(line)) for _, line in sorted(lines.items())])
+        return Table.of([_flat(line) for _, line in sorted(lines.items())])
 
     def evaluations(self) -> Table:
         """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length.

@@ -9,11 +9,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from groupwise.upgrade import BASE_MODEL, EDITION
-
 
 def environment() -> dict[str, Any]:
-    """Versions and machine below the run; recorded, and of it the base model's edition alone is read back."""
+    """Versions and machine below the run; recorded, never read back."""
     packages: Sequence[str] = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
     versions = {}
     for name in packages:
@@ -24,7 +22,6 @@ def environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     return {
         "versions": versions,
-        BASE_MODEL: EDITION,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),

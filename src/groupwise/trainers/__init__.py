@@ -7,7 +7,7 @@ needs no line: `algorithm = "my_trainer.py:TRAINER"`.
 from collections.abc import Sequence
 from pathlib import Path
 
-from groupwise.config import Changes, Source, named, parse, read_recipe, read_recorded
+from groupwise.config import Changes, Source, named, parse, read_recipe, read_toml
 from groupwise.config.kinds import Allowed, Choices, beside
 from groupwise.errors import ConfigError
 from groupwise.ranks.group import RANKS
@@ -92,7 +92,7 @@ def recorded_recipe(path: Path) -> Recipe:
     Raises:
         ConfigError: it cannot be used any more.
     """
-    data = read_recorded(path)
+    data = read_toml(path)
     algorithm, trainer = chosen(data.get("algorithm"), None, f"{path}: ")
     return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path))
 

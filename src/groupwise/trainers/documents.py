@@ -6,11 +6,11 @@ nearly equal length.
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from groupwise.errors import DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
 from groupwise.tasks import corpus, diet
-from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig
 from groupwise.training.run_config import RunConfig
 
@@ -54,7 +53,7 @@ class DocumentsPart(Section):
     """A file, one JSON object a line; empty: `replay` says what is generated."""
     text_field: str = "text"
     """Field with the document's text."""
-    replay: Literal["", "corpus", "diet"] = ""
+    replay: Literal["", "diet"] = ""
     """Text generated on the fly, in the mix that the first (`corpus`) or the second edition (`diet`) of the shipped
     base model read last."""
 
@@ -110,7 +109,7 @@ def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunCon
 
 def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed: int) -> Part:
     if part.replay:
-        write = replayed(part.replay)
+        write = replayed()
 
         def generated(place: int) -> list[int]:
             written = write(key(seed, "replay", name), place)
@@ -131,27 +130,15 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
     return Part(from_file, float(np.mean([len(piece) for piece in pieces])))
 
 
-class Edition(NamedTuple):
-    """What an edition of the shipped base model read last."""
-
-    write: Callable[[int, int, Any], corpus.Document]
-    mix: type[CorpusConfig]
-    recipe: str
-    """The last part of its training."""
+LAST_PART = "base/second-3.toml"
+"""The recipe of the last part of the shipped base model's training."""
 
 
-EDITIONS: Mapping[str, Edition] = {
-    "corpus": Edition(corpus.document, CorpusConfig, "base-2.toml"),
-    "diet": Edition(diet.document, DietConfig, "base/second-3.toml"),
-}
-
-
-def replayed(replay: str) -> Callable[[int, int], corpus.Document]:
-    """The documents of an edition by (seed, place), in the mix of its recipe."""
-    write, config, recipe = EDITIONS[replay]
-    tables = read_recipe(str(SHIPPED / recipe))["data"]
-    mix = parse(config, {key: value for key, value in tables.items() if key != "source"}, source=recipe)
-    return lambda seed, place: write(seed, place, mix)
+def replayed() -> Callable[[int, int], corpus.Document]:
+    """Return the documents that the shipped base model read last, by (seed, place)."""
+    tables = read_recipe(str(SHIPPED / LAST_PART))["data"]
+    mix = parse(DietConfig, {key: value for key, value in tables.items() if key != "source"}, source=LAST_PART)
+    return lambda seed, place: diet.document(seed, place, mix)
 
 
 def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:

@@ -1,11 +1,9 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.metrics import summary
 from groupwise.evaluation.row import read_rows, rows_of
 from groupwise.evaluation.run_data import load_run
 from groupwise.runs.rollouts import write_rollouts
@@ -72,21 +70,3 @@ def test_a_row_is_the_same_from_memory_and_from_disk(tmp_path: Path, group: Any)
     groups = [group("a", [("x</think>1", Outcome.CORRECT), ("y", Outcome.UNPARSABLE)])]
     write_rollouts(tmp_path / "some.parquet", groups)
     assert read_rows(tmp_path / "some.parquet") == rows_of(groups)
-
-
-def test_completions_of_an_older_file_have_no_language(finished_run: Any, tmp_path: Path) -> None:
-    new = finished_run.directory.evaluations("test-after")
-    assert {(row.language, row.prefill, row.open_ended) for row in read_rows(new)} == {("en", "", False)}
-    older = pq.read_table(new).drop_columns(["language", "prefill", "sampled", "open_ended"])
-    pq.write_table(older, tmp_path / "old.parquet")
-    rows = read_rows(tmp_path / "old.parquet")
-    assert {(row.language, row.prefill, row.open_ended) for row in rows} == {(None, "", False)}
-    assert [row.num_tokens for row in rows] == [row.num_tokens for row in read_rows(new)]
-    assert {"mixed", "language"}.isdisjoint(summary(rows))
-    assert summary(rows)["open_tags"].value == 0.0
-
-
-def test_a_step_of_an_older_run_has_its_tokens(fake_run: Any) -> None:
-    fake_run.steps(0)  # 100 tokens per second in 6 + 1 + 3 seconds
-    fake_run.directory.metrics.append({"kind": "step", "step": 1, "sampled_tokens": 7, "tokens_per_second": 100.0})
-    assert [line["sampled_tokens"] for line in load_run(fake_run.path).steps] == [1000, 7]

@@ -152,14 +152,3 @@ def test_a_run_is_found_by_its_recipe(run: RunDirectory, tmp_path: Path) -> None
     assert find_run(run.path) == run
     with pytest.raises(ConfigError, match="not a run directory"):
         find_run(tmp_path)
-
-
-def test_a_run_on_an_earlier_edition_of_the_base_model_does_not_go_on_with_another(tmp_path: Path) -> None:
-    recipe = f'{RECIPE}\n[model]\npath = "base"\n'
-    run, _ = open_run(tmp_path / "run", recipe)
-    add_checkpoint(run, 1)
-    assert open_run(run.path, recipe) == (run, run.checkpoint(1))
-    environment = json.loads((run.path / "environment.json").read_text())
-    (run.path / "environment.json").write_text(json.dumps({**environment, "base_model": "1st"}))
-    with pytest.raises(CheckpointError, match=r"model.path was 'base-1st' and is 'base'"):
-        open_run(run.path, recipe)

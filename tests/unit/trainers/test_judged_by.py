@@ -1,17 +1,15 @@
 """Who judges a recipe's completions: the task's verifier, the recipe's, or one's own; tasks and templates in files."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from groupwise.config import dump_toml, load, parse
+from groupwise.config import dump_toml, load
 from groupwise.errors import ConfigError
 from groupwise.evaluation.held_out import open_second
 from groupwise.tasks import make_task
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import Outcome
-from groupwise.upgrade import upgraded
 from groupwise.verifiers import make_verifier
 
 OWN = '''
@@ -183,24 +181,3 @@ def test_a_second_verifier_of_ones_own_looks_again(folder: Path) -> None:
     with open_second(found.evaluation.second_verifier, make_task(found.task), found.verifier) as second:
         assert second is not None
         assert second.verify(make_task(found.task).problems("dev")[0], "\\boxed{x}").outcome is Outcome.WRONG
-
-
-OLD: dict[str, Any] = {"run": {"directory": "unused", "num_steps": 1}, "task": {"name": "arithmetic"}}
-
-
-def test_a_recipe_of_an_earlier_version_keeps_what_its_verifiers_read() -> None:
-    dials = {"extraction": "tag", "timeout_s": 9.0, "num_workers": 2, "sandbox": {"wall_s": 3.0}, "partial_credit": 0.0}
-    parts = {"second": {"kind": "verifier", "verifier": "judge"}}
-    old = {**OLD, "verifier": {**dials, "judge": {"max_tokens": 7}, "parts": parts}}
-    found = parse(GrpoRecipe, upgraded({**old, "evaluation": {"second_verifier": "math"}})[0])
-    second = found.evaluation.second_verifier
-    assert (found.verifier.kind, found.verifier.extraction) == ("number", "tag")  # type: ignore[attr-defined]
-    assert (second.extraction, second.timeout_s) == ("tag", 9.0)  # type: ignore[union-attr]
-    assert found.verifier.parts["second"].verifier.judge.max_tokens == 7  # type: ignore[attr-defined]
-
-
-def test_a_mixture_of_an_earlier_version_hands_settings_to_its_members() -> None:
-    parts = {"a": {"task": {"name": "arithmetic"}}, "b": {"task": {"name": "jsonl", "path": "x.jsonl", "template": {}}}}
-    old = {"task": {"name": "mixture", "parts": parts}, "verifier": {"extraction": "tag", "timeout_s": 9.0}}
-    found = parse(GrpoRecipe, upgraded({**OLD, **old})[0]).verifier
-    assert (found.member("number").extraction, found.member("math").timeout_s) == ("tag", 9.0)  # type: ignore[attr-defined]

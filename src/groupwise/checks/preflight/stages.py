@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from groupwise.checks.doctor.finding import Advice
 from groupwise.checks.preflight import CHECKS, Cost, Finding, Level, Preflight, PreflightOptions, preflight
-from groupwise.config.artifacts import FIRST_EDITION, SHIPPED, located, named, stage_of
+from groupwise.config.artifacts import SHIPPED, located, named, stage_of
 from groupwise.models.config import resolve
 from groupwise.trainers.base import Recipe
 from groupwise.trainers.rl_recipe import RlRecipe
@@ -111,7 +111,7 @@ def _does(stage: Staged) -> str:
 def _files(config: BaseModel) -> Iterator[Finding]:
     """Files and models from outside that are not there. A name of the hub is left to the stage."""
     for key, value, makes in named(config):
-        if not value or stage_of(value) or value in (SHIPPED, FIRST_EDITION):
+        if not value or stage_of(value) or value == SHIPPED:
             continue
         is_local = makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
         if is_local and not Path(resolve(value)).exists():

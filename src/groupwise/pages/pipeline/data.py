@@ -14,7 +14,6 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row, read_rows
 from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.runs.directory import RunDirectory
-from groupwise.upgrade import upgraded_measurement
 
 BASE = "base"
 """The model that the pipeline starts from: the first row of every table."""
@@ -135,9 +134,7 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     run, evaluation = RunDirectory(folder / "run"), folder / "evaluation.parquet"
     is_current = state != "outdated"
     is_trained = is_current and run.config.exists()
-    measurements = {
-        task: upgraded_measurement(task, measurement) for task, measurement in (facts.get("evaluation") or {}).items()
-    }
+    measurements = dict(facts.get("evaluation") or {})
     return Stage(
         name=entry["name"],
         kind=entry["kind"],

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from groupwise.config import read_recorded
+from groupwise.config import read_toml
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.sinks import SINKS
 from groupwise.runs.sinks.base import Line, SinkConfig, SinkRun
@@ -60,7 +60,7 @@ def _watch(lifeline: int, wait_s: float, ended: threading.Event) -> None:
 
 def _feed(config: SinkConfig, files: SinkFiles, ended: threading.Event) -> None:
     run, state = RunDirectory(files.run), files.read()
-    sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_recorded(run.config)))
+    sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_toml(run.config)))
     tail, done = _Tail(run.metrics.path), False
     held = state.lines if sink.held is None else sink.held
     while not done:

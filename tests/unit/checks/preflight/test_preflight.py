@@ -98,7 +98,7 @@ def test_only_what_can_be_checked_is() -> None:
     with pytest.raises(ConfigError, match="there is no check 'wings'"):
         preflight(load_recipe(RECIPE), leave_out=["wings"])
     with pytest.raises(ConfigError, match="not for algorithm = 'sft'"):
-        preflight(load_recipe(ROOT / "recipes/base-1.toml"))
+        preflight(load_recipe(ROOT / "recipes/base/second-1.toml"))
 
 
 # ------------------------------------------------------------------------------------------------------- the command
