@@ -1,5 +1,7 @@
-# Everything a contributor or a reader runs. Needs make, a POSIX shell and Python 3.11 with its venv module.
-PYTHON ?= python3.11
+# Everything a contributor or a reader runs. Needs make, a POSIX shell and Python 3.11 to 3.14 with its venv module.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+  $$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null \
+  && echo $$python && break; done)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
@@ -11,6 +13,8 @@ help: ## list the targets
 venv: .venv/installed ## create .venv with the pinned versions; again only when they change
 
 .venv/installed: pyproject.toml lab/pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12, 3.13 or 3.14 with its venv module is needed; on Debian or Ubuntu:" \
+	  "sudo apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev,explorer]' -e ./lab
 	touch $@

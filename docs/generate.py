@@ -86,7 +86,7 @@ def error_page() -> str:
         f"# Errors\n\n{NOTE} from `errors.py`.\n\n"
         "Whatever a user can mend is one of these: one sentence on standard error that names the thing, the value and "
         "what is allowed, and exit status 2. Anything else is a bug of ours and keeps its traceback; please "
-        "[report it](platforms.md#a-bug-report).\n\n"
+        "[report it](do/cards.md#a-bug-report).\n\n"
         f"```text\n{inspect.cleandoc(tree)}\n```\n\n"
         "| exit status | means |\n|---|---|\n"
         "| 0 | done; an interrupted run says that it stopped, and the same command goes on |\n"
@@ -220,10 +220,10 @@ def files() -> str:
         "and `answer`, or the fields that `task.question_field` and `task.answer_field` name; every other field "
         "reaches a reward function by its name. [Your own data](do/data.md).\n\n"
         "## Labelled cases (`groupwise audit --cases`), probes (`--probes`), labelled steps\n\nJSON lines; "
-        "[attacks.md](attacks.md), [process.md](process.md).\n\n"
+        "[attacks](do/reward.md#attacks-on-verifiers-and-the-sandbox), [process supervision](do/prm.md).\n\n"
         "## Checkpoints\n\nA plain Hugging Face directory that transformers and vLLM load unchanged, with the "
         "trainer's state and `manifest.json` (the hash of every file) beside it; with `[lora]` peft's own "
-        "directory ([lora.md](lora.md)).\n"
+        "directory ([LoRA](do/lora.md)).\n"
     )
 
 

@@ -53,7 +53,7 @@ def test_every_named_test_exists() -> None:
 def exists(name: str) -> bool:
     """Whether there is a file, and a test in it, of that name."""
     file, _, test = name.partition("::")
-    path = ROOT / "tests" / "unit" / (file if "/" in file else f"algorithms/{file}")
+    path = ROOT / "tests" / (f"lab/{file}" if "/" in file else f"unit/algorithms/{file}")
     if not path.exists():
         return False
     defined = {node.name for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}
