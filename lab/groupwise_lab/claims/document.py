@@ -12,7 +12,8 @@ from groupwise_lab.claims.results import Results
 
 HEAD = """# Claims
 
-What others say of reinforcement learning for reasoning, run here: one small model ([the shipped base model](results.md#the-shipped-base-model)),
+What others say of reinforcement learning for reasoning, run here: one small model
+([the shipped base model](results.md#the-shipped-base-model)),
 tasks that make their own problems, several seeds, one rule. *Here* is a model of 1.7 million parameters and runs of
 minutes; what holds here need not hold at another size, and the other way round. The rule says what these runs decide,
 and no more.
