@@ -2,7 +2,6 @@
 
     git worktree add ../before v0.1.0
     python lab/benchmarks/before_after.py ../before . --shape a --repeats 20
-    python lab/benchmarks/before_after.py . . --compile        what model.compile gains, and what its start costs
 
 Each side is a process of its own with its own sources and its own `sides.py`; the one whose turn it is not
 waits. A busy machine slows both sides of a pair, so only the ratio means something: after over before, as the geometric
@@ -27,12 +26,11 @@ SIDE = """
 import json, sys, time
 from sides import Ours
 from workload import SHAPES, Workload
-from groupwise.models.config import ModelConfig
 
-shape, settings, *parts = sys.argv[1:]
+shape, *parts = sys.argv[1:]
 workload = Workload(SHAPES[shape])
 begin = time.perf_counter()
-ours = Ours(workload, *([ModelConfig.model_validate_json(settings)] if settings else []))
+ours = Ours(workload)
 print(time.perf_counter() - begin, flush=True)
 for line in sys.stdin:
     seconds = ours.step(int(line))
@@ -44,10 +42,10 @@ for line in sys.stdin:
 class Side:
     """A checkout in a process of its own."""
 
-    def __init__(self, checkout: Path, shape: str, settings: str = "") -> None:
-        paths = os.pathsep.join(str((checkout / folder).resolve()) for folder in ("src", "benchmarks"))
+    def __init__(self, checkout: Path, shape: str) -> None:
+        paths = os.pathsep.join(str((checkout / folder).resolve()) for folder in ("src", "lab/benchmarks"))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SIDE, shape, settings, *PARTS],
+            [sys.executable, "-c", SIDE, shape, *PARTS],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -84,13 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("after", type=Path, help="another one")
     parser.add_argument("--shape", default="a", help="as in grpo_step.py")
     parser.add_argument("--repeats", type=int, default=20, help="pairs")
-    parser.add_argument("--compile", action="store_true", help="with model.compile in the second one")
     options = parser.parse_args(arguments)
-    settings = ("", json.dumps({"compile": True}) if options.compile else "")
-    sides = [
-        Side(checkout, options.shape, of_one)
-        for checkout, of_one in zip((options.before, options.after), settings, strict=True)
-    ]
+    sides = [Side(checkout, options.shape) for checkout in (options.before, options.after)]
     pairs = []
     for step in range(options.repeats + 1):
         pair = [side.step(step) for side in sides]

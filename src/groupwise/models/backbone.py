@@ -23,7 +23,6 @@ from groupwise.models.activations import drops_activations
 from groupwise.models.adapter_files import write_adapters
 from groupwise.models.adapters import Adapters, adapters_used, plain_weights
 from groupwise.models.attention import Layout
-from groupwise.models.compiled import compile_now, is_compiled, takes_compiled
 from groupwise.models.cores import Sharing
 from groupwise.models.flex import flex_layout, takes_flex
 from groupwise.models.packed import Pack
@@ -58,8 +57,6 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     named = {"position_ids": packed.position_ids, "layout": layout, "use_cache": False}
     if drops_activations(body, packed.input_ids):
         named["drop_activations"] = True
-    if takes_compiled(body, packed.input_ids):
-        named["compiled"] = True
     out = body(packed.input_ids, **named)
     return nn.functional.embedding(positions, out.last_hidden_state[0])
 
@@ -75,8 +72,6 @@ class Root(nn.Module):
         """What the model's adapters are; None: it has none."""
         self.computes_on: torch.device | None = None
         """Where, if its weights may lie elsewhere."""
-        if is_compiled(model.base_model):
-            compile_now(model.base_model, lambda packed: self._states_at(packed, packed.head_positions))
 
     @property
     def device(self) -> torch.device:

@@ -38,10 +38,6 @@ class ModelConfig(Section):
     third to a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches
     whose activations would take more than half of the available memory; `groupwise memory` says what is to be expected.
     """
-    compile: bool = False
-    """Compile the layers with torch for training and scoring; not for sampling, and not with `[lora]` or on ranks.
-    It takes a C++ compiler and a quarter to one minute at the first start (seconds, once torch's cache has them), and
-    rounds otherwise than the plain layers. docs/performance.md has the times of a step with and without."""
     num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch, and sampling leaves to other programs the cores that they use."""
 

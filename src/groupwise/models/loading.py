@@ -19,7 +19,6 @@ from groupwise.models.activations import allow_checkpointing
 from groupwise.models.adapter_files import AdapterFiles
 from groupwise.models.adapters import is_adapter
 from groupwise.models.backbone import no_progress_bars, precision
-from groupwise.models.compiled import allow_compiling
 from groupwise.models.config import ModelConfig, located
 from groupwise.models.cores import ask_for_threads
 from groupwise.models.flex import refuse_without_cuda, set_flex
@@ -145,8 +144,6 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
     if config.attention == "flex":
         refuse_without_cuda(device)
     model.set_attn_implementation(attention.NAME)
-    if config.compile:
-        allow_compiling(model)
     allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
     if is_read:
         _round(model, getattr(torch, config.weights_dtype))
