@@ -17,9 +17,8 @@ import torch
 from machine import describe
 
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import quiet_transformers
-from groupwise.models.lora_config import LoraConfig
 from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score

@@ -59,7 +59,7 @@ def be_rank(directory: str, way: str) -> None:
     from groupwise.models.loading import quiet_transformers
     from groupwise.models.policy import Policy, start_policy
     from groupwise.models.sharded import sharded
-    from groupwise.ranks.config import RanksConfig
+    from groupwise.ranks import RanksConfig
     from groupwise.ranks.group import RANKS
 
     torch.set_num_threads(1)

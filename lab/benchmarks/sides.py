@@ -22,9 +22,8 @@ from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoConfig, GrpoRecipe, grpo_learner, grpo_step
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.config import LossConfig, RunConfig
 from groupwise.training.optimizer import OptimizerConfig
-from groupwise.training.run_config import RunConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, Verifier
 

@@ -23,7 +23,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
 from groupwise.trainers import Recipe, Trainer
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.start import Start
+from groupwise.training.session import Start
 
 
 class ShrinkConfig(Section):

@@ -30,11 +30,10 @@ from ranked_run import (
 from safetensors.torch import load_file
 
 from groupwise.config import parse
-from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.checkpoint import changed_a_little, save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import load_policy
-from groupwise.models.serving import changed_a_little
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import TRAINERS

@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from groupwise.errors import InvariantError
-from groupwise.models import serving
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.checkpoint import changed_a_little, serving_weights
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.randomness import key
 from groupwise.rollout.engine import Request, Sampled
@@ -70,7 +69,7 @@ def sample(on: VllmEngine, wanted: list[Request], **settings: Any) -> dict[int, 
 
 
 def moved(policy: Policy, share: float) -> Policy:
-    return serving.changed_a_little(policy, share)
+    return changed_a_little(policy, share)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -137,7 +136,7 @@ def test_without_the_heads_own_tensor_the_old_head_stays_and_the_canary_says_so(
     def without_head(policy: Policy) -> dict[str, torch.Tensor]:
         return {name: weight for name, weight in whole(policy).items() if name != "lm_head.weight"}
 
-    whole = serving.serving_weights
+    whole = serving_weights
     with monkeypatch.context() as patch:
         patch.setattr(engine, "serving_weights", without_head)
         patch.setattr(weights.WeightsFolder, "_check", lambda self, file: None)

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, get_args
 from groupwise.algorithms.advantages import ADVANTAGES, gae
 from groupwise.algorithms.importance import importance_weights
 from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
-from groupwise.algorithms.objective import AGGREGATIONS
+from groupwise.algorithms.objective import AGGREGATIONS, clipped_value_loss
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
-from groupwise.algorithms.values import clipped_value_loss
 from groupwise_lab.oracle.kl import WHERE, Place
 from groupwise_lab.oracle.published import Published, published_algorithms
 from groupwise_lab.oracle.report import Section, prose, shown

@@ -16,8 +16,7 @@ from groupwise.algorithms.step_metrics import (
 )
 from groupwise.errors import DataError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.implicit import load_scorer
-from groupwise.models.steps import ScoresSteps, encode_steps, score_rows
+from groupwise.models.steps import ScoresSteps, encode_steps, load_scorer, score_rows
 from groupwise.tasks.step_imports import read_steps
 from groupwise.tasks.step_rows import StepRow
 

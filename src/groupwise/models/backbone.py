@@ -7,9 +7,9 @@ every use of every weight.
 
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -20,13 +20,39 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from groupwise.models.activations import drops_activations
-from groupwise.models.adapter_files import write_adapters
 from groupwise.models.adapters import Adapters, adapters_used, plain_weights
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
 from groupwise.models.flex import flex_layout, takes_flex
+from groupwise.models.located import write_adapters
 from groupwise.models.packed import Pack
-from groupwise.models.unread import Unread
+from groupwise.ranks.group import RANKS
+from groupwise.ranks.sharding import is_sharded, own_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a weight is."""
+
+    file: Path
+    name: str
+    """Its name in the file."""
+
+
+@dataclass(slots=True)
+class Unread:
+    """A model whose weights are still to be read."""
+
+    path: str
+    """The recipe's."""
+    device: torch.device
+    """Where it will compute."""
+    places: dict[str, Place]
+    """Of every weight, by the name that it has without adapters."""
+    same: list[tuple[Place, Place]]
+    """Weights that the model has once and the files twice, which must be equal."""
+    then: list[Callable[[], None]] = field(default_factory=list)
+    """What is to be done when its rows are there, by all ranks."""
 
 
 @contextmanager
@@ -244,31 +270,31 @@ class Backbone:
 
 
 FINGERPRINT_PIECE = 1 << 18
-"""Numbers of a tensor that are looked at together: 2 MiB as int64, which a processor's cache holds."""
+"""Numbers of a tensor that are summed at a time: 2 MiB as int64, which a processor's cache holds."""
 
 
 @torch.no_grad()
 def fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
-    """16 hex digits that change when any of the named weights changes by one bit.
+    """Return 16 hex digits that change when any of the named weights changes by one bit.
 
     Integer sums of the bit patterns and of their squares (modulo 2^64) per tensor: exact, independent of the order
-    of summation and so of thread count, device and pieces; cheap enough for every step. It needs no memory that grows
-    with the weights.
+    of summation and so of thread count, device, pieces and ranks; cheap enough for every step. Of weights that lie on
+    ranks in shares it is that of the whole weights, and all ranks have to call it.
     """
+    found, sums, in_shares = list[str](), list[Tensor](), False
     with Sharing():
-        return _fingerprint(weights)
+        for name, weight in weights:
+            in_shares |= is_sharded(weight)
+            found.append(name)
+            sums.append(_bit_sums(own_rows(weight)))
+    totals = torch.stack(sums) if sums else torch.zeros(0, 2)
+    digest = hashlib.sha256()
+    for name, (total, squares) in zip(found, (RANKS.total(totals) if in_shares else totals).tolist(), strict=True):
+        digest.update(f"{name}:{total}:{squares}".encode())
+    return digest.hexdigest()[:16]
 
 
-def _fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
-    names, sums = [], []
-    for name, weight in weights:
-        names.append(name)
-        sums.append(bit_sums(weight))
-    return digest(names, torch.stack(sums)) if sums else digest((), torch.zeros(0, 2))
-
-
-@torch.no_grad()
-def bit_sums(weight: Tensor) -> Tensor:
+def _bit_sums(weight: Tensor) -> Tensor:
     """(2,) sums of the bit patterns of a tensor and of their squares, modulo 2^64."""
     bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16)
     sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
@@ -277,11 +303,3 @@ def bit_sums(weight: Tensor) -> Tensor:
         sums[0] += numbers.sum()
         sums[1] += numbers.square_().sum()
     return sums
-
-
-def digest(names: Sequence[str], sums: Tensor) -> str:
-    """The fingerprint of weights with these names and `bit_sums` (n, 2)."""
-    found = hashlib.sha256()
-    for name, (total, total_of_squares) in zip(names, sums.tolist(), strict=True):
-        found.update(f"{name}:{total}:{total_of_squares}".encode())
-    return found.hexdigest()[:16]

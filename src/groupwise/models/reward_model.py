@@ -13,12 +13,10 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
-from groupwise.models.adapter_files import read_adapters
-from groupwise.models.adapter_loading import Training, with_adapters
 from groupwise.models.backbone import Backbone, Root
-from groupwise.models.config import ModelConfig
-from groupwise.models.loading import compare_with_eager, damaged, place
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
+from groupwise.models.loading import Training, compare_with_eager, damaged, place, with_adapters
+from groupwise.models.located import read_adapters
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.rows import read, read_whole
 

@@ -27,11 +27,11 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrained
 
 from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
 from groupwise.models import attention
-from groupwise.models.adapter_files import AdapterFiles
-from groupwise.models.backbone import bit_sums, digest, no_progress_bars
+from groupwise.models.adapters import plain_name
+from groupwise.models.backbone import Place, Unread, no_progress_bars
 from groupwise.models.config import ModelConfig, located
 from groupwise.models.loading import cannot_be_loaded, device_of, read_pretrained
-from groupwise.models.unread import Place, Unread
+from groupwise.models.located import AdapterFiles
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import first_row, is_sharded, materialise, own_rows
 
@@ -278,11 +278,6 @@ def fill(root: nn.Module, model: PreTrainedModel, unread: Unread) -> None:
         work()
 
 
-def plain_name(name: str) -> str:
-    """The name that a weight has in a model without adapters."""
-    return name.replace(".base_layer.", ".")
-
-
 def _fill_one(tensor: Any, place: Place, weight: Tensor) -> bytes:
     """Read this rank's rows; what all ranks have to agree about."""
     first, own = first_row(weight), own_rows(weight.detach())
@@ -304,12 +299,3 @@ def _compare(unread: Unread) -> None:
                 f"the model {unread.path!r} has one matrix for {one.name} and {other.name}, and its files hold two "
                 "that differ: its config.json should say tie_word_embeddings = false"
             )
-
-
-def fingerprint_of_rows(named: Iterable[tuple[str, Tensor]]) -> str:
-    """That of the whole weights: sums over bit patterns are exact, so the ranks' sums add up to theirs."""
-    names, sums = [], []
-    for name, weight in named:
-        names.append(name)
-        sums.append(bit_sums(own_rows(weight)))
-    return digest(names, RANKS.total(torch.stack(sums)))

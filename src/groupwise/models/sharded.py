@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from groupwise.errors import UnsupportedModelError
 from groupwise.models.activations import return_freed_memory
-from groupwise.models.adapter_files import is_kept_with, write_adapters
-from groupwise.models.backbone import Backbone, no_progress_bars
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
+from groupwise.models.backbone import Backbone, fingerprint, no_progress_bars
+from groupwise.models.located import is_kept_with, write_adapters
+from groupwise.models.policy import Critic, Policy
 from groupwise.models.reward_model import RewardModel
-from groupwise.models.rows import fill, fingerprint_of_rows, refuse_bfloat16
+from groupwise.models.rows import fill, refuse_bfloat16
 from groupwise.models.size import layers_of
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, shard, whole, whole_tensor
@@ -49,7 +48,7 @@ class Sharded(Backbone):
 
     def fingerprint(self) -> str:
         settle(self.root)
-        return fingerprint_of_rows(self.model.named_parameters())
+        return fingerprint(self.model.named_parameters())
 
     def gathered(self) -> "Gathered":
         settle(self.root)

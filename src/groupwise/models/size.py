@@ -10,10 +10,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import ModelError
-from groupwise.models.adapter_files import base_path
-from groupwise.models.config import located
-from groupwise.models.lora_config import LoraConfig
-from groupwise.models.lora_targets import target_layers
+from groupwise.models.adapters import target_layers
+from groupwise.models.config import LoraConfig, located
+from groupwise.models.located import base_path
 
 
 @dataclass(frozen=True, slots=True)

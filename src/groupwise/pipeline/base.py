@@ -23,7 +23,7 @@ from groupwise.rollout.engine import EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe
-from groupwise.training.run_config import RunConfig
+from groupwise.training.config import RunConfig
 
 
 class Made(NamedTuple):

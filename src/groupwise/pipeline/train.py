@@ -16,7 +16,7 @@ from groupwise.pipeline.directory import content_hash
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import Recipe, chosen, trainer_of
-from groupwise.training.progress import Progress
+from groupwise.training.session import Progress
 
 
 class Train(Stage[Recipe]):

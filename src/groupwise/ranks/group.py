@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from groupwise.errors import ConfigError, GroupwiseError, InvariantError, RankError
-from groupwise.ranks.config import RanksConfig
+from groupwise.ranks import RanksConfig
 
 T = TypeVar("T")
 CONNECT_WAITS = 5

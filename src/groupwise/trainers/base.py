@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.config.artifacts import Makes
-from groupwise.training.run_config import Recipe
+from groupwise.training.config import Recipe
 from groupwise.training.session import Session
 
 __all__ = ["OnReport", "Recipe", "Trainer", "data_line"]

@@ -19,8 +19,7 @@ from torch import Tensor
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import Section
 from groupwise.errors import ConfigError, DataError, ModelError
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy_in_rows, start_policy
 from groupwise.models.sharded import sharded
@@ -37,8 +36,7 @@ from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_p
 from groupwise.training.forward import sequences_of
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
-from groupwise.training.start import Start
+from groupwise.training.session import Session, Start
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
 

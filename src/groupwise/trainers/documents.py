@@ -24,7 +24,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.diet import DietConfig
-from groupwise.training.run_config import RunConfig
+from groupwise.training.config import RunConfig
 
 MEASURED = 256
 """Generated documents whose mean length stands for that of all."""

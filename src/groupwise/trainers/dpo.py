@@ -38,8 +38,7 @@ from groupwise.trainers.preferences import (
 from groupwise.trainers.reference import load_reference
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
-from groupwise.training.start import Start
+from groupwise.training.session import Session, Start
 
 
 class DpoConfig(PairsConfig):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from groupwise.models.implicit import ImplicitRewardModel
-from groupwise.models.steps import EncodedSteps, Prefixes
+from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, Prefixes
 from groupwise.trainers.process_reward_model import process_reward_model_gradient
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 

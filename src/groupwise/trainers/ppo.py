@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from groupwise.algorithms.advantages import STD_EPS, gae
-from groupwise.algorithms.values import explained_variance
+from groupwise.algorithms.objective import explained_variance
 from groupwise.config import Section
 from groupwise.errors import ConfigError
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy, start_policy
+from groupwise.models.policy import Critic, Policy, start_policy
 from groupwise.models.sharded import shard_critic
 from groupwise.randomness import Draws, Purpose
 from groupwise.ranks.group import RANKS
@@ -27,8 +26,8 @@ from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import Learner, reference_of, rl_trainer
 from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
+from groupwise.training.config import WITH_KL, LossConfig
 from groupwise.training.forward import Arrays, per_token, token_penalties
-from groupwise.training.loss_config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import CriticLoss, update_policy

@@ -13,9 +13,8 @@ from groupwise.algorithms.statistics import Estimate, mean_share
 from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.config import ModelConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import shared_out
-from groupwise.models.lora_config import LoraConfig
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs

@@ -20,14 +20,12 @@ from groupwise.config import ReadIf, Section
 from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.config import ModelConfig
-from groupwise.models.implicit import ImplicitRewardModel
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.packed import micro_batch_tokens, micro_batches
 from groupwise.models.policy import start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
-from groupwise.models.steps import EncodedSteps, ScoresSteps, encode_steps, score_rows
+from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
 from groupwise.ranks.group import RANKS
 from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
@@ -36,8 +34,7 @@ from groupwise.trainers.preferences import PairsOptimizerConfig
 from groupwise.trainers.reference import load_reference
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
-from groupwise.training.start import Start
+from groupwise.training.session import Session, Start
 
 _IMPLICIT = ReadIf(lambda config: config.supervision == "implicit", 'supervision = "implicit"')
 

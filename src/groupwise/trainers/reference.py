@@ -1,9 +1,8 @@
 """The frozen model that a run starts from, which a KL term or a preference loss compares with."""
 
 from groupwise.errors import ConfigError
-from groupwise.models.adapter_files import is_adapter_directory
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
+from groupwise.models.located import is_adapter_directory
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.sharded import sharded
 

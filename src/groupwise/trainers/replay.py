@@ -22,7 +22,7 @@ from groupwise.trainers import recorded_recipe, trainer_of
 from groupwise.trainers.rl import RlTrainer
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.tool_results import recorded_results, with_results
-from groupwise.training.start import restore
+from groupwise.training.session import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.unjudged import Unjudged

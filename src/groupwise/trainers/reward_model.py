@@ -21,8 +21,7 @@ from groupwise.trainers.base import Trainer
 from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Session
-from groupwise.training.start import Start
+from groupwise.training.session import Session, Start
 
 
 class RewardModelConfig(PairsConfig):

@@ -23,8 +23,7 @@ from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.rl_run import RlRun
 from groupwise.trainers.tool_results import with_results
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.session import Beside, Session
-from groupwise.training.start import Start
+from groupwise.training.session import Beside, Session, Start
 from groupwise.training.update import CriticLoss, Updater
 from groupwise.types import Problem, ScoredGroup
 from groupwise.verifiers import Verifier, make_verifier

@@ -9,15 +9,14 @@ from groupwise.checks.doctor.live import DoctorConfig, check_rules
 from groupwise.config import FOLDER, Section
 from groupwise.evaluation.evaluate import EvaluationConfig
 from groupwise.evaluation.held_out import second_section
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.rollout.engine import NO_TOOLS, AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.tasks import TaskOptions, with_verifier
 from groupwise.trainers.base import Recipe
 from groupwise.trainers.record import RecordConfig
 from groupwise.trainers.reward_part import RewardModelPartConfig, check_reward_models
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.config import LossConfig
 from groupwise.training.optimizer import OptimizerConfig
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.parts import PartName, check_lengths

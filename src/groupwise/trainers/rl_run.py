@@ -20,8 +20,7 @@ from groupwise.trainers.distributions import distributions
 from groupwise.trainers.record import Recorder
 from groupwise.trainers.report import DevReport, Observer, StepResult, hash_tokens, ledger_group, step_report
 from groupwise.trainers.rl_recipe import RlRecipe
-from groupwise.training.progress import Best
-from groupwise.training.session import Session
+from groupwise.training.session import Best, Session
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier
 

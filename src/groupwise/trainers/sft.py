@@ -19,8 +19,7 @@ from torch import Tensor
 from groupwise.config import Section
 from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, start_policy
@@ -35,8 +34,7 @@ from groupwise.trainers.base import Recipe, Trainer
 from groupwise.trainers.documents import DocumentsData, Example, document_batches
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.session import Session
-from groupwise.training.start import Start
+from groupwise.training.session import Session, Start
 
 
 class CorpusData(CorpusConfig):

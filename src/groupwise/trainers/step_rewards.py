@@ -18,9 +18,15 @@ from groupwise.config import ReadIf, Section
 from groupwise.config.artifacts import ModelRef, RewardModelRef
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.implicit import ImplicitRewardModel, load_scorer
 from groupwise.models.policy import Policy
-from groupwise.models.steps import Prefixes, ScoresSteps, encode_prefixes, score_prefixes
+from groupwise.models.steps import (
+    ImplicitRewardModel,
+    Prefixes,
+    ScoresSteps,
+    encode_prefixes,
+    load_scorer,
+    score_prefixes,
+)
 from groupwise.ranks.group import RANKS
 from groupwise.trainers.online_steps import OnlineModel
 from groupwise.types import Group, Outcome, ScoredGroup, StepReward, Verdict

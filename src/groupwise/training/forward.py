@@ -12,7 +12,7 @@ from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.config import LossConfig
 from groupwise.types import Group, ScoredGroup
 
 Arrays = list[NDArray[np.float32]]

@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.importance import ImportanceWeights, importance_weights
-from groupwise.algorithms.objective import TokenLoss, Tokens, token_loss
-from groupwise.algorithms.values import clipped_value_loss
+from groupwise.algorithms.objective import TokenLoss, Tokens, clipped_value_loss, token_loss
 from groupwise.errors import InvariantError
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Critic, Policy
 from groupwise.ranks.group import RANKS
+from groupwise.training.config import LossConfig
 from groupwise.training.forward import Arrays, per_token
 from groupwise.training.gradient import accumulate
 from groupwise.training.invariants import Agreement, check_agreement, check_gradient
-from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.trace import Seen, UpdateTrace

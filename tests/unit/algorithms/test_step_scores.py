@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.step_scores import AGGREGATES, aggregated
+from groupwise.algorithms.step_metrics import AGGREGATES, aggregated
 
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.values import clipped_value_loss, explained_variance
+from groupwise.algorithms.objective import clipped_value_loss, explained_variance
 
 NUMBERS = st.floats(-3, 3)
 ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=8)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.policy import Policy, start_policy
 
 pytest.importorskip("peft", reason="needs peft: pip install 'groupwise[lora]'")

@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from groupwise.errors import ConfigError, GroupwiseError, ModelError
 from groupwise.models.adapters import adapted, is_adapter
 from groupwise.models.checkpoint import save_checkpoint, write_plain
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model

@@ -14,9 +14,8 @@ from torch import Tensor
 from groupwise.algorithms.distillation import Comparison
 from groupwise.models.adapters import adapted, adapters_used, is_adapter, merge
 from groupwise.models.config import ModelConfig
-from groupwise.models.critic import Critic
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Critic, Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate

@@ -15,9 +15,8 @@ from groupwise.errors import UnsupportedModelError
 from groupwise.models import activations
 from groupwise.models.activations import activation_bytes, allow_checkpointing, are_dropped, available_memory
 from groupwise.models.config import ModelConfig
-from groupwise.models.critic import Critic
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import Policy, load_policy, make_policy
+from groupwise.models.policy import Critic, Policy, load_policy, make_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.training.gradient import accumulate
 

@@ -15,10 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from groupwise.errors import ConfigError, InvariantError, ModelError
-from groupwise.models import adapter_loading
+from groupwise.models import loading
 from groupwise.models import rows as module
-from groupwise.models.config import ModelConfig
-from groupwise.models.lora_config import LoraConfig
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.policy import Policy, load_policy, load_policy_in_rows, start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.rows import INDEX, SINGLE, fill
@@ -378,7 +377,7 @@ def test_adapters_beside_rows_are_those_of_one_process(
     config = base if start == "new" else base.at(tmp_path / "adapters")
     known = trained_adapters(base, tmp_path / "adapters").adapters
     assert known is not None
-    monkeypatch.setattr(adapter_loading, "fingerprint_of_rows", lambda named: (list(named), known.base_fingerprint)[1])
+    monkeypatch.setattr(loading, "fingerprint", lambda named: (list(named), known.base_fingerprint)[1])
     lora = None if start == "to add" else LORA
     load: Any = load_policy if start == "to use" else partial(start_policy, lora=lora, seed=3)
     whole = load(config)
@@ -400,6 +399,6 @@ def test_adapters_on_rows_of_other_weights_are_refused(
 ) -> None:
     base = ModelConfig(path=str(save("untied")), device="cpu")
     trained_adapters(base, tmp_path / "adapters")
-    monkeypatch.setattr(adapter_loading, "fingerprint_of_rows", lambda named: "another")
+    monkeypatch.setattr(loading, "fingerprint", lambda named: "another")
     with as_rank(2, 0), pytest.raises(ModelError, match=r"were trained on other weights: .* has another"):
         rows_of(base.at(tmp_path / "adapters"), partial(start_policy, lora=LORA, seed=0))

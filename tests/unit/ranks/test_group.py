@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from groupwise.errors import ConfigError, RankError
-from groupwise.ranks.config import RanksConfig
+from groupwise.ranks import RanksConfig
 from groupwise.ranks.group import Ranks, hosts_started
 
 

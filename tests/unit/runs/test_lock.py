@@ -11,8 +11,8 @@ import pytest
 from groupwise.errors import CheckpointError
 from groupwise.runs.directory import begin_run, hold_run, open_run
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.training.run_config import Recipe, RunConfig
-from groupwise.training.start import Start
+from groupwise.training.config import Recipe, RunConfig
+from groupwise.training.session import Start
 
 RECIPE = 'algorithm = "grpo"\n'
 HOLDER = """

@@ -21,7 +21,7 @@ from groupwise.tasks.corpus import CorpusConfig
 from groupwise.trainers import load_recipe
 from groupwise.trainers.documents import DocumentsData, Example, cut, document_batches, encoded, replayed
 from groupwise.trainers.sft import SftRecipe, sft_gradient
-from groupwise.training.run_config import RunConfig
+from groupwise.training.config import RunConfig
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.steps import step_ends
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
+from groupwise.training.config import LossConfig
 from groupwise.training.forward import with_kl_part
-from groupwise.training.loss_config import LossConfig
 from groupwise.types import Outcome, Problem, ScoredGroup, StepReward, Verdict
 from groupwise.verifiers.unjudged import Unjudged
 

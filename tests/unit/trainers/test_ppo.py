@@ -10,8 +10,7 @@ import torch
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Critic, Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig

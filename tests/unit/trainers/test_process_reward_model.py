@@ -17,10 +17,9 @@ from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.evaluation.steps import evaluate_steps
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.implicit import ImplicitRewardModel
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
-from groupwise.models.steps import EncodedSteps, encode_steps, score_rows
+from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, encode_steps, score_rows
 from groupwise.tasks.step_rows import StepRow
 from groupwise.trainers.process_reward_model import (
     ProcessRewardModelRecipe,

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import parse
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Critic, Policy
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.tasks.base import Template

@@ -13,13 +13,12 @@ from torch import Tensor
 from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Critic, Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
 from groupwise.training.update import CriticLoss, UpdateMetrics, Updater, update_policy
 from groupwise.types import AdvantagedGroup, CriticView, FinishReason, Outcome, Problem, ScoredGroup, Verdict

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.advantages import advantage
-from groupwise.models.critic import Critic
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Critic, Policy
 from groupwise.trainers.grpo import advantaged
 from groupwise.trainers.report import Seconds, StepResult, ledger_group, step_report
+from groupwise.training.config import LossConfig
 from groupwise.training.forward import per_token
-from groupwise.training.loss_config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import (

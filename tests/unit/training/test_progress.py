@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import CheckpointError
-from groupwise.training.progress import Best, Progress
+from groupwise.training.session import Best, Progress
 
 OLD: list[tuple[dict[str, Any], Progress]] = [
     ({"step": 0, "updates_done": 0, "ledger": 0, "metrics": 0}, Progress()),

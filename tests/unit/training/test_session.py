@@ -7,9 +7,8 @@ import pytest
 
 from groupwise.ranks.group import Ranks
 from groupwise.runs.directory import RunDirectory
-from groupwise.training.progress import Progress
-from groupwise.training.run_config import RunConfig
-from groupwise.training.session import Session
+from groupwise.training.config import RunConfig
+from groupwise.training.session import Progress, Session
 
 
 @pytest.fixture

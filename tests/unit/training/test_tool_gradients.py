@@ -11,7 +11,7 @@ from torch import Tensor
 
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.config import LossConfig
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import (
     AdvantagedGroup,

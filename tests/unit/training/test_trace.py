@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from groupwise.models.policy import Policy
+from groupwise.training.config import LossConfig
 from groupwise.training.forward import per_token
-from groupwise.training.loss_config import LossConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import Updater, update_policy

@@ -19,7 +19,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
-from groupwise.training.loss_config import LossConfig
+from groupwise.training.config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.update import UpdateMetrics, Updater, update_policy

@@ -59,7 +59,7 @@ def train(
 
     settings = load_recipe(recipe, overrides or [], extend or [])
     if ranks > 1:
-        from groupwise.ranks.launch import launch
+        from groupwise.ranks import launch
 
         changes = [part for change in overrides or [] for part in ("--set", change)]
         extends = [part for name in extend or [] for part in ("--extend", name)]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from groupwise.algorithms.pools import best_of_k
-from groupwise.algorithms.step_scores import aggregated
+from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import DataError
 from groupwise.evaluation.row import rows_of
 from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases

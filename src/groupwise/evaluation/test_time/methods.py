@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from groupwise.algorithms.pools import Expected, best_of_k, weighted_vote
 from groupwise.algorithms.statistics import majority_at_k
-from groupwise.algorithms.step_scores import AGGREGATES
+from groupwise.algorithms.step_metrics import AGGREGATES
 from groupwise.evaluation.test_time.pool import Pool
 from groupwise.evaluation.test_time.scores import Role, ScoredPool
 from groupwise.randomness import key, uniforms

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from groupwise.algorithms.step_scores import aggregated
+from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import DataError, ModelError
 from groupwise.evaluation.test_time.pool import Pool, Progress, Sample
 from groupwise.evaluation.test_time.store import Store, parts
 from groupwise.models.config import ModelConfig
-from groupwise.models.implicit import load_scorer
 from groupwise.models.reward_model import RewardModel
-from groupwise.models.steps import EncodedSteps, ScoresSteps, encode_steps, score_rows
+from groupwise.models.steps import EncodedSteps, ScoresSteps, encode_steps, load_scorer, score_rows
 from groupwise.tasks.step_rows import StepRow
 from groupwise.verifiers.steps import steps_after
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from groupwise.algorithms.step_scores import aggregated
+from groupwise.algorithms.step_metrics import aggregated
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, key, uniforms

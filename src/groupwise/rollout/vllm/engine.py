@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from groupwise.errors import ConfigError, RankError
 from groupwise.models.adapters import Adapters
+from groupwise.models.checkpoint import changing_a_little, serving_weights
 from groupwise.models.policy import Policy
-from groupwise.models.serving import changing_a_little, serving_weights
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import OnFinished, Request
 from groupwise.rollout.sampling import SamplingConfig

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from groupwise.errors import ConfigError, EngineError
+from groupwise.models.checkpoint import serving_weights
 from groupwise.models.policy import Policy
-from groupwise.models.serving import serving_weights
 from groupwise.ranks.group import RANKS, hosts_started
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.crew import Crew

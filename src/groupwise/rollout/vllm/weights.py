@@ -10,8 +10,8 @@ from torch import Tensor
 
 from groupwise.errors import InvariantError
 from groupwise.models.backbone import Saved
+from groupwise.models.checkpoint import WEIGHTS, save_for_serving
 from groupwise.models.policy import Policy
-from groupwise.models.serving import WEIGHTS, save_for_serving
 from groupwise.runs.atomic import new_directory
 
 KEPT = 2

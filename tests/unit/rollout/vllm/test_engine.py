@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from groupwise.errors import CheckpointError, ConfigError, EngineError, InvariantError
+from groupwise.models.checkpoint import changed_a_little, serving_weights
 from groupwise.models.policy import Policy
-from groupwise.models.serving import changed_a_little, serving_weights
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm import crew
@@ -543,7 +543,7 @@ def test_a_full_disk_is_one_sentence(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("groupwise.models.serving.save_file", full)
+        patch.setattr("groupwise.models.checkpoint.save_file", full)
         with pytest.raises(CheckpointError, match="cannot be written: No space left on device"):
             engine.publish(trained, 1)
     assert tokens(sample(engine)) == whole

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from groupwise.models.checkpoint import changed_a_little, changing_a_little, save_for_serving, serving_weights
 from groupwise.models.policy import Policy, make_policy
-from groupwise.models.serving import changed_a_little, changing_a_little, save_for_serving, serving_weights
 from groupwise.rollout.vllm.canary import trainer_logprobs
 
 

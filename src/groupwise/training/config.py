@@ -1,14 +1,16 @@
 """Settings of the policy loss, and the objective they define."""
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import AGGREGATIONS, Objective
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, PolicyLoss
-from groupwise.config import ReadIf, Section
+from groupwise.config import Changes, ReadIf, Section, parse
+from groupwise.ranks import RanksConfig
+from groupwise.runs.sinks import SinkSections
 
 WITH_KL = ReadIf(lambda loss: loss.kl_coef > 0, "kl_coef above 0")
 _WITH_KL_TERM = ReadIf(lambda loss: loss.kl_coef > 0 and loss.kl_in == "loss", "kl_coef above 0 and kl_in = 'loss'")
@@ -104,3 +106,45 @@ class LossConfig(Section):
             kl_corrected=self.kl_corrected,
             entropy_coef=self.entropy_coef,
         )
+
+
+class RunConfig(Section):
+    """Where a run is kept, how long it is and what makes it repeatable."""
+
+    directory: str
+    """Run directory; the same command resumes an interrupted run in it."""
+    seed: int = 0
+    """Seed of every random draw of the run."""
+    num_steps: int = Field(ge=1)
+    """Steps to do."""
+    checkpoint_every: int = Field(20, ge=1)
+    """Steps between two checkpoints; what came after the last one is done again on a resume."""
+    keep_checkpoints: int = Field(2, ge=1)
+    """Newest checkpoints to keep; the best by dev and the last are always kept."""
+
+
+class Recipe(Section):
+    """Base of every trainer's recipe."""
+
+    algorithm: str
+    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` for your own."""
+    run: RunConfig
+    """Where, how long, which seed."""
+    ranks: RanksConfig = RanksConfig()
+    """Several processes that train one model together."""
+    sinks: SinkSections = Field(default_factory=dict, exclude=True)
+    """Where the run's metrics are shown, too, by a name of your own. They do not change the run, and it does not record
+    them."""
+
+    def with_changes(self, changes: Changes) -> Self:
+        """A copy with other values, checked as a whole; the recipe itself stays as it is.
+
+        Args:
+            changes: values by dotted key, for example `{"grpo.group_size": 8}`, or `a.b=c` texts.
+
+        Raises:
+            ConfigError: a key is unknown, or a value is not allowed beside the others.
+        """
+        values = self.model_dump(mode="json", exclude_none=True)
+        sinks = {name: sink.model_dump(mode="json", exclude_none=True) for name, sink in self.sinks.items()}
+        return parse(type(self), {**values, "sinks": sinks}, changes)
