@@ -8,28 +8,24 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from groupwise.evaluation.row import Row
-from groupwise.models.policy import Policy
 from groupwise.pipeline.collect import PROBLEMS_PER_PART
 from groupwise.randomness import Draws
-from groupwise.rollout.engine import Request, Sampled
-from groupwise.rollout.pieces import own_text, phrase
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.pieces import phrase
+from groupwise.rollout.sample_and_score import Actors, Prefix, continue_and_score, encode_prompt
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.tool_rounds import generate_with_tools
-from groupwise.rollout.tools import Result, Tool, ToolConfig, ToolSections, make_tools, results_in
+from groupwise.rollout.tools import Result, Tool, ToolConfig, make_tools, results_in
 from groupwise.rollout.tools.spans import BrokenCallError, Span
 from groupwise.runs.atomic import write_file
-from groupwise.tasks.base import Template
-from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall, Verdict, calls_that_ran
-from groupwise.verifiers import Request as Judged
-from groupwise.verifiers.score import by_calls
+from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall
 from groupwise.verifiers.steps import step_ends
 
 
@@ -76,73 +72,29 @@ class Completer:
 
     def roll(self, prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
         """Go on from every prefix of a problem's answer (prefill included), and judge."""
-        policy, tools, results = self.actors.policy, make_tools(self.sampling.tools), dict[int, list[Sampled]]()
-        template = self.actors.template
-        begun = [_begun(template.prefill, prefix, tools) for _, prefix in prefixes]
-        requests = [
-            _request(policy, template, problem, one, self._keys(problem, prefix))
-            for (problem, prefix), one in zip(prefixes, begun, strict=True)
-        ]
-        generate_with_tools(self.actors.engine, policy, requests, self.sampling, results.__setitem__)
-        judged = [
-            self._judged(problem, begun[index], one, text)
-            for index, (problem, _) in enumerate(prefixes)
-            for one, text in zip(results[index], _texts(policy, results[index]), strict=True)
-        ]
-        verdicts = iter(self.actors.verifier.verify_many(judged))
-        return [
-            self._counted(own, [by_calls(one.finish_reason, one.calls, next(verdicts)) for one in own])
-            for own in (results[index] for index in range(len(prefixes)))
-        ]
+        tools = make_tools(self.sampling.tools)
+        started = [self._prefix(problem, text, tools) for problem, text in prefixes]
+        groups = continue_and_score(self.actors, started, self.sampling, self.draws)
+        rolled = []
+        for scored, prefix in zip(groups, started, strict=True):
+            judged = [verdict.outcome for verdict in scored.verdicts if verdict.outcome.judged]
+            before = sum(piece.num_drawn for piece in prefix.pieces)
+            tokens = sum(completion.num_tokens - before for completion in scored.group.completions)
+            rolled.append(Rolled(judged.count(Outcome.CORRECT), len(judged), tokens))
+        return rolled
 
-    def _judged(self, problem: Problem, begun: "_Begun", one: Sampled, text: str) -> Judged:
-        before = phrase((), begun.calls)  # the calls of `one` that are not its own
-        own = own_text(self.actors.policy, [before, one], self.sampling.tools)
-        prefix, own_prefix = begun.prefill + begun.text, begun.prefill + begun.own(self.sampling.tools)
-        return Judged(
-            problem,
-            prefix + text,
-            truncated=one.finish_reason is FinishReason.LENGTH,
-            prefill=prefix,
-            num_calls=calls_that_ran(one.calls),
-            own=None if own is None and own_prefix == prefix else own_prefix + (text if own is None else own),
-        )
-
-    def _keys(self, problem: Problem, prefix: str) -> tuple[int, ...]:
-        return self.draws.keys(f"{problem.id} {sha256(prefix.encode()).hexdigest()}", self.rollouts)
-
-    def _counted(self, sampled: Sequence[Sampled], verdicts: Sequence[Verdict]) -> Rolled:
-        judged = [verdict.outcome for verdict in verdicts if verdict.outcome.judged]
-        return Rolled(judged.count(Outcome.CORRECT), len(judged), sum(one.num_drawn for one in sampled))
-
-
-class _Begun(NamedTuple):
-    """The beginning of an answer, as its tools see it."""
-
-    prefill: str
-    text: str
-    """What follows the prefill: no tool looks into a prompt."""
-    results: tuple[Result, ...]
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(ToolCall(one.seen.tool, one.seen.call.content, CallOutcome.DONE) for one in self.results)
-
-    @property
-    def parts(self) -> list[str]:
-        """What the policy wrote and what was put in, in turns; the last was written since the last result."""
-        edges = [0, *(edge for one in self.results for edge in one.span), len(self.text)]
-        return [self.text[a:b] for a, b in pairwise(edges)]
-
-    def own(self, tools: ToolSections) -> str:
-        """The text without what tools said that may not answer."""
-        kept = [True, *(keeps for one in self.results for keeps in (tools[one.seen.tool].may_answer, True))]
-        return "".join(part if keeps else " " for part, keeps in zip(self.parts, kept, strict=True))
-
-
-def _begun(prefill: str, prefix: str, tools: Mapping[str, Tool]) -> _Begun:
-    text = prefix.removeprefix(prefill)
-    return _Begun(prefill, text, tuple(_results(text, tools)))
+    def _prefix(self, problem: Problem, text: str, tools: Mapping[str, Tool]) -> Prefix:
+        """Tokenise the beginning of an answer; results of tools are ids of their own, as they were in sampling."""
+        policy, template = self.actors.policy, self.actors.template
+        written = text.removeprefix(template.prefill)  # no tool looks into a prompt
+        results = list(_results(written, tools))
+        edges = [0, *(edge for result in results for edge in result.span), len(written)]
+        parts = [policy.tokenizer(written[a:b], add_special_tokens=False)["input_ids"] for a, b in pairwise(edges)]
+        sampled = np.repeat([i % 2 == 0 for i in range(len(parts))], [len(part) for part in parts])
+        calls = tuple(ToolCall(one.seen.tool, one.seen.call.content, CallOutcome.DONE) for one in results)
+        piece = replace(phrase([token for part in parts for token in part], calls), sampled=sampled)
+        keys = self.draws.keys(f"{problem.id} {sha256(text.encode()).hexdigest()}", self.rollouts)
+        return Prefix(encode_prompt(policy, template, problem), (piece,), keys)
 
 
 def _results(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
@@ -173,24 +125,6 @@ def _ends(row: Row, step: str) -> Iterator[int]:
     return (end - offset for end in step_ends(row.prefill + row.text, step) if end > offset)
 
 
-def _request(policy: Policy, template: Template, problem: Problem, begun: _Begun, keys: tuple[int, ...]) -> Request:
-    """For what follows the prompt and a prefix; prefill and results are ids of their own, as they were in sampling."""
-    tokenizer = policy.tokenizer
-    parts = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in (begun.prefill, *begun.parts)]
-    ids = [*tokenizer(template.render(problem))["input_ids"], *(token for part in parts for token in part)]
-    return Request(tuple(ids), keys, calls=begun.calls, since_result=len(parts[-1]))
-
-
-def _texts(policy: Policy, sampled: Sequence[Sampled]) -> list[str]:
-    ids = [one.token_ids.tolist() for one in sampled]
-    texts: list[str] = policy.tokenizer.batch_decode([one[:-1] if one[-1] in policy.stop_ids else one for one in ids])
-    return texts
-
-
-Prefix = tuple[str, str]
-"""A problem's id, and the beginning of an answer to it, prefill included."""
-
-
 @dataclass(slots=True)
 class Rollouts:
     """What is known of prefixes so far; each is rolled out once."""
@@ -199,9 +133,10 @@ class Rollouts:
     problems: Mapping[str, Problem]
     folder: Path
     progress: Callable[[str, int, int], None]
-    found: dict[Prefix, Rolled]
+    found: dict[tuple[str, str], Rolled]
+    """By a problem's id and the beginning of an answer to it, prefill included."""
 
-    def ask(self, prefixes: Sequence[Prefix], name: str) -> None:
+    def ask(self, prefixes: Sequence[tuple[str, str]], name: str) -> None:
         """Roll out from those that are not known; parts that are in the folder under this name are read."""
         new = [one for one in dict.fromkeys(prefixes) if one not in self.found]
         for start in range(0, len(new), PROBLEMS_PER_PART):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
@@ -20,10 +20,11 @@ from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.ahead import Ahead
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
-from groupwise.rollout.pieces import completion_of, own_text, visible
+from groupwise.rollout.pieces import Pieces, completion_in, completion_of, joined, own_text, visible
 from groupwise.rollout.reflection import reflected
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
+from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.rollout.tools import ToolSections
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
@@ -195,8 +196,62 @@ def _own_shares(
             return [[next(each) for _ in own] for own in groups]
 
 
+class Prefix(NamedTuple):
+    """The beginning of a completion, from which several continuations are sampled."""
+
+    prompt: Prompt
+    pieces: Pieces
+    keys: tuple[int, ...]
+    """One for each continuation."""
+
+
+def continue_and_score(
+    actors: Actors, prefixes: Sequence[Prefix], sampling: SamplingConfig, draws: Draws
+) -> list[ScoredGroup]:
+    """Sample continuations of every prefix and judge the whole completions, with the checks of `sample_and_score`.
+
+    A continuation may have `sampling.max_tokens` tokens beside those of its prefix.
+
+    Raises:
+        ConfigError: a prefix and its continuation do not fit in the model's context.
+        VerifierError: the verifier failed on too many completions.
+        InvariantError: the engine lost completions, or verdicts do not repeat.
+    """
+    requests = []
+    for prompt, pieces, keys in prefixes:
+        prefix = joined(pieces)
+        ids = (*prompt.token_ids, *prefix.token_ids.tolist())
+        requests.append(Request(ids, keys, calls=prefix.calls, since_result=prefix.since_put_in))
+    groups = []
+    for (prompt, pieces, _), sampled in zip(prefixes, continuations(actors, requests, sampling), strict=True):
+        completions = tuple(
+            completion_in(actors.policy, index, (*pieces, continuation), sampling.tools)
+            for index, continuation in enumerate(sampled)
+        )
+        groups.append(Group(prompt, completions, draws.step, actors.engine.version))
+    return score_groups(actors, groups, sampling, draws)
+
+
+def continuations(
+    actors: Actors, requests: Sequence[Request], sampling: SamplingConfig, watch: ToolWatch | None = None
+) -> list[list[Sampled]]:
+    """Sample what follows the tokens of every request, one piece for each key; `score_groups` judges them once whole.
+
+    Tools of a `watch` are open already and stay open; without one they are opened and closed here.
+
+    Raises:
+        ConfigError: a request does not fit in the model's context.
+        InvariantError: the engine lost completions.
+    """
+    sampled: dict[int, list[Sampled]] = {}
+    generate_with_tools(actors.engine, actors.policy, requests, sampling, sampled.__setitem__, watch)
+    if missing := set(range(len(requests))) - sampled.keys():
+        raise InvariantError(f"the engine never finished the completions of {len(missing)} of {len(requests)} requests")
+    return [sampled[index] for index in range(len(requests))]
+
+
 def score_groups(actors: Actors, groups: Sequence[Group], sampling: SamplingConfig, draws: Draws) -> list[ScoredGroup]:
-    """Judge groups whose completions were sampled piece by piece, by a search, with the checks of `sample_and_score`.
+    """Judge groups whose completions were sampled piece by piece, with the checks of `sample_and_score`.
 
     Raises:
         VerifierError: the verifier failed on too many completions.

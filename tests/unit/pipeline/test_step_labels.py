@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError, DataError, VerifierError
 from groupwise.evaluation.row import Row
 from groupwise.models.policy import Policy
 from groupwise.pipeline import load_pipeline, step_labels
@@ -35,7 +35,7 @@ from groupwise.tasks.step_rows import StepRow, read_step_rows
 from groupwise.trainers import Recipe
 from groupwise.types import FinishReason, Outcome, Problem, Verdict
 from groupwise.verifiers import Request as Judged
-from groupwise.verifiers import Verifier
+from groupwise.verifiers import Verifier, make_verifier
 
 
 def pipeline(folder: Path, **stage: Any) -> dict[str, Any]:
@@ -104,6 +104,29 @@ def test_labels_by_rollouts_are_the_same_after_a_kill(tmp_path: Path, monkeypatc
     assert calls[0] not in calls[2:]  # what was kept is not
 
 
+def test_a_verifier_that_crashes_on_half_of_the_rollouts_stops_the_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make_verifier(make_task({"kind": "arithmetic"}).verifier_config) as verifier:
+        kind: Any = type(verifier)
+    judge, roll, rolling_out = kind.verify_many, Completer.roll, list[bool]()
+
+    def crashing(self: Verifier, requests: Sequence[Judged]) -> list[Verdict]:
+        crash = Verdict(Outcome.CRASHED, {}, "it is broken")
+        crashes = [bool(rolling_out) and number % 2 == 0 for number in range(len(requests))]
+        return [crash if crashed else real for crashed, real in zip(crashes, judge(self, requests), strict=True)]
+
+    def then_crashing(self: Completer, prefixes: Any) -> list[Rolled]:
+        rolling_out.append(True)
+        return roll(self, prefixes)
+
+    monkeypatch.setattr(kind, "verify_many", crashing)
+    monkeypatch.setattr(Completer, "roll", then_crashing)
+    with pytest.raises(VerifierError, match="more than max_failure_share"):
+        made(tmp_path, method="monte_carlo", rollouts=2)
+    assert len(rolling_out) == 1
+
+
 WRITTEN = {
     "Q<think><<2+3=5>>": "b<<5*2=",  # nothing is open behind a result
     "Q<think><<2+3=5>>b<<5*2=10>>": "x",
@@ -145,10 +168,10 @@ def test_rollouts_go_on_with_tools(tiny_policy: Callable[..., Policy]) -> None:
     prefixes = ["<think><<2+3=5>>", "<think><<2+3=5>> a <<5*", "<think>no"]
     sampled = [len("b<<5*2=") + 2, len("2=") + 2, len("thing 4") + 1]  # results count as nothing
     assert roll(prefixes) == [Rolled(1, 1, tokens) for tokens in sampled]
-    assert [(one.text, one.own, one.prefill, one.num_calls) for one in judged] == [
-        ("<think><<2+3=5>>b<<5*2=10>>x", "<think><<2+3= b<<5*2= x", prefixes[0], 2),
-        ("<think><<2+3=5>> a <<5*2=10>>y", "<think><<2+3=  a <<5*2= y", prefixes[1], 2),
-        ("<think>nothing 4", None, prefixes[2], 0),
+    assert [(one.text, one.own, one.prefill, one.num_calls) for one in judged[:3]] == [
+        ("<think><<2+3=5>>b<<5*2=10>>x", "<think><<2+3= b<<5*2= x", "<think>", 2),
+        ("<think><<2+3=5>> a <<5*2=10>>y", "<think><<2+3=  a <<5*2= y", "<think>", 2),
+        ("<think>nothing 4", None, "<think>", 0),
     ]
     # the prefix's calls count, and a rollout without a call of its own keeps to what the policy wrote
     assert roll(prefixes[:1], max_calls=1) == [Rolled(1, 1, len("b<<5*2="))]

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draws
-from groupwise.rollout.engine import Request, Sampled
+from groupwise.rollout.engine import Request
 from groupwise.rollout.pieces import Pieces, completion_in, go_on, of_completion
 from groupwise.rollout.reflection import opened_again
-from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
+from groupwise.rollout.sample_and_score import Actors, continuations, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.types import Group, Problem, Prompt, ScoredGroup
 
 
@@ -117,14 +116,12 @@ class Chainer:
 
     def next(self, before: Link, opened: Sequence[Opened]) -> Link:
         """The link in which these attempts went on, and all others stayed as they were."""
-        policy, engine, found = self.actors.policy, self.actors.engine, dict[int, list[Sampled]]()
-        requests = [one.request for one in opened]
-        generate_with_tools(engine, policy, requests, self.sampling, found.__setitem__)
+        policy = self.actors.policy
+        continued = continuations(self.actors, [attempt.request for attempt in opened], self.sampling)
         pieces = [list(own) for own in before.pieces]
         completions = [list(scored.group.completions) for scored in before.groups]
         sampled, read, shown = ([0] * len(pieces) for _ in range(3))
-        for number, one in enumerate(opened):
-            [after] = found[number]
+        for one, [after] in zip(opened, continued, strict=True):
             new = (*one.begun, after)
             pieces[one.problem][one.chain] = new
             completions[one.problem][one.chain] = completion_in(policy, one.chain, new, self.sampling.tools)
@@ -132,7 +129,7 @@ class Chainer:
             read[one.problem] += len(one.request.token_ids) + after.num_put_in
             shown[one.problem] += 1
         groups = [
-            Group(scored.group.prompt, tuple(own), self.draws.step, engine.version)
+            Group(scored.group.prompt, tuple(own), self.draws.step, self.actors.engine.version)
             for scored, own in zip(before.groups, completions, strict=True)
         ]
         scored = score_groups(self.actors, groups, self.sampling, self.draws)

@@ -20,9 +20,8 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, key, uniforms
 from groupwise.rollout.engine import Pause, Request, Sampled
 from groupwise.rollout.pieces import completion_in, go_on, length, visible
-from groupwise.rollout.sample_and_score import Actors, encode_prompt, score_groups
+from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, score_groups
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ToolCall
 from groupwise.verifiers.steps import closed_steps, steps_after
@@ -158,7 +157,7 @@ class Searcher:
         for (problem, *_), at in places.items():
             slots = [trees[number].slots[position] for number, position in at]
             requests.append(self._request(prompts[problem], slots, 1 if pauses else None))
-        found = self._generate(requests, self.sampling)
+        found = continuations(self.actors, requests, self.sampling, self.tools)
         result = [_Tree(tree.problem, list(tree.slots)) for tree in trees]
         for (problem, *_), request, at, sampled in zip(places, requests, places.values(), found, strict=True):
             spent[problem].prompt_tokens += len(request.token_ids)
@@ -184,11 +183,6 @@ class Searcher:
         reason, left = slot.pieces[-1].finish_reason, self.sampling.max_tokens - length(slot.pieces)
         left = min(left, self.actors.policy.context_length - len(prompt.token_ids) - len(slot.token_ids))
         return None if reason is FinishReason.LENGTH and left > 0 else reason
-
-    def _generate(self, requests: Sequence[Request], sampling: SamplingConfig) -> list[list[Sampled]]:
-        found: dict[int, list[Sampled]] = {}
-        generate_with_tools(self.actors.engine, self.actors.policy, requests, sampling, found.__setitem__, self.tools)
-        return [found[index] for index in range(len(requests))]
 
     def _scored(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[_Tree]:
         """Every slot with a score of its steps; one that was cut off within a step has none."""
@@ -228,7 +222,8 @@ class Searcher:
         open_ones = [number for number, (_, slot) in enumerate(slots) if slot.finish_reason is None]
         requests = [self._request(prompts[slots[n][0]], [slots[n][1]], self.config.lookahead) for n in open_ones]
         greedy = self.sampling.model_copy(update={"temperature": 0.0})
-        for number, request, [piece] in zip(open_ones, requests, self._generate(requests, greedy), strict=True):
+        sampled = continuations(self.actors, requests, greedy, self.tools)
+        for number, request, [piece] in zip(open_ones, requests, sampled, strict=True):
             result[number] = piece.token_ids.tolist()
             spent[slots[number][0]].prompt_tokens += len(request.token_ids)
             spent[slots[number][0]].add(piece)
