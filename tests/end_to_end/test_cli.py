@@ -726,7 +726,7 @@ def test_a_broken_line_of_a_data_file_is_named_by_its_number(
 ) -> None:
     good = [json.dumps({"question": f"What is {n} + 1?", "answer": str(n + 1)}) for n in range(60)]
     sentence = jsonl_recipe(*good[:2], "", line, *good[2:])
-    assert "problems.jsonl line 4" in sentence
+    assert "problems.jsonl, line 4" in sentence
     assert all(word in sentence for word in words), sentence
 
 

@@ -9,8 +9,8 @@ from groupwise.algorithms.statistics import mean_share
 from groupwise.errors import DataError
 from groupwise.pages.html import render
 from groupwise.pages.words import Tile
-from groupwise.recall.lines import read_lines
 from groupwise.runs.atomic import write_file
+from groupwise.runs.jsonl import read_jsonl
 
 SHOWN = 12
 """Domains and removed paragraphs that the page shows; the files beside it have all."""
@@ -26,7 +26,7 @@ def write_recall_report(directory: Path) -> Path:
     if not path.is_file():
         raise DataError(f"{directory} holds no finished recall: there is no {path.name}")
     facts = json.loads(path.read_text("utf-8"))
-    removed = _by_paragraph(read_lines(directory / "removed.jsonl"))
+    removed = _by_paragraph(row.fields for row in read_jsonl(directory / "removed.jsonl"))
     target = directory / "report.html"
     write_file(target, page(directory.resolve().name, facts, removed).encode("utf-8", errors="backslashreplace"))
     return target

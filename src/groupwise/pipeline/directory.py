@@ -24,6 +24,7 @@ from groupwise.errors import CheckpointError, DataError
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
 from groupwise.runs.atomic import MANIFEST, translated_disk_errors, write_file
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.jsonl import read_jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +117,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     return record
 
 
-_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""What JSON leaves bare and `splitlines` takes for the end of a line."""
-
-
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     """Write a file of rows, one JSON object a line, whole or not at all; returns its hash."""
-    lines = (json.dumps(row, ensure_ascii=False).translate(_LINE_ENDS) for row in rows)
-    content = "".join(f"{line}\n" for line in lines).encode()
+    content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
     write_file(path, content)
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -134,21 +130,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: it cannot be read; names the file and the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    return [_row(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-
-
-def _row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{where} is not JSON: {error}") from None
-    if not isinstance(row, dict) or not {"prompt", "completion"} <= row.keys():
-        raise DataError(f"{where} is not an object with `prompt` and `completion`")
-    return row
+    rows = []
+    for record in read_jsonl(path):
+        if not {"prompt", "completion"} <= record.fields.keys():
+            raise DataError(f"{record.place} is not an object with `prompt` and `completion`")
+        rows.append(record.fields)
+    return rows
 
 
 def content_hash(path: Path) -> str:

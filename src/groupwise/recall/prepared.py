@@ -14,11 +14,12 @@ from groupwise.errors import DataError
 from groupwise.recall.collection import domain, pattern
 from groupwise.recall.config import RecallConfig
 from groupwise.recall.extract import extract, plain_text
-from groupwise.recall.lines import as_json, read_lines, write_lines
+from groupwise.recall.lines import as_json, write_lines
 from groupwise.recall.near_duplicates import duplicates, signature
 from groupwise.recall.page import Page, Unreadable
 from groupwise.recall.words import exact_words, features, ngrams, words
 from groupwise.runs.atomic import write_file
+from groupwise.runs.jsonl import read_jsonl
 
 Progress = Callable[[str, int, int], None]
 EVERY = 200
@@ -39,7 +40,7 @@ class Prepared:
         path = self.directory / "pages.jsonl"
         if not path.exists():
             self._extract(path)
-        return [Page.read(row) for row in read_lines(path)]
+        return [Page.read(row.fields) for row in read_jsonl(path)]
 
     def _extract(self, path: Path) -> None:
         pages, dropped = dict[str, Page](), list[Unreadable]()
@@ -112,7 +113,7 @@ class Prepared:
         if not begin.path:
             texts = sources[0].seed_texts(self.config.seed, begin.num_texts)
             return [*map(plain_text, texts), *known]
-        rows = list(read_lines(Path(begin.path)))[: begin.num_texts]
+        rows = [row.fields for row in read_jsonl(Path(begin.path))][: begin.num_texts]
         texts = [plain_text(str(row.get("text") or "")) for row in rows]  # cleaned as pages are
         if not any(texts):
             raise DataError(f"{begin.path} has no record with `text`")

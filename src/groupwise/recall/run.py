@@ -20,11 +20,12 @@ from typing import Any
 from groupwise.recall import measure
 from groupwise.recall.config import RecallConfig
 from groupwise.recall.contamination import Index, Match, Rule
-from groupwise.recall.lines import as_json, read_lines, write_lines
+from groupwise.recall.lines import as_json, write_lines
 from groupwise.recall.page import Page
 from groupwise.recall.prepared import EVERY, Prepared, Progress
 from groupwise.recall.rounds import Round, Rounds
 from groupwise.runs.atomic import write_file
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks import make_task
 from groupwise.types import Problem
 
@@ -90,7 +91,7 @@ class Recall:
 
     def _no_pages(self) -> list[dict[str, Any]]:
         """What became no page."""
-        return [row for row in read_lines(self.directory / "dropped.jsonl") if "page" not in row]
+        return [row.fields for row in read_jsonl(self.directory / "dropped.jsonl") if "page" not in row.fields]
 
     @cached_property
     def items(self) -> list[str]:
@@ -105,8 +106,8 @@ class Recall:
 
     def _facts(self, rounds: Sequence[Round]) -> dict[str, Any]:
         dropped = self._no_pages()
-        removed = list(read_lines(self.directory / "removed.jsonl"))
-        corpus = list(read_lines(self.directory / "corpus.jsonl"))
+        removed = [row.fields for row in read_jsonl(self.directory / "removed.jsonl")]
+        corpus = [row.fields for row in read_jsonl(self.directory / "corpus.jsonl")]
         return {
             "pages": len(self.prepared.pages) + len(dropped), "dropped": measure.reasons(dropped),
             "replaced_characters": sum(page.replaced for page in self.prepared.pages),

@@ -5,7 +5,6 @@ and what a step does with it can be seen without sampling. Log-probabilities and
 everything behind the engine computes what it always does.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -18,6 +17,7 @@ from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.rollout.engine import NO_TOOLS, EngineConfig, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.types import FinishReason
 
 Script = Mapping[str, Sequence[str]]
@@ -110,15 +110,10 @@ def read_script(path: Path) -> Script:
     Raises:
         DataError: names the file, the line and what is wrong with it.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the script {path} cannot be read: {error}") from None
     script: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, 1):
+    for record in read_jsonl(path):
         try:
-            row = json.loads(line)
-            script.setdefault(row["prompt"], []).extend(str(text) for text in row["completions"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}, line {number} needs `prompt` and `completions`: {error!r}") from None
+            script.setdefault(record.fields["prompt"], []).extend(str(text) for text in record.fields["completions"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{record.place} needs `prompt` and `completions`: {error!r}") from None
     return script

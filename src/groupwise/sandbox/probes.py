@@ -6,7 +6,6 @@ else means that what the code tries must be refused or contained. Such code repo
 claim of success (`WROTE`), a word and a number is a result (`N 12`), a list is what it saw.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from groupwise.errors import DataError
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.functions import read_answers, solver_program
 
@@ -42,13 +42,11 @@ def read_probes(path: Path) -> list[dict[str, str]]:
         DataError: a line is no probe; names it.
     """
     probes = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
-        if line.strip():
-            try:
-                probe = json.loads(line)
-                probes.append({name: str(probe[name]) for name in ("id", "code", "stdin", "expected")})
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataError(f"{path} line {number} is no probe: {error!r}") from None
+    for record in read_jsonl(path):
+        try:
+            probes.append({name: str(record.fields[name]) for name in ("id", "code", "stdin", "expected")})
+        except KeyError as error:
+            raise DataError(f"{record.place} is no probe: {error!r}") from None
     return probes
 
 

@@ -9,6 +9,7 @@ import builtins
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,6 +18,7 @@ from pydantic import Field
 
 from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
 from groupwise.types import SPLITS, Problem, Split
 
@@ -92,14 +94,14 @@ def read_problems(path: Path, form: str, tolerance: float) -> Iterator[Problem]:
 
 
 def _records(path: Path) -> list[Record]:
+    if not path.exists():
+        raise DataError(f"there is no problem file {path.absolute()}")
+    if not path.name.removesuffix(".gz").endswith(".json"):
+        return [record.fields for record in read_jsonl(path)]
     try:
         data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-        is_list = path.name.removesuffix(".gz").endswith(".json")
-        records = json.loads(text) if is_list else [json.loads(line) for line in text.split("\n") if line.strip()]
-    except FileNotFoundError:
-        raise DataError(f"there is no problem file {path.absolute()}") from None
-    except (OSError, EOFError, ValueError) as error:
+        records = json.loads((gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig"))
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(records, list):
         raise DataError(f"{path} holds a JSON {type(records).__name__}; a list of problems is needed")

@@ -17,8 +17,9 @@ from pydantic import Field, model_validator
 from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import key
+from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template
-from groupwise.tasks.jsonl_records import BOXED, Record, answer_of, read_file, read_hub, text_of
+from groupwise.tasks.jsonl_records import BOXED, answer_of, read_file, read_hub, text_of
 from groupwise.types import SPLITS, Problem, Split
 
 

@@ -5,8 +5,7 @@ Whatever cannot be read is a DataError that names the file, the line (or the rec
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import ConfigError, DataError
+from groupwise.runs.jsonl import Record, read_jsonl
 
 BOXED = "boxed"
 """As an answer pattern: the content of the last `\\boxed{}`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record and where it comes from."""
-
-    place: str
-    """For messages, for example `train.jsonl line 17`."""
-    number: int
-    """From 1; the line number in a `.jsonl` file."""
-    fields: Mapping[str, Any]
 
 
 def read_file(path: Path) -> Iterator[Record]:
@@ -41,29 +30,22 @@ def read_file(path: Path) -> Iterator[Record]:
         raise ConfigError(
             f"problem file {path}: its name ends in {path.suffix!r}; .jsonl, .json and .parquet are allowed"
         )
-    if path.suffix == ".parquet" and path.exists():
+    if not path.exists():
+        raise DataError(f"there is no problem file {path.absolute()}; give its path, or data_dir for a preset")
+    if path.suffix == ".parquet":
         return _rows(path, lambda: pq.read_table(path))
+    return read_jsonl(path) if path.suffix == ".jsonl" else _items(path)
+
+
+def _items(path: Path) -> Iterator[Record]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(
-            f"there is no problem file {path.absolute()}; give its path, or data_dir for a preset"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a readable UTF-8 file: {error}") from None
-    return _lines(path, text) if path.suffix == ".jsonl" else _items(path, text)
-
-
-def _lines(path: Path, text: str) -> Iterator[Record]:
-    # not splitlines(), which also splits at characters that JSON strings may hold, such as U+2028
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            place = f"{path} line {number}"
-            yield _record(place, number, _parse(place, line))
-
-
-def _items(path: Path, text: str) -> Iterator[Record]:
-    items = _parse(str(path), text)
+        items = json.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
     if not isinstance(items, list):
         raise DataError(f"{path} holds a JSON {type(items).__name__}; a .json file must hold a list of objects")
     for number, item in enumerate(items, start=1):
@@ -87,13 +69,6 @@ def _rows(path: Path, load: Callable[[], Any]) -> Iterator[Record]:
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     return (Record(f"{path} record {number}", number, row) for number, row in enumerate(rows, start=1))
-
-
-def _parse(place: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{place} is not JSON: {error}; it begins with {text[:40]!r}") from None
 
 
 def _record(place: str, number: int, item: Any) -> Record:

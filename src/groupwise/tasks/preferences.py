@@ -20,11 +20,12 @@ from groupwise.config import Section
 from groupwise.config.artifacts import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import Draw, key
+from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Template
 from groupwise.tasks.general_text import GeneralMix, HandWeights, written
 from groupwise.tasks.hidden_rule import answer_of, helpfulness, is_harmless
-from groupwise.tasks.jsonl_records import Record, read_file
+from groupwise.tasks.jsonl_records import read_file
 from groupwise.types import Problem
 
 Rule = Literal["helpful", "harmless"]

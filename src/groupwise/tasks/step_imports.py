@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.tasks.step_rows import StepRow, read_step_rows, records
+from groupwise.runs.jsonl import read_jsonl
+from groupwise.tasks.step_rows import StepRow, read_step_rows
 
 Format = Literal["groupwise", "big_bench_mistake", "mr_gsm8k", "processbench", "math_shepherd", "prm800k", "math_aps"]
 Neutral = Literal["positive", "negative", "drop"]
@@ -43,9 +44,9 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
         return read_step_rows(path)
     reader = partial(_prm800k, neutral=neutral) if format == "prm800k" else _READERS[format]
     rows = [
-        replace(row, provenance={**row.provenance, "format": format, "line": number})
-        for number, record in records(path)
-        for row in _rows(record, f"{path}, line {number}", reader)
+        replace(row, provenance={**row.provenance, "format": format, "line": record.number})
+        for record in read_jsonl(path)
+        for row in _rows(record.fields, record.place, reader)
     ]
     if not rows:
         raise DataError(f"{path} holds no rows")

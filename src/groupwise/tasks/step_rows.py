@@ -4,7 +4,6 @@ A label is true or false, or the chance from 0 to 1 that the step is right; null
 from it. Joined, the steps are the completion.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import DataError
+from groupwise.runs.jsonl import read_jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +74,10 @@ def read_step_rows(path: str | Path) -> list[StepRow]:
     Raises:
         DataError: names the file, the line and what is wrong with it.
     """
-    rows = [step_row(record, f"{path}, line {number}") for number, record in records(path)]
+    rows = [step_row(record.fields, record.place) for record in read_jsonl(path)]
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
-
-
-def records(path: str | Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """The objects of a file of JSON lines, with the lines' numbers.
-
-    Raises:
-        DataError: it cannot be read, or a line is no JSON object.
-    """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            found.append((number, _object(path, number, line)))
-    return found
-
-
-def _object(path: str | Path, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{path}, line {number} is not JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{path}, line {number} is a {type(record).__name__}; an object is allowed")
-    return record
 
 
 def step_row(record: Mapping[str, Any], where: str) -> StepRow:

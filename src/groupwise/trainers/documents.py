@@ -4,7 +4,6 @@ Every document is a sequence of its own, and no token attends to another documen
 nearly equal length.
 """
 
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -22,6 +21,7 @@ from groupwise.config.shipped import SHIPPED
 from groupwise.errors import DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.diet import DietConfig
 from groupwise.training.config import RunConfig
@@ -182,23 +182,14 @@ def _read(path: Path, text_field: str) -> list[str]:
     Raises:
         DataError: names the file, the line and what is wrong with it.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    texts = [_text(path, number, line, text_field) for number, line in enumerate(lines, 1) if line.strip()]
+    texts = []
+    for record in read_jsonl(path):
+        if text_field not in record.fields:
+            raise DataError(f"{record.place} has no field {text_field!r}")
+        text = record.fields[text_field]
+        if not isinstance(text, str) or not text:
+            raise DataError(f"{record.place}: the text must be a non-empty string")
+        texts.append(text)
     if not texts:
         raise DataError(f"{path} holds no documents")
     return texts
-
-
-def _text(path: Path, number: int, line: str, text_field: str) -> str:
-    try:
-        text = json.loads(line)[text_field]
-    except ValueError as error:
-        raise DataError(f"{path}, line {number} is not JSON: {error}") from None
-    except (KeyError, TypeError):
-        raise DataError(f"{path}, line {number} has no field {text_field!r}") from None
-    if not isinstance(text, str) or not text:
-        raise DataError(f"{path}, line {number}: the text must be a non-empty string")
-    return text

@@ -3,13 +3,11 @@
 One step: draw examples, pack them, and raise the log-probability of the completions (or of all the text).
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -27,6 +25,7 @@ from groupwise.models.sharded import sharded
 from groupwise.randomness import shuffled_epochs
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks import corpus, diet
 from groupwise.tasks.corpus import CorpusConfig
 from groupwise.tasks.diet import DietConfig
@@ -282,27 +281,17 @@ def read_pairs(data: PairsData) -> list[tuple[str, str]]:
 
 def read_file(data: PairsData, path: str) -> list[tuple[str, str]]:
     """One of them."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    pairs = [_read_pair(data, f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    pairs = []
+    for record in read_jsonl(path):
+        if not {data.prompt_field, data.completion_field} <= record.fields.keys():
+            raise DataError(f"{record.place} has no field {data.prompt_field!r} or {data.completion_field!r}")
+        pair = record.fields[data.prompt_field], record.fields[data.completion_field]
+        if not all(isinstance(text, str) and text for text in pair):
+            raise DataError(f"{record.place}: prompt and completion must be non-empty strings")
+        pairs.append(pair)
     if not pairs:
         raise DataError(f"{path} holds no examples")
     return pairs
-
-
-def _read_pair(data: PairsData, where: str, line: str) -> tuple[str, str]:
-    try:
-        row: dict[str, Any] = json.loads(line)
-        pair = row[data.prompt_field], row[data.completion_field]
-    except ValueError as error:
-        raise DataError(f"{where} is not JSON: {error}") from None
-    except (KeyError, TypeError):
-        raise DataError(f"{where} has no field {data.prompt_field!r} or {data.completion_field!r}") from None
-    if not all(isinstance(text, str) and text for text in pair):
-        raise DataError(f"{where}: prompt and completion must be non-empty strings")
-    return pair
 
 
 TRAINER = Trainer(SftRecipe, train_sft)

@@ -14,9 +14,9 @@ from groupwise.config import parse
 from groupwise.errors import DataError
 from groupwise.recall import extract as extraction
 from groupwise.recall.extract import ExtractConfig, decoded, extract, html_text
-from groupwise.recall.lines import read_lines
 from groupwise.recall.page import Page, RawPage, Unreadable
 from groupwise.recall.recipe import RecallRecipe, run_recall
+from groupwise.runs.jsonl import read_jsonl
 
 TEXT = "Every even number above two seems to be the sum of two primes, which nobody has proved."
 GOOD = [
@@ -37,7 +37,7 @@ def run(folder: Path, pages: Path, seed: bytes = b"", **source: Any) -> tuple[di
         "begin": {"path": str(folder / "seed.jsonl")}, "annotator": "none", "rounds": {"min_score": 0.0},
     })  # fmt: skip
     facts = run_recall(recipe, lambda what, done, total: None)
-    return facts, [row for row in read_lines(folder / "out" / "dropped.jsonl") if "page" not in row]
+    return facts, [row.fields for row in read_jsonl(folder / "out" / "dropped.jsonl") if "page" not in row.fields]
 
 
 def page(text: str, url: str = "https://b.example/1") -> dict[str, str]:
@@ -166,7 +166,7 @@ def test_where_every_page_is_bad_each_is_named(tmp_path: Path) -> None:
         DataError, match=r"no page of 40 characters or more; .*dropped.jsonl names what they have \(3\)"
     ):
         run(tmp_path, path)
-    named = [row["reason"] for row in read_lines(tmp_path / "out" / "dropped.jsonl")]
+    named = [row.fields["reason"] for row in read_jsonl(tmp_path / "out" / "dropped.jsonl")]
     assert named == ["empty", "not JSON", "shorter than 40 characters"]
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
 from groupwise.pages.recall import write_recall_report
-from groupwise.recall.lines import read_lines, write_lines
+from groupwise.recall.lines import write_lines
 from groupwise.recall.recipe import run_recall
 from groupwise.recall.rounds import Round
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks.web.mathematics import SEEN
 
 NO_BENCHMARK = "decontaminate.tasks={}"
@@ -57,7 +58,7 @@ def test_every_piece_is_there_and_the_page_says_the_figures(collected: tuple[Pat
     assert "round 2" in page
     assert "chinese stories" in page
     assert "<script" not in page
-    removed = list(read_lines(directory / "removed.jsonl"))
+    removed = [row.fields for row in read_jsonl(directory / "removed.jsonl")]
     assert page.count("<article") == min(12, len({(row["url"], row["paragraph"]) for row in removed})) < len(removed)
 
 
@@ -71,8 +72,8 @@ def test_decontamination_takes_what_is_planted_and_says_what_it_misses(
         assert gone == there > 0
     gone, there = planted["paraphrased"]
     assert gone < there  # a rule of equal words cannot see other words
-    removed = list(read_lines(directory / "removed.jsonl"))
-    texts = {row["url"]: row["text"] for row in read_lines(directory / "corpus.jsonl")}
+    removed = [row.fields for row in read_jsonl(directory / "removed.jsonl")]
+    texts = {row.fields["url"]: row.fields["text"] for row in read_jsonl(directory / "corpus.jsonl")}
     assert removed
     for row in removed:
         assert row["paragraph"] not in texts.get(row["url"], "").split("\n")
@@ -82,18 +83,19 @@ def test_decontamination_takes_what_is_planted_and_says_what_it_misses(
 def test_no_copy_is_in_the_corpus(collected: tuple[Path, dict[str, Any]]) -> None:
     directory, facts = collected
     copies = json.loads((directory / "copies.json").read_text())
-    assert not {row["page"] for row in read_lines(directory / "corpus.jsonl")} & set(map(int, copies))
+    assert not {row.fields["page"] for row in read_jsonl(directory / "corpus.jsonl")} & set(map(int, copies))
     assert facts["copies"]["found"] > 20
     assert facts["copies"]["false"] <= 0.05 * facts["copies"]["found"]
 
 
 def test_every_page_is_ranked_or_dropped_with_its_reason(collected: tuple[Path, dict[str, Any]]) -> None:
     directory, facts = collected
-    pages = list(read_lines(directory / "pages.jsonl"))
-    dropped = {row["page"]: row for row in read_lines(directory / "dropped.jsonl") if "page" in row}
+    pages = [row.fields for row in read_jsonl(directory / "pages.jsonl")]
+    rows = [row.fields for row in read_jsonl(directory / "dropped.jsonl")]
+    dropped = {row["page"]: row for row in rows if "page" in row}
     copies = {int(copy): of for copy, of in json.loads((directory / "copies.json").read_text()).items()}
     kept = set(json.loads((directory / f"round-{len(facts['rounds'])}.json").read_text())["kept"])
-    short = kept - {row["page"] for row in read_lines(directory / "corpus.jsonl")}
+    short = kept - {row.fields["page"] for row in read_jsonl(directory / "corpus.jsonl")}
     assert dropped.keys() == copies.keys() | short
     assert all(row["place"] == pages[number]["place"] for number, row in dropped.items())
     assert all(dropped[copy]["reason"] == f"a near copy of {pages[of]['place']}" for copy, of in copies.items())
@@ -112,10 +114,10 @@ def test_a_page_that_removals_leave_too_short_is_named(tmp_path: Path, make_smal
     write_lines(tmp_path / "dropped.jsonl", [{"place": "web/web#2", "reason": "empty"}])
     (tmp_path / "copies.json").write_text('{"1": 0}')
     recall._corpus(Round(1, frozenset({0}), frozenset(), {}, {}))
-    assert [row["reason"] for row in read_lines(tmp_path / "dropped.jsonl")] == [
+    assert [row.fields["reason"] for row in read_jsonl(tmp_path / "dropped.jsonl")] == [
         "empty", "shorter than 2000 characters without its removed paragraphs", "a near copy of web/web#0",
     ]  # fmt: skip
-    assert not list(read_lines(tmp_path / "corpus.jsonl"))
+    assert not [row.fields for row in read_jsonl(tmp_path / "corpus.jsonl")]
 
 
 PAGE = {"text": "too short", "replaced": 0, "truth": None}
@@ -149,9 +151,8 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
         if path.name in names[names.index(place) :] and path.name != "dropped.jsonl":
             path.unlink()
     if killed_again:  # dropped.jsonl is written twice; the second time it is as it was, whatever is done again
-        write_lines(
-            directory / "dropped.jsonl", [row for row in read_lines(directory / "dropped.jsonl") if "page" not in row]
-        )
+        rows = [row.fields for row in read_jsonl(directory / "dropped.jsonl")]
+        write_lines(directory / "dropped.jsonl", [row for row in rows if "page" not in row])
     replace = os.replace
 
     def dies(source: Any, target: Any) -> None:

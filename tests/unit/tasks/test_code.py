@@ -91,10 +91,10 @@ def test_a_compressed_list(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "cannot be read as JSON"), ("[]", "record 1"),
+    [("{", r"a.jsonl, line 1 is not JSON"), ("[]", "line 1 is a JSON list"),
      ('{"text": 1}', "record 1 is not a problem in the mbpp format: KeyError"),
      (json.dumps({**MBPP, "test_list": ["assert ("]}), "record 1 is not a problem in the mbpp format: SyntaxError"),
-     (json.dumps({**MBPP, "test_list": []}), "record 1"), ("\xed\xa0", "record 1|cannot be read"),
+     (json.dumps({**MBPP, "test_list": []}), "record 1"), ("\xed\xa0", "line 1 is not JSON"),
      ("", "has no problem for the test split")],
 )  # fmt: skip
 def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -> None:

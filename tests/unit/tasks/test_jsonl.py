@@ -61,13 +61,13 @@ def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"question": "x", "answer": 1', r"a.jsonl line 3 is not JSON: .*begins with"),
-        ("[1, 2]", "a.jsonl line 3 is a JSON list"),
-        ('{"question": "x"}', r"a.jsonl line 3 has no field 'answer'; its fields are question"),
-        ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl line 3"),
-        ('{"question": "x", "answer": null}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl line 3"),
-        ('{"question": "", "answer": 1}', r"a.jsonl line 3: the question in field 'question' is empty"),
-        ('{"question": "x", "answer": true}', r"a.jsonl line 3: field 'answer' is True; text or a number"),
+        ('{"question": "x", "answer": 1', r"a.jsonl, line 3 is not JSON: .*begins with"),
+        ("[1, 2]", "a.jsonl, line 3 is a JSON list"),
+        ('{"question": "x"}', r"a.jsonl, line 3 has no field 'answer'; its fields are question"),
+        ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),
+        ('{"question": "x", "answer": null}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),
+        ('{"question": "", "answer": 1}', r"a.jsonl, line 3: the question in field 'question' is empty"),
+        ('{"question": "x", "answer": true}', r"a.jsonl, line 3: field 'answer' is True; text or a number"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:

@@ -91,7 +91,7 @@ def test_the_prompt_is_all_that_the_conversations_share(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_named_with_its_line(tmp_path: Path, bad: Any, said: str) -> None:
-    with pytest.raises(DataError, match=rf"pairs\.jsonl {said}"):
+    with pytest.raises(DataError, match=rf"pairs\.jsonl, {said}"):
         read(tmp_path, row(by=1), bad, margin_field="by")
 
 

@@ -56,7 +56,7 @@ def test_files_that_hold_nothing_are_errors(tmp_path: Path) -> None:
         read_step_rows(tmp_path / "empty.jsonl")
     with pytest.raises(DataError, match="cannot be read"):
         read_step_rows(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match="is a list"):
+    with pytest.raises(DataError, match="is a JSON list"):
         read_step_rows(written(tmp_path, [GOOD]))
 
 

@@ -4,14 +4,14 @@ A line is one JSON object in one of two formats, recognised by its fields: `gold
 completion), or `gold`, `pred`, `expected` (a prediction, put into the form the verifier reads unless it brings it).
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import DataError
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.types import Problem
 from groupwise.verifiers.base import Extraction
 
@@ -43,31 +43,13 @@ def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: S
     Raises:
         DataError: names the file and line that cannot be read, or the tiers there are.
     """
-    cases = [_case(row, extraction, where) for path in paths for where, row in read_rows(path)]
+    cases = [_case(record.fields, extraction, record.place) for path in paths for record in read_jsonl(path)]
     known = sorted({case.group for case in cases})
     unknown = set(tiers) - set(known)
     if not cases or unknown:
         lacking = f"no case of tier {', '.join(sorted(unknown))}; tiers there: {', '.join(known)}" if cases else "empty"
         raise DataError(f"{', '.join(map(str, paths))}: {lacking}")
     return [case for case in cases if not tiers or case.group in tiers]
-
-
-def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object of a JSON-lines file with its file and line; empty lines are left out."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                raise DataError(f"{where}: not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise DataError(f"{where}: a JSON object was expected, this is {type(row).__name__}")
-            yield where, row
 
 
 def _case(row: dict[str, Any], extraction: Extraction, where: str) -> Case:

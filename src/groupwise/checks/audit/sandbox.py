@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import mean_share
-from groupwise.checks.audit.cases import read_rows
 from groupwise.checks.audit.wording import share
 from groupwise.config import Changes, Section, parse
+from groupwise.runs.jsonl import read_jsonl
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import ProbeResult, read_probes, run_probes
@@ -81,7 +81,7 @@ def audit_sandbox(probes: Sequence[str | Path] = (), changes: Changes = ()) -> S
     """
     config = parse(_Settings, {}, changes, source="the audit").sandbox
     paths = [Path(path) for path in probes]
-    names = [str(row.get("name", "")) for path in paths for _, row in read_rows(path)]
+    names = [str(record.fields.get("name", "")) for path in paths for record in read_jsonl(path)]
     programs = [program for path in paths for program in read_probes(path)]
     with open_sandbox(config) as sandbox:
         results = run_probes(sandbox, programs)

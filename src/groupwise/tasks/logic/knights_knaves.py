@@ -14,8 +14,9 @@ from pydantic import Field, model_validator
 from groupwise.config.artifacts import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
+from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
-from groupwise.tasks.jsonl_records import Record, read_file, text_of
+from groupwise.tasks.jsonl_records import read_file, text_of
 from groupwise.tasks.logic.statements import OPERATORS, Operator, Statement, draw_statement, from_tuples, say, solutions
 from groupwise.types import Problem
 

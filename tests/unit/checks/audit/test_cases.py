@@ -62,9 +62,9 @@ def test_tiers_choose(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "line 2: not JSON"),
-        ("[" * 100_000, "line 2: not JSON"),
-        ("[3]", "line 2: a JSON object was expected, this is list"),
+        ("{", "line 2 is not JSON"),
+        ("[" * 100_000, "line 2 is not JSON"),
+        ("[3]", "line 2 is a JSON list; an object is needed"),
         ({"gold": "3", "expected": True}, "line 2: .*gold and response, or gold and pred; this has gold, expected"),
         ({"gold": 3, "pred": "3", "expected": True}, "line 2: .*text fields"),
         ({"gold": "3", "pred": "3"}, "line 2: expected = None: allowed are true, false and null"),

@@ -90,7 +90,7 @@ def test_a_faulty_file_is_refused(tmp_path: Path, changes: dict[str, Any], messa
            "statements": "(('lying', 1), ('telling-truth', 1))"}  # fmt: skip
     path = tmp_path / "puzzles.jsonl"
     path.write_text(json.dumps(row | {"statements": "(('lying', 1), ('lying', 0))", "solution": [1, 0]} | changes))
-    with pytest.raises(DataError, match=r"puzzles\.jsonl line 1") as caught:
+    with pytest.raises(DataError, match=r"puzzles\.jsonl, line 1") as caught:
         list(read_puzzles(path))
     assert message in str(caught.value)
 

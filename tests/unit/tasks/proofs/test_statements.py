@@ -78,7 +78,7 @@ def test_validate_refuses_a_verifier_that_errs(tmp_path: Path, outcome: Outcome,
 
 def test_another_split_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lean("one", "train", "theorem one : 1 = 1 := by"))
-    with pytest.raises(DataError, match=r"a.jsonl line 1: field 'split' is 'train'; 'valid' and 'test' are allowed"):
+    with pytest.raises(DataError, match=r"a.jsonl, line 1: field 'split' is 'train'; 'valid' and 'test' are allowed"):
         Minif2f(Minif2fConfig(kind="minif2f", path=path)).problems("train")
 
 
