@@ -13,7 +13,7 @@ import pytest
 
 import groupwise
 from groupwise.cli.init import write_project
-from groupwise.config.shipped import recipe_file
+from groupwise.config import recipe_file
 from groupwise.trainers import load_recipe
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.listing import list_runs
 from groupwise.cli.main import app, main
 from groupwise.cli.second import show_second
-from groupwise.config.shipped import recipe_names
+from groupwise.config import recipe_names
 from groupwise.evaluation.held_out import HeldOutCheck, Rejected
 from groupwise.trainers.report import StepReport
 

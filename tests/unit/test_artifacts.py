@@ -7,8 +7,8 @@ import pytest
 from pydantic import Field
 
 from groupwise.config import Section, parse
-from groupwise.config.artifacts import Artifact, DataRef, ModelRef, RewardModelRef, files, label, located, named
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.schema import Artifact, DataRef, ModelRef, RewardModelRef, files, label, located, named
 from groupwise.errors import ConfigError
 
 

@@ -7,7 +7,8 @@ import pytest
 from pydantic import Field
 
 from groupwise.config import ReadIf, Section, dump_toml, load, parse
-from groupwise.config.kinds import Kinds, KindSection, user_files
+from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.places import user_files
 from groupwise.errors import ConfigError
 
 
@@ -139,5 +140,9 @@ def test_user_files_are_those_named_anywhere_and_their_neighbours(tmp_path: Path
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "__init__.py").write_text("inside = 1\n")
     drawing = parse(Drawing, {"many": {"a": f"{own}:Triangle", "b": "circle"}})
-    assert user_files(drawing) == [own, tmp_path / "helper.py", tmp_path / "deep" / "__init__.py"]
-    assert user_files(parse(Drawing, {})) == []
+    assert user_files(drawing.model_dump(mode="json")) == [
+        own,
+        tmp_path / "helper.py",
+        tmp_path / "deep" / "__init__.py",
+    ]
+    assert user_files(parse(Drawing, {}).model_dump(mode="json")) == []

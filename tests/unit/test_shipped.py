@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import read_toml
-from groupwise.config.shipped import SHIPPED, recipe_file, recipe_names
+from groupwise.config import RECIPES, read_toml, recipe_file, recipe_names
 from groupwise.errors import ConfigError
 from groupwise.evaluation.comparison import Comparison
 from groupwise.trainers import load_recipe
@@ -31,7 +30,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_shipped_recipe_has_a_name(name: str, file: str) -> None:
-    assert recipe_file(name, Path()) == SHIPPED / file
+    assert recipe_file(name, Path()) == RECIPES / file
 
 
 def test_a_file_of_ones_own_comes_first(elsewhere: Path) -> None:
@@ -39,7 +38,7 @@ def test_a_file_of_ones_own_comes_first(elsewhere: Path) -> None:
     (elsewhere / "arithmetic").mkdir()  # a folder of that name is no recipe
     (elsewhere / "recipes" / "arithmetic.toml").write_text("[run]")
     assert recipe_file("recipes/arithmetic.toml", Path()) == Path("recipes/arithmetic.toml")
-    assert recipe_file("arithmetic", Path()) == SHIPPED / "arithmetic.toml"
+    assert recipe_file("arithmetic", Path()) == RECIPES / "arithmetic.toml"
 
 
 @pytest.mark.parametrize("name", ["no", "../recipes/arithmetic", "/arithmetic", "", ".", "recipes", "mine/ppo.toml"])
@@ -55,11 +54,11 @@ def test_a_missing_recipe_is_answered_with_those_there_are() -> None:
 
 
 def test_every_recipe_is_shipped_and_the_repository_has_a_link_to_them() -> None:
-    assert (ROOT / "recipes").resolve() == SHIPPED
+    assert (ROOT / "recipes").resolve() == RECIPES
     assert {"arithmetic", "r1", "gsm8k", "compare"} <= set(recipe_names())
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED.rglob("*.toml")), ids=lambda path: str(path.relative_to(SHIPPED)))
+@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.toml")), ids=lambda path: str(path.relative_to(RECIPES)))
 def test_what_a_recipe_builds_on_is_shipped_with_it(path: Path) -> None:
     tables = read_toml(path)
     bases = variant_bases(tables) if "variants" in tables else tables.get("extends", [])

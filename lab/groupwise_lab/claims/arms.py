@@ -9,8 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config import Section, overridden, read_recipe
-from groupwise.config.shipped import recipe_file
+from groupwise.config import Section, overridden, read_recipe, recipe_file
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline import PipelineRecipe, load_pipeline
 from groupwise.pipeline.fingerprint import code_of

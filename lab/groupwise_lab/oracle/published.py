@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config import parse, read_toml
-from groupwise.config.shipped import SHIPPED
+from groupwise.config import RECIPES, parse, read_toml
 from groupwise.runs.directory import flattened
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise_lab.oracle.setting import Setting
@@ -34,7 +33,7 @@ class Published(NamedTuple):
 
 def published_algorithms() -> dict[str, Published]:
     """Every shipped algorithm by its name."""
-    return dict(_read(path) for path in sorted((SHIPPED / "algorithms").glob("*.toml")))
+    return dict(_read(path) for path in sorted((RECIPES / "algorithms").glob("*.toml")))
 
 
 def _read(path: Path) -> tuple[str, Published]:

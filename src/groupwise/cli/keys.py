@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from groupwise.config import ReadIf, Section, toml_literal
-from groupwise.config.artifacts import Artifact
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.schema import Artifact
 from groupwise.errors import ConfigError
 from groupwise.evaluation.comparison import Comparison
 from groupwise.pipeline import STAGES, PipelineRecipe

@@ -1,4 +1,4 @@
-"""Parts of a recipe that are chosen by name: `kind = "math"`, or the user's own Python.
+"""Sections of a recipe, and parts of it that are chosen by name: `kind = "math"`, or the user's own Python.
 
     [verifier]
     kind = "math"                     # built in
@@ -11,24 +11,56 @@ An implementation owns its settings: it is a `KindSection` itself (a formula wit
 so a key that another kind reads is refused by name.
 """
 
-import ast
 import difflib
 import importlib
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
-from pydantic import GetCoreSchemaHandler, SerializationInfo, ValidationInfo
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationInfo, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from groupwise.config import FOLDER, Section
-from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.config.places import Place, beside
+from groupwise.errors import ConfigError
+
+FOLDER = "folder"
+"""Key of a validation's context: the folder of the recipe that is read; files are looked for there first."""
+ARTIFACTS = "artifacts"
+"""Key of a validation's context: paths by the names that may stand for them, as `{base}` in a pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIf:
+    """Mark of a field that is read under a condition only: another value than its default is an error elsewhere.
+
+    class Loss(Section):
+        kl_coef: float = 0.0
+        kl_estimator: Annotated[str, ReadIf(lambda loss: loss.kl_coef > 0, "kl_coef > 0")] = "k3"
+    """
+
+    holds: Callable[[Any], bool]
+    """True where the section reads the field."""
+    when: str
+    """The condition in words, for the error and the reference of all keys."""
+
+
+class Section(BaseModel):
+    """Base of every configuration model: frozen, unknown keys forbidden, one docstring per field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            for mark in field.metadata:
+                if isinstance(mark, ReadIf) and value != field.get_default() and not mark.holds(self):
+                    raise ValueError(f"{name} = {value!r} has no effect here: it is read only with {mark.when}")
+        return self
 
 
 class KindSection(Section):
@@ -36,125 +68,6 @@ class KindSection(Section):
 
     kind: str
     """Which one: a built-in name, `file.py:name`, `package.module:name`, or a name of an installed package."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The user's own Python: `file.py:name`, or `package.module:name` of what can be imported."""
-
-    file: Path
-    name: str
-    module: str = ""
-    """The module's name, where it is imported by that."""
-
-    @classmethod
-    def of(cls, kind: str) -> "Place | None":
-        """The place that a kind names; None where it names none."""
-        file, separator, name = kind.rpartition(":")
-        return cls(Path(file), name) if separator and file.endswith(".py") else None
-
-    @classmethod
-    def importable(cls, kind: str) -> "Place":
-        """The place that `package.module:name` means.
-
-        Raises:
-            ConfigError: there is no such module.
-        """
-        module, _, name = kind.partition(":")
-        try:
-            spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"{kind} cannot be imported: {error}") from None
-        if spec is None or spec.origin is None:
-            raise ConfigError(f"{kind} cannot be imported: there is no module {module!r}")
-        return cls(Path(spec.origin), name, module)
-
-    def __str__(self) -> str:
-        return f"{self.module or self.file}:{self.name}"
-
-    def definition(self) -> ast.stmt | None:
-        """The statement that makes the name, read without running the file; None where that cannot be seen.
-
-        Raises:
-            ConfigError: the file is not there or is no Python.
-        """
-        for statement in reversed(_parsed(self.file).body):
-            if self.name in _names(statement):
-                return statement
-        return None
-
-    def load(self) -> Any:
-        """The object, after running the file in this process.
-
-        Raises:
-            ConfigError: the file cannot be run, or has no such name; says which it has.
-        """
-        _parsed(self.file)  # says what is wrong with it before it runs
-        module = _run(self.file.resolve(), self.module)
-        if not hasattr(module, self.name):
-            raise ConfigError(f"{self.file} has no {self.name!r}; {_offered(module, self.name)}")
-        return getattr(module, self.name)
-
-
-def _parsed(file: Path) -> ast.Module:
-    try:
-        return ast.parse(file.read_bytes(), str(file))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no file {file} (it is looked for beside the recipe, then here)") from None
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"{file} is not readable Python: {error}") from None
-
-
-def _names(statement: ast.stmt) -> set[str]:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name for alias in statement.names}
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-@cache
-def _run(file: Path, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name) if name else _run_file(file)
-    except GroupwiseError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-_FOLDERS: set[Path] = set()
-"""Folders of the user's files that were run."""
-
-
-def _run_file(file: Path) -> ModuleType:
-    name = f"groupwise_user_{file.stem}_{abs(hash(file)):x}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None, file
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    for near in file.parent.glob("*.py"):  # another folder's neighbour of this name is not this one's
-        other = sys.modules.get(near.stem)
-        if other and Path(getattr(other, "__file__", None) or "").parent in _FOLDERS - {file.parent}:
-            del sys.modules[near.stem]
-    _FOLDERS.add(file.parent)
-    sys.path.insert(0, str(file.parent))  # its neighbours come first while it is imported
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(file.parent))
-    if str(file.parent) not in sys.path:  # from now on last, so that none of them hides a library
-        sys.path.append(str(file.parent))
-    return module
-
-
-def _offered(module: ModuleType, name: str) -> str:
-    own = [
-        n for n, x in vars(module).items() if not n.startswith("_") and getattr(x, "__module__", "") == module.__name__
-    ]
-    nearest = difflib.get_close_matches(name, own, n=1)
-    return f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(own) or 'nothing of its own'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +79,10 @@ class Allowed:
     """As in `allowed is ...`."""
 
 
-def _owns_settings(implementation: Any) -> bool:
-    return isinstance(implementation, type) and (
-        issubclass(implementation, KindSection) or hasattr(implementation, "Config")
-    )
-
-
-def _builds_on(base: type) -> Allowed:
-    return Allowed(
-        lambda implementation: isinstance(implementation, type) and issubclass(implementation, base),
-        f"a class that builds on {base.__name__}",
-    )
-
-
-SECTION = Allowed(_owns_settings, "a class that is a KindSection or has one as its attribute Config")
+SECTION = Allowed(
+    lambda found: isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config")),
+    "a class that is a KindSection or has one as its attribute Config",
+)
 
 
 class Choices:
@@ -205,30 +108,27 @@ class Choices:
         self.group = "groupwise." + what.replace(" ", "_")
 
     def find(self, kind: str) -> Any:
-        """The implementation of a kind.
+        """Return the implementation of a kind.
 
         Raises:
             ConfigError: there is no such kind, with the nearest name; or the user's file is at fault, with the reason.
         """
         if kind in self.table:
             return _imported(self.table[kind])
-        if location := Place.of(kind):
-            return self._checked(kind, self._adopt(location))
-        if registered := {point.name: point for point in entry_points(group=self.group)}.get(kind):
-            return self._checked(kind, self._adopt(Place.importable(registered.value)))
-        if ":" in kind:
-            return self._checked(kind, self._adopt(Place.importable(kind)))
-        raise ConfigError(f"there is no {self.what} {kind!r}; {self._known(kind)}")
-
-    def _checked(self, kind: str, implementation: Any) -> Any:
+        location = Place.of(kind)
+        if location is None:
+            registered = {point.name: point.value for point in entry_points(group=self.group)}.get(kind)
+            target = registered or (kind if ":" in kind else None)
+            location = Place.importable(target) if target else None
+        if location is None:
+            nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
+            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+            names = f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for your own"
+            raise ConfigError(f"there is no {self.what} {kind!r}; {names}")
+        implementation = self._adopt(location)
         if not self._allowed.holds(implementation):
             raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
         return implementation
-
-    def _known(self, kind: str) -> str:
-        nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        return f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for your own"
 
 
 class Kinds(Choices):
@@ -251,11 +151,17 @@ class Kinds(Choices):
             adopt: makes an implementation from the user's Python.
             base: the class that every implementation builds on, where it is its own settings.
         """
-        super().__init__(what, table, adopt, _builds_on(base) if base else SECTION)
+        allowed = SECTION
+        if base is not None:
+            allowed = Allowed(
+                lambda found: isinstance(found, type) and issubclass(found, base),
+                f"a class that builds on {base.__name__}",
+            )
+        super().__init__(what, table, adopt, allowed)
         self.default = default
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
-        """The class of a kind's settings; a file is looked for in the folder first."""
+        """Return the class of a kind's settings; a file is looked for in the folder first."""
         implementation = self.find(beside(kind, folder))
         settings: type[KindSection] = (
             implementation if issubclass(implementation, KindSection) else implementation.Config
@@ -263,16 +169,16 @@ class Kinds(Choices):
         return settings
 
     def kind_of(self, value: Any) -> str | None:
-        """The kind that a section of a recipe names, written as a table or as the name alone."""
+        """Return the kind that a section of a recipe names, written as a table or as the name alone."""
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", value)
         return kind if isinstance(kind, str) else None
 
     def kinds_with(self, key: str) -> list[str]:
-        """Built-in kinds that read a key."""
+        """Return the built-in kinds that read a key."""
         return [kind for kind in self.table if key in self.settings(kind).model_fields]
 
     def read(self, value: Any, context: Mapping[str, Any] = MappingProxyType({})) -> KindSection:
-        """A section from a table, or from the name of a kind alone; `context` is that of the validation.
+        """Read a section from a table, or from the name of a kind alone; `context` is that of the validation.
 
         Raises:
             ConfigError: there is no such kind.
@@ -306,56 +212,3 @@ class Kinds(Choices):
 def _imported(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def beside(path: str, folder: Path | None) -> str:
-    """A relative path of a recipe: the file beside the recipe where there is one, else as in the working directory.
-
-    `path` may be `file.py:name`, of which the file counts.
-
-    Raises:
-        ConfigError: both are there and differ.
-    """
-    location = Place.of(path)
-    file = location.file if location else Path(path)
-    if folder is None or file.is_absolute() or (location is None and ":" in path):
-        return path
-    near = folder / file
-    if not near.exists() or near.resolve() == file.resolve():
-        return path
-    if file.exists():
-        raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
-    return f"{near}:{location.name}" if location else str(near)
-
-
-def user_files(recipe: Section) -> list[Path]:
-    """The files of the user's own Python that a recipe names anywhere, with those beside them that they import."""
-    files: dict[Path, None] = {}
-    for value in _texts(recipe.model_dump(mode="json")):
-        location = Place.of(value)
-        if location and location.file.is_file():
-            files |= dict.fromkeys(written_in(location.file))
-    return list(files)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item)
-
-
-def written_in(file: Path, visited: tuple[Path, ...] = ()) -> tuple[Path, ...]:
-    """A file and the files beside it that it imports, and those that they import."""
-    files = (*visited, file)
-    for node in ast.walk(_parsed(file)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        for name in names:
-            beside_it = file.parent / Path(*name.split("."))
-            for near in (beside_it.with_suffix(".py"), beside_it / "__init__.py"):
-                if near.is_file() and near not in files:
-                    files = written_in(near, files)
-    return files

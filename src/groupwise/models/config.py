@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Section
-from groupwise.config.artifacts import SHIPPED, ModelRef
+from groupwise.config.schema import SHIPPED, ModelRef
 from groupwise.errors import ModelError
 
 ADAPTER_CONFIG = "adapter_config.json"

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
-from groupwise.config.artifacts import SHIPPED
+from groupwise.config.schema import SHIPPED
 from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
 from groupwise.models import attention
 from groupwise.models.activations import allow_checkpointing

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from groupwise.config.artifacts import SHIPPED
+from groupwise.config.schema import SHIPPED
 from groupwise.errors import ModelError
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from groupwise import config
-from groupwise.config.artifacts import named, stage_of
-from groupwise.config.kinds import Allowed, Choices, beside
+from groupwise.config.kinds import Allowed, Choices
+from groupwise.config.places import beside
+from groupwise.config.schema import named, stage_of
 from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Source, Stage
 from groupwise.pipeline.plan import Action, Planned, plan

@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 from pydantic import Field
 
 from groupwise.config import ReadIf, Section, merged, parse
-from groupwise.config.artifacts import SHIPPED, Makes, files, named, stage_of
-from groupwise.config.kinds import Place
+from groupwise.config.places import Place
+from groupwise.config.schema import SHIPPED, Makes, files, named, stage_of
 from groupwise.models.config import ModelConfig
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.fingerprint import code_of

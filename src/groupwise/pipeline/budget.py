@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.config import ReadIf
-from groupwise.config.artifacts import ModelRef, RewardModelRef, label
+from groupwise.config.schema import ModelRef, RewardModelRef, label
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.measurement import RewardModels, Subject, measure
 from groupwise.evaluation.test_time.result import BudgetResult

@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
-from groupwise.config.artifacts import ModelRef, label
+from groupwise.config.schema import ModelRef, label
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy

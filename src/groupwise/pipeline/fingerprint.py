@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import groupwise
-from groupwise.config.kinds import Choices, Place
+from groupwise.config.kinds import Choices
+from groupwise.config.places import Place
 
 ROOT = Path(groupwise.__file__).parent
 TABLES = "groupwise.config.kinds"

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
-from groupwise.config.artifacts import RewardModelRef
+from groupwise.config.schema import RewardModelRef
 from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, micro_batches

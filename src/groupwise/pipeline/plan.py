@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config.artifacts import files
+from groupwise.config.schema import files
 from groupwise.errors import ConfigError
 from groupwise.models.config import resolve
 from groupwise.pipeline import evaluation

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from groupwise.config import Section, chosen_section, merged
+from groupwise.config import Section, merged
 from groupwise.config.kinds import KindSection
+from groupwise.config.schema import chosen_section
 from groupwise.errors import ConfigError
 from groupwise.models.config import ModelConfig
 from groupwise.rollout.engine import AnyEngine, EngineConfig

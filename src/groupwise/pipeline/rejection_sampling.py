@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from groupwise.config.artifacts import DataRef, ModelRef, label
+from groupwise.config.schema import DataRef, ModelRef, label
 from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace

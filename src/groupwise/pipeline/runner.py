@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import dump_toml
-from groupwise.config.artifacts import located
+from groupwise.config.schema import located
 from groupwise.errors import CheckpointError, ConfigError, GroupwiseError
 from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace

@@ -15,7 +15,7 @@ from groupwise.algorithms.pools import best_of_k, weighted_vote
 from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, pass_at_k
 from groupwise.algorithms.step_metrics import AGGREGATES
 from groupwise.config import Section
-from groupwise.config.artifacts import DataRef, ModelRef, RewardModelRef
+from groupwise.config.schema import DataRef, ModelRef, RewardModelRef
 from groupwise.errors import DataError
 from groupwise.evaluation.steps import evaluate_scorer
 from groupwise.models.steps import load_scorer

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from groupwise.config import ReadIf
-from groupwise.config.artifacts import DataRef, ModelRef, label
+from groupwise.config.schema import DataRef, ModelRef, label
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy

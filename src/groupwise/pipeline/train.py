@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from groupwise.config import Section, dump_toml
-from groupwise.config.artifacts import Makes
+from groupwise.config.schema import Makes
 from groupwise.errors import ConfigError
 from groupwise.models.checkpoint import TRAINER_STATE
 from groupwise.pipeline.base import Interrupted, Made, Source, Stage, Workplace

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.config import Section
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.recall.annotate import ANNOTATORS, Annotator, Oracle
 from groupwise.recall.extract import ExtractConfig
 from groupwise.recall.sources import SOURCES, PageSource

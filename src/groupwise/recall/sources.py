@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from groupwise.config.artifacts import DataRef
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import permutation
 from groupwise.recall.extract import charset_in

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of

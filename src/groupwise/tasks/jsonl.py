@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record

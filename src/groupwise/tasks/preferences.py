@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groupwise.config import Changes, Source, named, parse, read_recipe, read_toml
-from groupwise.config.kinds import Allowed, Choices, beside
+from groupwise.config.kinds import Allowed, Choices
+from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.ranks.group import RANKS
 from groupwise.runs.run import Run

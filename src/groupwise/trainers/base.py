@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.config.artifacts import Makes
+from groupwise.config.schema import Makes
 from groupwise.training.config import Recipe
 from groupwise.training.session import Session
 

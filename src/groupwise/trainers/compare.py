@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.children import Children
-from groupwise.config import Changes, Source, load, named
-from groupwise.config.shipped import recipe_file
+from groupwise.config import Changes, Source, load, named, recipe_file
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.comparison import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
 from groupwise.trainers import load_recipe

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from groupwise.config import Section, parse, read_recipe
-from groupwise.config.artifacts import DataRef
-from groupwise.config.shipped import SHIPPED
+from groupwise.config import RECIPES, Section, parse, read_recipe
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
@@ -136,7 +135,7 @@ LAST_PART = "base/second-3.toml"
 
 def replayed() -> Callable[[int, int], corpus.Document]:
     """Return the documents that the shipped base model read last, by (seed, place)."""
-    tables = read_recipe(str(SHIPPED / LAST_PART))["data"]
+    tables = read_recipe(str(RECIPES / LAST_PART))["data"]
     mix = parse(DietConfig, {key: value for key, value in tables.items() if key != "source"}, source=LAST_PART)
     return lambda seed, place: diet.document(seed, place, mix)
 

@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from groupwise.algorithms.step_metrics import area_under_curve, first_errors
 from groupwise.config import ReadIf, Section
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.config import LoraConfig, ModelConfig

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from groupwise.config import Section
-from groupwise.config.artifacts import RewardModelRef
+from groupwise.config.schema import RewardModelRef
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Section
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy

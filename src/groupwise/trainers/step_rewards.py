@@ -15,7 +15,7 @@ from pydantic import Field
 
 from groupwise.algorithms.advantages import AdvantageEstimator
 from groupwise.config import ReadIf, Section
-from groupwise.config.artifacts import ModelRef, RewardModelRef
+from groupwise.config.schema import ModelRef, RewardModelRef
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy

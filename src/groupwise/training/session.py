@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import Section, dump_toml, parse
-from groupwise.config.kinds import user_files
+from groupwise.config.places import user_files
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.models.backbone import Backbone, Saved
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
@@ -221,7 +221,7 @@ class Start:
         self._directory = RunDirectory(Path(config.directory))
         self._hold: Hold | None = None
         self._restart_with = dump_toml(recipe) if restart else None
-        self._sources = user_files(recipe)
+        self._sources = user_files(recipe.model_dump(mode="json"))
         self._checkpoint = RANKS.by_first(lambda: self._open(recipe, restart))
         self._state = load_trainer_state(self._checkpoint, RANKS.is_first) if self._checkpoint else None
 

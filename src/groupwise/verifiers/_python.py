@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.kinds import Place
+from groupwise.config.places import Place
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, StepReward, Verdict
 

@@ -10,7 +10,8 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from groupwise.closing import Closing
 from groupwise.config import FOLDER
-from groupwise.config.kinds import KindSection, beside
+from groupwise.config.kinds import KindSection
+from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.parts import PARTS, Part, PartName, contradiction

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from groupwise.config.kinds import Kinds, KindSection, Place
+from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.places import Place
 from groupwise.errors import ConfigError
 from groupwise.types import Verdict
 

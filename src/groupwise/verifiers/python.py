@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config.kinds import Place, written_in
+from groupwise.config.places import Place, written_in
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig

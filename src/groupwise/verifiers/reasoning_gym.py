@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from groupwise.config.kinds import Place
+from groupwise.config.places import Place
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.extraction import extract

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.kinds import Kinds, Place, beside
+from groupwise.config.kinds import Kinds
+from groupwise.config.places import Place, beside
 from groupwise.errors import ConfigError
 
 _HERE = "groupwise.verifiers"

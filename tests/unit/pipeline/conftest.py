@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from groupwise.config import Section, parse
-from groupwise.config.artifacts import DataRef, Makes, ModelRef
+from groupwise.config.schema import DataRef, Makes, ModelRef
 from groupwise.evaluation.row import Row
 from groupwise.pipeline import AnyStage, fingerprint, runner
 from groupwise.pipeline.base import Made, Source, Stage, Workplace

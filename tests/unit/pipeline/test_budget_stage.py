@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.config.artifacts import located
+from groupwise.config.schema import located
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time import store
 from groupwise.evaluation.test_time.budget import measure_budget

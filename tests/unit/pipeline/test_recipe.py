@@ -210,16 +210,9 @@ def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path:
     assert train.settings["data"]["sampling"]["max_tokens"] == 33
 
 
-def test_an_old_recipe_says_what_moved_and_is_read(tmp_path: Path) -> None:
-    (tmp_path / "recipe.toml").write_text(f"{RECIPE}[stages.a]\n{GRPO}[evaluation]\nnum_problems = 3\n")
-    with pytest.warns(UserWarning, match=r"evaluation is measure now \(in .*recipe\.toml\)"):
-        recipe, _ = load_pipeline(tmp_path / "recipe.toml")
-    assert recipe.measure.num_problems == 3
-
-
 MY_STAGE = """
 from pydantic import Field
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.config import Section
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import read_rows, write_rows

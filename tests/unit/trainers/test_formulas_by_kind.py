@@ -1,6 +1,5 @@
-"""Formulas chosen by kind: one's own in a file, published ones as recipes, and recipes of earlier versions."""
+"""Formulas chosen by kind: a user's own in a file, and published ones as recipes."""
 
-import warnings
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,11 @@ import torch
 
 from groupwise.algorithms.advantages import GroupNormalised, step_advantages
 from groupwise.algorithms.objective import Tokens, token_loss
-from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss, policy_loss
-from groupwise.algorithms.step_advantages import Process
+from groupwise.algorithms.policy_losses import policy_loss
 from groupwise.config import dump_toml
 from groupwise.errors import ConfigError
 from groupwise.trainers import load_recipe
 from groupwise.trainers.grpo import GrpoRecipe
-
-EARLIER = Path(__file__).parent / "earlier" / "arithmetic.toml"
-"""What a run of 0.1.0 kept: every value by its name."""
 
 RECIPE = """
 algorithm = "grpo"
@@ -117,54 +112,3 @@ def test_a_published_algorithm_over_a_recipe_replaces_the_loss_of_another_kind(t
     assert isinstance(recipe, GrpoRecipe)
     assert recipe.loss.policy == policy_loss("sequence_ratio", clip_low=3e-4, clip_high=4e-4)
     assert (recipe.loss.aggregation, recipe.loss.mini_batches) == ("sequence", 2)
-
-
-def earlier(tmp_path: Path, changes: dict[str, str], *overrides: str) -> GrpoRecipe:
-    text = EARLIER.read_text()
-    for before, after in changes.items():
-        assert before in text
-        text = text.replace(before, after)
-    (tmp_path / "config.toml").write_text(text)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        recipe = grpo(tmp_path / "config.toml", *overrides)
-    assert any("loss.policy_loss is loss.policy.kind now" in str(one.message) for one in said)
-    return recipe
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, policy_loss("clipped_ratio")),
-        ({"clip_high = 0.2": "clip_high = 0.28"}, policy_loss("clipped_ratio", clip_high=0.28)),
-        ({'"clipped_ratio"': '"reinforce"'}, policy_loss("reinforce")),
-        ({'"clipped_ratio"': '"soft_gate"', "tau_pos = 1.0": "tau_pos = 2.0"}, policy_loss("soft_gate", tau_pos=2.0)),
-        ({'"clipped_ratio"': '"clipped_weight"', "clip_low = 0.2": "clip_low = 1"},
-         policy_loss("clipped_weight", clip_low=1)),
-    ],
-)  # fmt: skip
-def test_a_whole_recipe_of_an_earlier_version_is_read(
-    tmp_path: Path, changes: dict[str, str], expected: PolicyLoss
-) -> None:
-    found = earlier(tmp_path, changes)
-    assert found.loss.policy == expected
-    assert found.loss.max_logprob_difference is None
-    now = grpo(Path(__file__).parents[3] / "recipes" / "arithmetic.toml")
-    assert found.advantage == now.advantage
-    assert found.grpo == now.grpo
-    assert found.loss.tokens_per_micro_batch == 4096
-    parts = {"policy", "tokens_per_micro_batch"}
-    assert found.loss.model_dump(exclude=parts) == now.loss.model_dump(exclude=parts)
-
-
-def test_other_values_of_an_earlier_version_are_kept(tmp_path: Path) -> None:
-    changes = {'"group_mean"': '"process"', "max_logprob_difference = 0.0": "max_logprob_difference = 0.25"}
-    found = earlier(tmp_path, changes, "loss.clip_low=0.1", "loss.clip_high=0.2")
-    assert isinstance(found.advantage, Process)
-    assert found.loss.max_logprob_difference == 0.25
-    assert found.loss.policy == ClippedRatio(kind="clipped_ratio", clip_low=0.1)
-
-
-def test_a_value_that_never_had_an_effect_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"loss\.policy\.tau_neg: a setting without effect: soft_gate reads it"):
-        earlier(tmp_path, {"tau_neg = 1.05": "tau_neg = 2.0"})

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise.config.kinds import Place
+from groupwise.config.places import Place
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, StepReward

@@ -7,7 +7,7 @@ import torch
 from groupwise.checks.doctor.finding import Advice
 from groupwise.checks.preflight.bench import Bench
 from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
-from groupwise.config.kinds import Place
+from groupwise.config.places import Place
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
 

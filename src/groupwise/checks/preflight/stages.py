@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from groupwise.checks.doctor.finding import Advice
 from groupwise.checks.preflight import CHECKS, Cost, Finding, Level, Preflight, PreflightOptions, preflight
-from groupwise.config.artifacts import SHIPPED, located, named, stage_of
+from groupwise.config.schema import SHIPPED, located, named, stage_of
 from groupwise.models.config import resolve
 from groupwise.trainers.base import Recipe
 from groupwise.trainers.rl_recipe import RlRecipe

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record

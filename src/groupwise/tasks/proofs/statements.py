@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from groupwise.config.artifacts import DataRef
+from groupwise.config.schema import DataRef
 from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record

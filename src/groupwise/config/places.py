@@ -1,0 +1,185 @@
+"""Python of the user's own that a recipe names: `file.py:name`, or `package.module:name` of what can be imported."""
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from groupwise.errors import ConfigError, GroupwiseError
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A name in a file of Python."""
+
+    file: Path
+    name: str
+    module: str = ""
+    """The module's name, where it is imported by that."""
+
+    @classmethod
+    def of(cls, kind: str) -> "Place | None":
+        """Return the place that `file.py:name` means; None for any other text."""
+        file, separator, name = kind.rpartition(":")
+        return cls(Path(file), name) if separator and file.endswith(".py") else None
+
+    @classmethod
+    def importable(cls, kind: str) -> "Place":
+        """Return the place that `package.module:name` means.
+
+        Raises:
+            ConfigError: there is no such module.
+        """
+        module, _, name = kind.partition(":")
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"{kind} cannot be imported: {error}") from None
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"{kind} cannot be imported: there is no module {module!r}")
+        return cls(Path(spec.origin), name, module)
+
+    def __str__(self) -> str:
+        return f"{self.module or self.file}:{self.name}"
+
+    def definition(self) -> ast.stmt | None:
+        """Return the statement that makes the name, without running the file; None where it cannot be seen.
+
+        Raises:
+            ConfigError: the file does not exist or is not Python.
+        """
+        for statement in reversed(_parsed(self.file).body):
+            if self.name in _names(statement):
+                return statement
+        return None
+
+    def load(self) -> Any:
+        """Run the file in this process and return the object.
+
+        Raises:
+            ConfigError: the file cannot be run, or has no such name.
+        """
+        _parsed(self.file)  # an error of the file is reported before anything runs
+        module = _run(self.file.resolve(), self.module)
+        if not hasattr(module, self.name):
+            defined = [
+                name for name, value in vars(module).items()
+                if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+            ]  # fmt: skip
+            nearest = difflib.get_close_matches(self.name, defined, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it defines {', '.join(defined) or 'nothing'}"
+            raise ConfigError(f"{self.file} has no {self.name!r}; {hint}")
+        return getattr(module, self.name)
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {file} (it is looked for beside the recipe, then here)") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{file} is not readable Python: {error}") from None
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in statement.names}
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+@cache
+def _run(file: Path, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name) if name else _run_file(file)
+    except GroupwiseError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+_FOLDERS: set[Path] = set()
+"""Folders of the user's files that were run."""
+
+
+def _run_file(file: Path) -> ModuleType:
+    name = f"groupwise_user_{file.stem}_{abs(hash(file)):x}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None, file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    for near in file.parent.glob("*.py"):  # another folder's neighbour of this name is not this one's
+        other = sys.modules.get(near.stem)
+        if other and Path(getattr(other, "__file__", None) or "").parent in _FOLDERS - {file.parent}:
+            del sys.modules[near.stem]
+    _FOLDERS.add(file.parent)
+    sys.path.insert(0, str(file.parent))  # its neighbours come first while it is imported
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(file.parent))
+    if str(file.parent) not in sys.path:  # from now on last, so that none of them hides a library
+        sys.path.append(str(file.parent))
+    return module
+
+
+def beside(path: str, folder: Path | None) -> str:
+    """Return a recipe's relative path: the file beside the recipe where there is one, else as in the working directory.
+
+    `path` may be `file.py:name`, of which the file counts.
+
+    Raises:
+        ConfigError: both files exist and differ.
+    """
+    location = Place.of(path)
+    file = location.file if location else Path(path)
+    if folder is None or file.is_absolute() or (location is None and ":" in path):
+        return path
+    near = folder / file
+    if not near.exists() or near.resolve() == file.resolve():
+        return path
+    if file.exists():
+        raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
+    return f"{near}:{location.name}" if location else str(near)
+
+
+def user_files(settings: Any) -> list[Path]:
+    """Return the user's files of Python that settings (tables, lists, texts) name, and the neighbours they import."""
+    files: dict[Path, None] = {}
+    for text in _texts(settings):
+        location = Place.of(text)
+        if location and location.file.is_file():
+            files |= dict.fromkeys(written_in(location.file))
+    return list(files)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+
+
+def written_in(file: Path, visited: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Return a file, the files beside it that it imports, and those that they import."""
+    files = (*visited, file)
+    for node in ast.walk(_parsed(file)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            stem = file.parent / Path(*name.split("."))
+            for near in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if near.is_file() and near not in files:
+                    files = written_in(near, files)
+    return files
