@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.evaluation.test_time.equal_tokens import EqualTokens
-from groupwise.evaluation.test_time.optimal import Optimal
-from groupwise.evaluation.test_time.result import BudgetResult, Point
+from groupwise.evaluation.test_time.result import BudgetResult, EqualTokens, Optimal, Point
 from groupwise.pages.budget_names import JOINED, METHODS, Look
 from groupwise.pages.budget_plots import curves, svg
 from groupwise.pages.html import render

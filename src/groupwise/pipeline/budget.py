@@ -11,7 +11,7 @@ from pydantic import Field
 from groupwise.config import ReadIf
 from groupwise.config.schema import ModelRef, RewardModelRef, label
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.measurement import RewardModels, Subject, measure
+from groupwise.evaluation.test_time.budget import RewardModels, Subject, measure
 from groupwise.evaluation.test_time.result import BudgetResult
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.models.config import ModelConfig

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from groupwise.algorithms.statistics import Estimate, pass_at_k
+from groupwise.algorithms.statistics import pass_at_k
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, ModelError
-from groupwise.evaluation.test_time import store
 from groupwise.evaluation.test_time.budget import measure_budget
-from groupwise.evaluation.test_time.equal_tokens import at_equal_tokens
 from groupwise.evaluation.test_time.methods import Cost, Measured, Pools, Sizes, measure_pools
-from groupwise.evaluation.test_time.optimal import Difficulty
-from groupwise.evaluation.test_time.pool import Pool, Sample, check_budgets, enough
-from groupwise.evaluation.test_time.result import BudgetResult
+from groupwise.evaluation.test_time.pool import Pool, Sample, Store, check_budgets, enough
+from groupwise.evaluation.test_time.result import BudgetResult, Difficulty, at_equal_tokens
 from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
 from groupwise.evaluation.test_time.settings import BudgetConfig
-from groupwise.evaluation.test_time.store import Store
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
@@ -135,15 +130,6 @@ def test_points_have_intervals_and_the_way_to_go(result: BudgetResult) -> None:
     assert best.over_majority.value == pytest.approx(best.accuracy.value - points["majority", 4].accuracy.value)
 
 
-def test_accuracy_between_two_budgets_lies_on_a_line_over_the_logarithm_of_tokens(result: BudgetResult) -> None:
-    points = [replace(one, accuracy=Estimate(value, 0, 1), policy_tokens=tokens)
-              for one, value, tokens in zip(result.points, (0.2, 0.6), (100.0, 400.0), strict=False)]  # fmt: skip
-    few = replace(result, points=[replace(one, method="m") for one in points])
-    # 200 lies half-way between 100 and 400 on that scale
-    assert [few.at_tokens("m", tokens) for tokens in (100, 200, 400)] == pytest.approx([0.2, 0.4, 0.6])
-    assert few.at_tokens("m", 99) is few.at_tokens("m", 401) is few.at_tokens("other", 200) is None
-
-
 def test_the_best_for_each_difficulty_is_no_control(result: BudgetResult) -> None:
     assert {one.difficulty for one in result.optimal} == {"label", "pass_rate", "pass_rate_absolute", "prm"}
     for one in result.optimal:
@@ -177,11 +163,11 @@ def facts(folder: Path) -> dict[str, bytes]:
 def test_a_kill_leaves_what_was_finished_and_changes_nothing(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "PROBLEMS_PER_PART", 2)
+    monkeypatch.setattr("groupwise.evaluation.test_time.pool.PROBLEMS_PER_PART", 2)
     config = CONFIG.model_copy(update={"methods": ("majority", "best_of_n", "beam"), "budgets": (2,), "samples": 2})
     asked = {**ASKED, "prm": models / "prm", "config": config, "max_tokens": 24}
     measure_budget("base", directory=tmp_path / "whole", **asked)
-    kept, calls, limit = Store.kept, 0, 0
+    kept, calls, limit = Store.file, 0, 0
 
     def killed(*arguments: Any) -> Any:
         nonlocal calls
@@ -190,7 +176,7 @@ def test_a_kill_leaves_what_was_finished_and_changes_nothing(
             raise KeyboardInterrupt
         return kept(*arguments)
 
-    monkeypatch.setattr(Store, "kept", killed)
+    monkeypatch.setattr(Store, "file", killed)
     for limit in (1, 4, 7):  # noqa: B007  every call gets a little further
         calls = 0
         with pytest.raises(KeyboardInterrupt):
@@ -234,15 +220,15 @@ def test_a_part_exists_whole_or_not_at_all(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        made.kept(0, ".json", half)
-    value, seconds = made.values(0, lambda: [1, 2])
-    assert value == [1, 2]
+        made.file(0, ".json", half)
+    [(item, value, seconds)] = made.values(["x"], lambda part: [[1, 2]])
+    assert (item, value) == ("x", [1, 2])
     assert seconds >= 0
-    assert made.values(0, lambda: [3]) == (value, seconds)  # made once
+    assert [*made.values(["x"], lambda part: [3])] == [("x", value, seconds)]  # made once
     assert Store.of(tmp_path, "pool", {"a": 2}).folder != made.folder
     (made.folder / "part-000000.json").write_text("{")
     with pytest.raises(DataError, match=r"part-000000\.json"):
-        made.values(0, lambda: [3])
+        [*made.values(["x"], lambda part: [3])]
 
 
 def sample(text: str, right: bool = True, finished: bool = True) -> Sample:
@@ -319,7 +305,7 @@ def test_every_method_works_with_tools(models: Path, tmp_path: Path, monkeypatch
 
 
 def test_what_tools_put_in_costs_reading_and_no_sampling() -> None:
-    plain, with_results = (replace(sample("a"), num_put_in=put_in) for put_in in (0, 7))
+    plain, with_results = (sample("a")._replace(num_put_in=put_in) for put_in in (0, 7))
     pools = [Pool(Problem("x", "", ""), "", 3, (plain, with_results), 0.0)]
     cost = Pools(pools, {}, Sizes(10, {}), 0).sampled(4)
     assert cost.policy_tokens.tolist() == [4 * plain.num_tokens]

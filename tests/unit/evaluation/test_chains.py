@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases
-from groupwise.evaluation.test_time.cuts import cut
+from groupwise.evaluation.test_time.chains import Chainer, Link, check_phrases, cut
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time.chains import Chainer, Link
-from groupwise.evaluation.test_time.cuts import cut
+from groupwise.evaluation.test_time.chains import Chainer, Link, cut
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher
 from groupwise.models.policy import Policy

@@ -9,10 +9,9 @@ import pytest
 
 from groupwise.config.schema import located
 from groupwise.errors import ConfigError
-from groupwise.evaluation.test_time import store
 from groupwise.evaluation.test_time.budget import measure_budget
+from groupwise.evaluation.test_time.pool import Store
 from groupwise.evaluation.test_time.settings import BudgetConfig
-from groupwise.evaluation.test_time.store import Store
 from groupwise.explorer.results import found_in
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
@@ -91,10 +90,10 @@ def test_the_explorer_finds_its_page(prm: str, tmp_path: Path) -> None:
 
 
 def test_a_kill_changes_nothing(prm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "PROBLEMS_PER_PART", 1)
+    monkeypatch.setattr("groupwise.evaluation.test_time.pool.PROBLEMS_PER_PART", 1)
     stage = stage_of(prm, methods=["best_of_n", "beam"], budgets=[2], num_problems=2)
     run(stage, tmp_path / "whole")
-    kept, left = Store.kept, 3
+    kept, left = Store.file, 3
 
     def killed(*arguments: Any) -> Any:
         nonlocal left
@@ -103,7 +102,7 @@ def test_a_kill_changes_nothing(prm: str, tmp_path: Path, monkeypatch: pytest.Mo
             raise KeyboardInterrupt
         return kept(*arguments)
 
-    monkeypatch.setattr(Store, "kept", killed)
+    monkeypatch.setattr(Store, "file", killed)
     with pytest.raises(KeyboardInterrupt):
         run(stage, tmp_path / "killed")
     left = 1000

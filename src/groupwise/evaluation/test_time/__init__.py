@@ -1,8 +1,8 @@
-"""Test-time compute: what more tokens at the time of the answer are worth. `groupwise budget` is `measure_budget`.
+"""Test-time compute: accuracy per token spent at inference. `groupwise budget` calls `measure_budget`.
 
     problems -> a pool of samples (pool) -> scores of every sample (scores) -> accuracy at every budget (methods)
-             -> searches over steps (search), chains (chains)               -> the best for each difficulty (optimal)
-                                                                            -> points with costs (result)
+             -> searches over steps (search), chains of attempts (chains)
+             -> points with costs, the best method by difficulty, comparisons at equal tokens (result)
 
-Whatever took time is kept on disk (store), so that a kill loses a few problems.
+Everything that took time is stored on disk (`pool.Store`), so that a kill loses a few problems.
 """

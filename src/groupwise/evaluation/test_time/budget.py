@@ -1,16 +1,51 @@
-"""`measure_budget`: accuracy and cost of every method at every budget. `groupwise budget` is it with a table."""
+"""`measure_budget`: accuracy and cost of every method at every budget. `groupwise budget` prints its table."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from groupwise.config import Changes
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.checkpoints import context_of
-from groupwise.evaluation.test_time.measurement import RewardModels, Subject, checked, measure
-from groupwise.evaluation.test_time.pool import Progress
-from groupwise.evaluation.test_time.result import BudgetResult
-from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.evaluation.test_time.chains import measure_chains, measure_cuts
+from groupwise.evaluation.test_time.methods import CONTROLS, Pools, Sizes, measure_greedy, measure_pools
+from groupwise.evaluation.test_time.pool import Progress, Sampler, check_budgets, enough
+from groupwise.evaluation.test_time.result import BudgetResult, Optimal, Point, at_equal_tokens, difficulties
+from groupwise.evaluation.test_time.scores import Role, Scorer
+from groupwise.evaluation.test_time.search import measure_search
+from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, SEARCHES, BudgetConfig
 from groupwise.models.config import ModelConfig
-from groupwise.types import SPLITS, Split
+from groupwise.models.policy import load_policy
+from groupwise.randomness import Draws, Purpose, key
+from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sampling import SamplingConfig
+from groupwise.tasks.base import Task
+from groupwise.types import SPLITS, Problem, Split
+from groupwise.verifiers import make_verifier
+from groupwise.verifiers.base import VerifierConfig
+
+
+class Subject(NamedTuple):
+    """The model and the problems that are measured, and how its answers are drawn and judged."""
+
+    policy: ModelConfig
+    task: Task
+    verifier: VerifierConfig
+    sampling: SamplingConfig
+    split: Split
+    problems: Sequence[Problem]
+
+
+class RewardModels(NamedTuple):
+    """The models that score samples; None: no method by it."""
+
+    prm: ModelConfig | None = None
+    orm: ModelConfig | None = None
+    reference: str = ""
+    """The model that an implicit process reward model was trained from; empty: it has a head."""
+    beta: float = 0.05
+    """β of an implicit one."""
 
 
 def measure_budget(
@@ -28,28 +63,28 @@ def measure_budget(
     max_tokens: int | None = None,
     directory: str | Path = "runs/budget",
     changes: Changes = (),
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = lambda name, done, total: None,
 ) -> BudgetResult:
-    """Measure what test-time compute is worth, and write it into a directory; the same call goes on after a kill.
+    """Measure test-time compute, and write the result into a directory; the same call resumes after a kill.
 
     Args:
-        checkpoint: whose samples: a checkpoint directory, a hub name, or `base` for the shipped model.
+        checkpoint: the model that answers: a checkpoint directory, a hub name, or `base` for the shipped model.
         prm: directory of a process reward model; None: no method by it.
         orm: directory of an outcome reward model, trained with `supervision = "outcome"`; None: no method by it.
         reference: the model that an implicit process reward model was trained from; empty: `prm` has a head.
         beta: β of an implicit one.
-        config: methods, budgets and dials.
+        config: methods, budgets and their parameters.
         task: a task's name, or `file.py:Class`; None: the task of the run that the checkpoint lies in.
         split: `train`, `dev` or `test`; None: `test`, or all rows of a plain file that no run divided into splits.
         problems: at most this many, from the first; None: 200 of a split, all rows of a plain file.
-        temperature: of the samples; above 0.
+        temperature: sampling temperature, above 0.
         max_tokens: most tokens of a completion; None: as many as in the run, else the default.
-        directory: where samples, scores and figures are kept; those of other settings stay as they are.
-        changes: of the sections task, verifier and sampling, as for `load_recipe`.
+        directory: folder of samples, scores and figures; those of other settings stay as they are.
+        changes: changes of the sections task, verifier and sampling, as for `load_recipe`.
         progress: called now and then.
 
     Raises:
-        ConfigError: a name or a value is unknown, a pool is smaller than a budget, or a method needs what is not there.
+        ConfigError: a name or a value is unknown, a pool is smaller than a budget, or a method needs what is missing.
         DataError: a reward model cannot read a completion, or too few samples were judged.
         ModelError: a model cannot be loaded, or gives a score that is not a number.
         VerifierError: the verifier failed on too many completions.
@@ -57,8 +92,9 @@ def measure_budget(
     config = config or BudgetConfig()
     if split not in (None, *SPLITS):
         raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
-    rewards = RewardModels(_model(prm), _model(orm), str(reference), beta)
-    checked(config, rewards, temperature)
+    models = (None if path is None else ModelConfig(path=str(path)) for path in (prm, orm))
+    rewards = RewardModels(*models, str(reference), beta)
+    _checked(config, rewards, temperature)  # before a model is loaded
     context = context_of(str(checkpoint), task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
     _, selection = context.problems(split, problems)
     policy = ModelConfig(path=str(checkpoint))
@@ -66,5 +102,133 @@ def measure_budget(
     return measure(subject, rewards, config, Path(directory), progress)
 
 
-def _model(path: str | Path | None) -> ModelConfig | None:
-    return None if path is None else ModelConfig(path=str(path))
+def measure(
+    subject: Subject,
+    rewards: RewardModels,
+    config: BudgetConfig,
+    directory: Path,
+    progress: Progress = lambda name, done, total: None,
+) -> BudgetResult:
+    """Measure a subject; otherwise as `measure_budget`."""
+    methods, budgets = _checked(config, rewards, subject.sampling.temperature)
+    if subject.task.template.chat and (rewards.prm or rewards.orm):
+        raise ConfigError("task.template.chat = true: a reward model of steps reads plain prompts, so false is allowed")
+    scorers: dict[Role, Scorer] = {}
+    if rewards.prm is not None:
+        scorers["prm"] = Scorer.load(rewards.prm, "prm", config.step, rewards.reference, rewards.beta)
+    if rewards.orm is not None:
+        scorers["orm"] = Scorer.load(rewards.orm, "orm", config.step)
+    with make_verifier(subject.verifier) as verifier:
+        verifier.check(subject.problems, subject.task.template)
+        policy = load_policy(subject.policy)
+        texts = [
+            (problem.id, problem.question, problem.reference, repr(sorted(problem.data.items())))
+            for problem in subject.problems
+        ]
+        identity = {
+            "weights": policy.fingerprint(),
+            "template": subject.task.template.model_dump(mode="json"),
+            "verifier": subject.verifier.model_dump(mode="json"),
+            "problems": key(*(text for of_problem in texts for text in of_problem)),
+        }
+        actors, draws = (
+            Actors.of(policy, subject.task.template, verifier),
+            Draws(config.seed, Purpose(subject.split)),
+        )
+        sampler = Sampler(actors, subject.sampling, draws, directory, identity, progress)
+        models = {
+            "checkpoint": subject.policy.path, "prm": rewards.prm and rewards.prm.path,
+            "orm": rewards.orm and rewards.orm.path, "task": subject.task.name,
+        }  # fmt: skip
+        return _Measurement(config, methods, budgets, sampler, scorers).result(subject.problems, models)
+
+
+def _checked(
+    config: BudgetConfig, rewards: RewardModels, temperature: float
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return methods and budgets.
+
+    Raises:
+        ConfigError: they cannot be measured.
+    """
+    if not temperature > 0:
+        raise ConfigError(f"temperature = {temperature}: equal samples are no pool; above 0 is allowed")
+    try:
+        methods = config.chosen(rewards.prm is not None, rewards.orm is not None)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return methods, check_budgets(config.budgets, config.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """The parts of one call."""
+
+    config: BudgetConfig
+    methods: Sequence[str]
+    budgets: Sequence[int]
+    sampler: Sampler
+    scorers: Mapping[Role, Scorer]
+
+    def result(self, problems: Sequence[Problem], models: Mapping[str, Any]) -> BudgetResult:
+        """Sample, score, compute, write."""
+        pools = self._pools(problems, self.config.samples, self.sampler)
+        kept, left_out = enough(pools.pools, max(self.budgets))
+        problems, pools = [problems[index] for index in kept], pools.only(kept)
+        measured, flips = [*measure_pools(pools, self.budgets, self.methods)], list[Mapping[str, Any]]()
+        for method in self.methods:
+            if method == GREEDY:
+                measured.append(measure_greedy(self.sampler.greedy(problems), pools.sizes))
+            elif method in SEARCHES:
+                measured += measure_search(
+                    method, self.sampler, self.scorers["prm"], problems, self.config, pools.sizes
+                )
+            elif method in CHAINS:
+                of_chains, changed = measure_chains(
+                    method, self.sampler, self.scorers.get("prm"), problems, self.config, pools.sizes
+                )
+                measured += of_chains
+                flips += changed
+            elif method == CUT:
+                measured += measure_cuts(self.sampler, problems, self.config, pools.sizes)
+        labels = [problem.difficulty for problem in problems]
+        ways = difficulties(labels, self._difficulty_pools(problems))
+        choices = [
+            Optimal.of([m for m in measured if m.budget == k and m.method not in CONTROLS], way, self.config.seed)
+            for way in ways
+            for k in self.budgets
+        ]
+        named = {(method.method, method.budget): method for method in measured}
+        points = [
+            Point.of(method, labels, named.get(("majority", method.budget)), named.get((CONTROLS[0], method.budget)))
+            for method in measured
+        ]
+        weights = {f"{role}_weights": scorer.fingerprint for role, scorer in self.scorers.items()}
+        settings = {
+            **models, **self.config.model_dump(mode="json"), "methods": list(self.methods),
+            "weights": self.sampler.actors.policy.fingerprint(), **weights,
+        }  # fmt: skip
+        result = BudgetResult(
+            settings, measured, labels, [problem.id for problem in problems], left_out, points,
+            [choice for choice in choices if choice is not None], flips, self.sampler.directory,
+            at_equal_tokens(measured, pools, self.config.aggregate, ways),
+        )  # fmt: skip
+        result.write()
+        return result
+
+    def _pools(self, problems: Sequence[Problem], num_samples: int, sampler: Sampler) -> Pools:
+        """Sample, and score with every reward model."""
+        pools = sampler.pools(problems, num_samples)
+        sampled, folder = sampler.identity_of(num_samples), sampler.directory
+        scored = {role: scorer.pools(pools, folder, sampled, sampler.progress) for role, scorer in self.scorers.items()}
+        rewards = {role: scorer.num_parameters for role, scorer in self.scorers.items()}
+        return Pools(pools, scored, Sizes(sampler.actors.policy.num_parameters, rewards), self.config.seed)
+
+    def _difficulty_pools(self, problems: Sequence[Problem]) -> Pools | None:
+        """Return pools, drawn separately, that estimate how difficult the problems are; None where none are wanted."""
+        if not self.config.difficulty_samples:
+            return None
+        pools = self._pools(problems, self.config.difficulty_samples, self.sampler.drawing("difficulty"))
+        if empty := [pool.problem.id for pool in pools.pools if not pool.samples]:
+            raise DataError(f"the verifier judged no sample that tells the difficulty of {empty[0]}: ask for more")
+        return pools

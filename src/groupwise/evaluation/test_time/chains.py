@@ -5,21 +5,33 @@ stands before the next one as it was sampled, token by token, each after its pro
 such chains has learnt, and what any other takes for examples.
 
 `force` (Muennighoff et al. 2025, "s1", arXiv:2501.19393, §3): where the reasoning would end, a phrase such as "Wait" is
-put in, and the model goes on.
+inserted, and the model continues. `cut` is the other direction: at a number of tokens the reasoning is closed, and the
+answer must follow; what was sampled before the cut stays as it was sampled.
+
+A budget is a number of links; of `cut`, a number of tokens in units of `cut_tokens`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from groupwise.errors import ConfigError
+import numpy as np
+
+from groupwise.algorithms.pools import best_of_k
+from groupwise.algorithms.step_metrics import aggregated
+from groupwise.errors import ConfigError, DataError
+from groupwise.evaluation.row import rows_of
+from groupwise.evaluation.test_time.methods import Cost, Floats, Measured, Sizes, majority
+from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
+from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
+from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request
-from groupwise.rollout.pieces import Pieces, completion_in, go_on, of_completion
-from groupwise.rollout.reflection import opened_again
-from groupwise.rollout.sample_and_score import Actors, continuations, sample_and_score, score_groups
+from groupwise.rollout.pieces import Pieces, beginning, completion_in, go_on, joined, of_completion, phrase
+from groupwise.rollout.reflection import CLOSED, opened_again, reasoning_end
+from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.types import Group, Problem, Prompt, ScoredGroup
+from groupwise.types import Group, Outcome, Problem, Prompt, ScoredGroup
 
 
 class Link(NamedTuple):
@@ -146,3 +158,210 @@ def check_phrases(problems: Sequence[Problem], phrases: Mapping[str, str]) -> No
         raise ConfigError(
             f"force has no phrase for problems in {missing[0]!r}: phrases are there for {', '.join(phrases)}"
         )
+
+
+class Chain(NamedTuple):
+    """One chain of attempts, all of them judged."""
+
+    samples: tuple[Sample, ...]
+    scores: tuple[Scored, ...]
+    """Empty without a process reward model."""
+
+
+class Chained(NamedTuple):
+    """The chains of one problem."""
+
+    problem: Problem
+    chains: tuple[Chain, ...]
+    """Without those that have an attempt that the verifier failed on."""
+    sampled: Sequence[int]
+    """Tokens that each link took, of all chains."""
+    read: Sequence[int]
+    shown: Sequence[int]
+    """Of each link: attempts that were shown, or reasonings that were opened again."""
+    seconds: float
+    """Seconds of one link of one chain."""
+
+
+def chained(
+    method: str, sampler: Sampler, scorer: Scorer | None, problems: Sequence[Problem], config: BudgetConfig
+) -> list[Chained]:
+    """Make the chains of each problem; what is on disk is not made again.
+
+    Raises:
+        DataError: the verifier failed in every chain of a problem.
+    """
+    links = max(config.budgets)
+    identity: dict[str, Any] = {"method": method, "links": links, **({} if scorer is None else scorer.identity)}
+    if method == "revise":
+        identity["remembered"] = config.remembered
+    else:
+        identity["phrases"] = dict(config.phrases)
+        check_phrases(problems, config.phrases)
+
+    def make(part: Sequence[Problem]) -> list[dict[str, Any]]:
+        chainer = Chainer(sampler.actors, sampler.sampling, sampler.draws, config.chains)
+        made = [chainer.start(part)]
+        while len(made) < links:
+            revises = method == "revise"
+            made.append(chainer.revised(made, config.remembered) if revises else chainer.forced(made, config.phrases))
+        return [_value(sampler, scorer, made, index) for index in range(len(part))]
+
+    found = []
+    for problem, value, seconds in sampler.store(method, config.chains, identity).values(problems, make):
+        chains = tuple(
+            Chain(
+                tuple(Sample(*fields) for fields in samples),
+                tuple(Scored(tuple(steps), tokens) for steps, tokens in scores),
+            )
+            for samples, scores in zip(value["chains"], value["scores"], strict=True)
+            if all(samples)
+        )
+        if not chains:
+            raise DataError(f"the verifier failed in every chain of {problem.id}: see why with groupwise sample")
+        each = seconds / links / config.chains
+        found.append(Chained(problem, chains, value["sampled"], value["read"], value["shown"], each))
+    return found
+
+
+def _value(sampler: Sampler, scorer: Scorer | None, links: Sequence[Link], index: int) -> dict[str, Any]:
+    """Return what is stored of a problem's chains; null in place of an attempt that the verifier failed on."""
+    rows = [rows_of([link.groups[index]]) for link in links]
+    chains = [[Sample.of(row) if row.outcome.judged else None for row in chain] for chain in zip(*rows, strict=True)]
+    scored: list[list[Scored]] = [[] for _ in chains]
+    if scorer is not None:
+        problem = links[0].groups[index].group.prompt.problem
+        prompt = encode_prompt(sampler.actors.policy, sampler.actors.template, problem)
+        pool = Pool(problem, prompt.text, len(prompt.token_ids), (), 0.0)
+        for number, chain in enumerate(chains):
+            told = [
+                Told.of(pool, sample, scorer.step, f"link {place} of chain {number} of {problem.id}")
+                if sample
+                else Told(prompt.text, (), "")
+                for place, sample in enumerate(chain)
+            ]
+            scored[number] = scorer.texts(told)
+    counts = {name: [getattr(link, name)[index] for link in links] for name in ("sampled", "read", "shown")}
+    return {"chains": chains, "scores": scored, **counts}
+
+
+def measure_chains(
+    method: str,
+    sampler: Sampler,
+    scorer: Scorer | None,
+    problems: Sequence[Problem],
+    config: BudgetConfig,
+    sizes: Sizes,
+) -> tuple[list[Measured], list[dict[str, Any]]]:
+    """Measure a kind of chain at every budget, and count the answers that its links changed."""
+    found = chained(method, sampler, scorer if method == "revise" else None, problems, config)
+    return list(_measured(method, found, config, sizes)), flips(method, found)
+
+
+def _measured(method: str, found: Sequence[Chained], config: BudgetConfig, sizes: Sizes) -> Iterator[Measured]:
+    for links in sorted(set(config.budgets)):
+        plain, scored = (_cost(found, links, config, sizes, with_scores) for with_scores in (False, True))
+        last = [[chain.samples[links - 1].right for chain in of_problem.chains] for of_problem in found]
+        yield Measured(f"{method}/last", links, _mean(last), plain)
+        if method != "revise":
+            continue
+        votes, choices = list[list[float]](), list[list[float]]()
+        for of_problem in found:
+            pools = [Pool(of_problem.problem, "", 0, chain.samples[:links], 0.0) for chain in of_problem.chains]
+            votes.append([majority(pool, links) for pool in pools])
+            choices.append([])
+            for chain, pool in zip(of_problem.chains, pools, strict=True):
+                if chain.scores:
+                    scores = [aggregated(each.steps, config.aggregate) for each in chain.scores[:links]]
+                    choices[-1].append(best_of_k(scores, pool.right, links))
+        yield Measured("revise/majority", links, _mean(votes), plain)
+        if all(chain.scores for of_problem in found for chain in of_problem.chains):
+            yield Measured("revise/best", links, _mean(choices), scored)
+
+
+def _mean(values: Sequence[Sequence[float]]) -> Floats:
+    return np.array([sum(of_problem) / len(of_problem) for of_problem in values], float)
+
+
+def _cost(found: Sequence[Chained], links: int, config: BudgetConfig, sizes: Sizes, with_scores: bool) -> Cost:
+    """Return the cost per chain; chains that were left out count too."""
+    sampled = np.array([sum(of_problem.sampled[:links]) / config.chains for of_problem in found])
+    read = np.array([sum(of_problem.read[:links]) / config.chains for of_problem in found])
+    rewarded = [[sum(s.tokens for s in chain.scores[:links]) for chain in of_problem.chains] for of_problem in found]
+    seconds = links * np.array([of_problem.seconds for of_problem in found])
+    return sizes.cost(seconds, sampled, read, _mean(rewarded) if with_scores else None)
+
+
+def flips(method: str, found: Sequence[Chained]) -> list[dict[str, Any]]:
+    """Count, for each link, right answers of the link before that became wrong, and wrong ones that became right."""
+    rows = []
+    for link in range(1, len(found[0].sampled)):
+        pairs = [(chain.samples[link - 1].right, chain.samples[link].right) for f in found for chain in f.chains]
+        rows.append(
+            {
+                "method": method, "link": link + 1, "chains": len(pairs), "right_before": sum(a for a, _ in pairs),
+                "right_to_wrong": pairs.count((True, False)), "wrong_to_right": pairs.count((False, True)),
+                "shown": sum(of_problem.shown[link] for of_problem in found),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def measure_cuts(
+    sampler: Sampler, problems: Sequence[Problem], config: BudgetConfig, sizes: Sizes
+) -> Iterator[Measured]:
+    """Measure thinking that is cut short at every budget; means over the completions of each problem."""
+    budgets, chains = sorted(set(config.budgets)), config.chains
+    limits = [budget * config.cut_tokens for budget in budgets]
+
+    def make(part: Sequence[Problem]) -> list[dict[str, Any]]:
+        chainer = Chainer(sampler.actors, sampler.sampling, sampler.draws, chains)
+        first = chainer.start(part)
+        links = [cut(chainer, first, limit) for limit in limits]
+        values = []
+        for index in range(len(part)):
+            groups = [link.groups[index] for link in links]
+            outcomes = [[row.outcome for row in rows_of([group]) if row.outcome.judged] for group in groups]
+            values.append(
+                {
+                    "right": [judged.count(Outcome.CORRECT) / max(1, len(judged)) for judged in outcomes],
+                    "sampled": [sum(c.num_tokens for c in group.group.completions) / chains for group in groups],
+                    "read": [link.read[index] / chains for link in links],
+                }
+            )
+        return values
+
+    found = list(sampler.store("cut", chains, {"limits": limits}).values(problems, make))
+    seconds = np.array([each for _, _, each in found]) / len(limits) / chains
+    for place, budget in enumerate(budgets):
+        share, sampled, read = (
+            np.array([value[name][place] for _, value, _ in found]) for name in ("right", "sampled", "read")
+        )
+        yield Measured("cut", budget, share, sizes.cost(seconds, sampled, read))
+
+
+def cut(chainer: Chainer, first: Link, limit: int) -> Link:
+    """Limit the sampled tokens of a link's completions before their reasoning is closed.
+
+    A completion that closed it before, or ended, stays as it is; so does one that has no room for an answer. The result
+    of a call that ended before the cut stays whole.
+    """
+    policy, opened, read = chainer.actors.policy, list[Opened](), list(first.read)
+    closing: list[int] = policy.tokenizer(CLOSED, add_special_tokens=False)["input_ids"]
+    for index, scored in enumerate(first.groups):
+        prompt = scored.group.prompt
+        for chain, pieces in enumerate(first.pieces[index]):
+            whole = joined(pieces)
+            if whole.num_drawn <= limit:
+                continue
+            kept = beginning(pieces, int(np.flatnonzero(whole.drawn)[limit]))
+            if reasoning_end(policy, kept) is not None:
+                continue
+            results_behind = whole.num_put_in - joined(kept).num_put_in
+            kept.append(phrase(closing, kept[-1].calls))
+            key = chainer.draws.key_after(f"cut {limit}", prompt.problem.id, chain)
+            if request := chainer.go_on(prompt, kept, key):
+                opened.append(Opened(index, chain, kept, request))
+                read[index] -= results_behind
+    after = chainer.next(first, opened)
+    return after._replace(read=[a + b for a, b in zip(read, after.read, strict=True)])

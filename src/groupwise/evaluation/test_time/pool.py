@@ -1,32 +1,104 @@
-"""One pool of samples for each problem, from which every method without a search draws."""
+"""One pool of samples for each problem, from which every method without a search draws; and the store of parts.
 
-from collections.abc import Callable, Mapping, Sequence
+A part holds the results of a few problems: one that exists is read, one that does not is made, so a kill loses one
+part. A folder is named by the hash of everything that its content depends on; other settings use another folder. Time
+is stored beside the parts, because it differs between repeats.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.row import Row, read_rows
-from groupwise.evaluation.test_time.store import Store, parts
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, encode_prompt, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.atomic import write_file
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.types import FinishReason, Outcome, Problem
 
+T = TypeVar("T")
+PROBLEMS_PER_PART = 16
+"""Problems whose results are lost by a kill."""
+
 Progress = Callable[[str, int, int], None]
-"""Called with what is done, how many problems are done, and how many there are."""
+"""Called with the name of the work, the number of finished problems, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A completion and what was found of it."""
+class Store:
+    """A folder of parts."""
+
+    folder: Path
+    progress: Callable[[int, int], None] = lambda done, total: None
+
+    @classmethod
+    def of(
+        cls,
+        directory: Path,
+        name: str,
+        identity: Mapping[str, Any],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Self:
+        """Return the store of everything that depends on this identity, which is written into its folder."""
+        text = json.dumps(identity, indent=1, sort_keys=True, ensure_ascii=False)
+        folder = directory / f"{name}-{sha256(text.encode()).hexdigest()[:12]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "identity.json").exists():
+            write_file(folder / "identity.json", text.encode())
+        return cls(folder, progress)
+
+    def parts(self, items: Sequence[T]) -> Iterator[tuple[int, Sequence[T]]]:
+        """Yield number and items of each part, and report progress."""
+        for start in range(0, len(items), PROBLEMS_PER_PART):
+            self.progress(start, len(items))
+            yield start // PROBLEMS_PER_PART, items[start : start + PROBLEMS_PER_PART]
+
+    def file(self, number: int, suffix: str, make: Callable[[Path], None]) -> tuple[Path, float]:
+        """Return the file of a part, made where it is missing, and the seconds that it took."""
+        file, clock = self.folder / f"part-{number:06d}{suffix}", self.folder / f"seconds-{number:06d}.json"
+        if not (file.exists() and clock.exists()):
+            start = time.perf_counter()
+            made = file.with_name(f".{file.name}.made")
+            make(made)
+            write_file(clock, json.dumps(time.perf_counter() - start).encode())
+            made.replace(file)  # last: a part that exists has its seconds
+        return file, float(_read_json(clock))
+
+    def values(
+        self, items: Sequence[T], make: Callable[[Sequence[T]], Sequence[Any]]
+    ) -> Iterator[tuple[T, Any, float]]:
+        """Yield every item with the JSON value that `make` gives for it, and the seconds that it took."""
+        for number, part in self.parts(items):
+
+            def write(path: Path, part: Sequence[T] = part) -> None:
+                write_file(path, json.dumps(make(part)).encode())
+
+            file, seconds = self.file(number, ".json", write)
+            for item, value in zip(part, _read_json(file), strict=True):
+                yield item, value, seconds / len(part)
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read ({error}): delete it, and it is made again") from None
+
+
+class Sample(NamedTuple):
+    """A judged completion."""
 
     text: str
     prefill: str
     finished: bool
-    """Whether it stopped by itself; one that was cut off is no answer, and no model scores it."""
+    """True where it ended with a stop token; one that was cut off is no answer, and no model scores it."""
     answer: str | None
     right: bool
     num_tokens: int
@@ -35,7 +107,7 @@ class Sample:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """The sample that a row describes."""
+        """Return the sample that a row describes."""
         finished, right = row.finish_reason is FinishReason.STOP, row.outcome is Outcome.CORRECT
         put_in = row.num_read - row.num_tokens
         return cls(row.text, row.prefill, finished, row.answer, right, row.num_tokens, put_in)
@@ -47,12 +119,12 @@ class Pool:
 
     problem: Problem
     prompt: str
-    """As the model reads it, prefill included."""
+    """The text that the model reads, prefill included."""
     prompt_tokens: int
     samples: tuple[Sample, ...]
-    """Those that the verifier failed on are left out."""
+    """Without those that the verifier failed on."""
     seconds: float
-    """Of sampling and judging one sample: the time of the pool's part, divided by its samples."""
+    """Seconds to sample and judge one sample: the time of the pool's part, divided by its samples."""
 
     @property
     def right(self) -> list[bool]:
@@ -64,79 +136,79 @@ class Pool:
 
     @property
     def pass_rate(self) -> float:
-        """Share of right samples."""
         return sum(self.right) / len(self.samples)
 
     @property
     def mean_tokens(self) -> float:
-        """Tokens of a sample."""
         return sum(sample.num_tokens for sample in self.samples) / len(self.samples)
 
     @property
     def mean_put_in(self) -> float:
-        """Tokens of tools' results in a sample."""
+        """Mean number of tokens of tools' results in a sample."""
         return sum(sample.num_put_in for sample in self.samples) / len(self.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """What samples pools, and where it keeps them."""
+    """Samples pools and stores them."""
 
     actors: Actors
     sampling: SamplingConfig
     draws: Draws
     directory: Path
     identity: Mapping[str, Any]
-    """What completions follow from beside sampling, draws and their number: weights, task, verifier, problems."""
-    progress: Progress = lambda what, done, total: None
+    """Everything completions depend on beside sampling, draws and their number: weights, task, verifier, problems."""
+    progress: Progress = lambda name, done, total: None
 
     def pools(self, problems: Sequence[Problem], num_samples: int, name: str = "pool") -> list[Pool]:
-        """A pool of each problem.
+        """Return a pool for each problem.
 
         Raises:
             ConfigError: a prompt does not fit.
             VerifierError: the verifier failed too often.
         """
-        store = Store.of(self.directory, name, self.identity_of(num_samples))
+        store = self.store(name, num_samples)
         pools: list[Pool] = []
-        for number, part in parts(problems):
-            self.progress(name, len(pools), len(problems))
-            make = partial(self._write, part, num_samples)
-            file, seconds = store.kept(number, ".parquet", make)
+        for number, part in store.parts(problems):
+
+            def write(path: Path, part: Sequence[Problem] = part) -> None:
+                scored = sample_and_score(self.actors, part, num_samples, self.sampling, self.draws)
+                write_rollouts(path, scored, tokens="sampled")
+
+            file, seconds = store.file(number, ".parquet", write)
             rows = read_rows(file)
             if [row.problem for row in rows[::num_samples]] != [problem.id for problem in part]:
-                raise DataError(f"{file} holds other problems than are asked: delete it, and it is made again")
-            pools += [self._pool(problem, rows, seconds / len(rows)) for problem in part]
+                raise DataError(f"{file} holds other problems than the settings name: delete it, and it is made again")
+            for problem in part:
+                prompt = encode_prompt(self.actors.policy, self.actors.template, problem)
+                judged = tuple(Sample.of(row) for row in rows if row.problem == problem.id and row.outcome.judged)
+                pools.append(Pool(problem, prompt.text, len(prompt.token_ids), judged, seconds / len(rows)))
         return pools
 
     def greedy(self, problems: Sequence[Problem]) -> list[Pool]:
-        """The likeliest completion of each problem, token by token."""
+        """Return, for each problem, a pool of its greedy completion."""
         sampling = self.sampling.model_copy(update={"temperature": 0.0, "top_k": 0, "top_p": 1.0})
         return replace(self, sampling=sampling).pools(problems, 1, "greedy")
 
     def drawing(self, detail: str) -> Self:
-        """The same with draws of their own."""
+        """Return a sampler that differs in its draws."""
         return replace(self, draws=replace(self.draws, detail=detail))
 
+    def store(self, name: str, num_samples: int, more: Mapping[str, Any] | None = None, title: str = "") -> Store:
+        """Return the store of results that depend on this many samples, and on `more`."""
+        identity = {**self.identity_of(num_samples), **(more or {})}
+        return Store.of(self.directory, name, identity, partial(self.progress, title or name))
+
     def identity_of(self, num_samples: int) -> dict[str, Any]:
-        """What a pool of so many samples follows from."""
-        # how many are sampled at one time and CUDA graphs change nothing of what is drawn
+        """Return everything that a pool of this many samples depends on."""
+        # the number of completions in flight and CUDA graphs do not change what is drawn
         sampling = self.sampling.model_dump(exclude={"max_live_completions", "cuda_graphs"})
         draws = {"seed": self.draws.seed, "purpose": self.draws.name}
         return {**self.identity, "samples": num_samples, "sampling": sampling, **draws}
 
-    def _write(self, problems: Sequence[Problem], num_samples: int, path: Path) -> None:
-        scored = sample_and_score(self.actors, problems, num_samples, self.sampling, self.draws)
-        write_rollouts(path, scored, tokens="sampled")
-
-    def _pool(self, problem: Problem, rows: Sequence[Row], seconds: float) -> Pool:
-        prompt = encode_prompt(self.actors.policy, self.actors.template, problem)
-        judged = tuple(Sample.of(row) for row in rows if row.problem == problem.id and row.outcome.judged)
-        return Pool(problem, prompt.text, len(prompt.token_ids), judged, seconds)
-
 
 def check_budgets(budgets: Sequence[int], num_samples: int) -> tuple[int, ...]:
-    """The budgets in order, each once.
+    """Return the budgets in order, each once.
 
     Raises:
         ConfigError: there is none, or one that the pool is too small for.
@@ -150,7 +222,7 @@ def check_budgets(budgets: Sequence[int], num_samples: int) -> tuple[int, ...]:
 
 
 def enough(pools: Sequence[Pool], largest: int) -> tuple[list[int], list[str]]:
-    """Places of the problems with enough judged samples, and the ids of the others.
+    """Return the places of the problems with at least `largest` judged samples, and the ids of the others.
 
     Raises:
         DataError: no problem has enough.

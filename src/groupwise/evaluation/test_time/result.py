@@ -1,19 +1,24 @@
-"""What was measured, as points: facts that are the same on every repeat, and the time, which is not."""
+"""Results: points with intervals, the best method by difficulty, comparisons at equal tokens; and their files.
+
+Facts are the same on every repeat; the time, which is not, has a file of its own.
+"""
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.algorithms.bootstrap import bootstrap_difference, bootstrap_share, bootstrap_way
+from groupwise.algorithms.compute_optimal import absolute_bins, cross_fitted, folds, quantile_bins
 from groupwise.algorithms.statistics import Estimate
-from groupwise.evaluation.test_time.equal_tokens import EqualTokens
-from groupwise.evaluation.test_time.methods import Cost, Measured
-from groupwise.evaluation.test_time.optimal import Optimal
+from groupwise.evaluation.test_time.methods import Chooser, Cost, Floats, Measured, Pools, best, weighted
+from groupwise.evaluation.test_time.settings import SEARCHES
 from groupwise.runs.atomic import write_file
 
 FACTS = "budget.jsonl"
@@ -29,11 +34,11 @@ class Point:
     budget: int
     accuracy: Estimate
     standard_error: float
-    """Of drawing subsets; 0 where all were counted."""
+    """Standard error of drawing subsets; 0 where all were counted."""
     over_majority: Estimate | None
     """Accuracy minus that of the majority vote at this budget, paired by problem."""
     way: Estimate | None
-    """Share of the way from the majority vote to pass@k that it covers; None where there is no way."""
+    """Share of the distance from the majority vote to pass@k that it covers; None where both are equal."""
     by_difficulty: Mapping[str, Estimate]
     policy_tokens: float
     """Per problem, as all costs are."""
@@ -41,8 +46,26 @@ class Point:
     operations: float
     seconds: float
 
+    @classmethod
+    def of(
+        cls, measured: Measured, labels: Sequence[str], majority: Measured | None, perfect: Measured | None
+    ) -> "Point":
+        """Return the point of a method; `majority` and `perfect` are the majority vote and pass@k at its budget."""
+        accuracy = measured.accuracy.tolist()
+        by_difficulty = {
+            label: bootstrap_share([value for value, other in zip(accuracy, labels, strict=True) if other == label])
+            for label in sorted(set(labels))
+        }
+        below = None if majority is None or measured is majority else majority.accuracy.tolist()
+        over_majority = None if below is None else bootstrap_difference(below, accuracy)
+        way = None if below is None or perfect is None else bootstrap_way(below, accuracy, perfect.accuracy.tolist())
+        return cls(
+            measured.method, measured.budget, bootstrap_share(accuracy), measured.standard_error, over_majority, way,
+            by_difficulty, *(float(np.mean(cost)) for cost in measured.cost),
+        )  # fmt: skip
+
     def facts(self) -> dict[str, Any]:
-        """All but the time, as JSON values."""
+        """Return all but the time, as JSON values."""
         return {
             "kind": "point", "method": self.method, "budget": self.budget, "accuracy": plain(self.accuracy),
             "standard_error": self.standard_error, "over_majority": plain(self.over_majority), "way": plain(self.way),
@@ -51,28 +74,182 @@ class Point:
         }  # fmt: skip
 
 
-def point(measured: Measured, labels: Sequence[str], majority: Measured | None, best: Measured | None) -> Point:
-    """The point of a method; `majority` and `best` are the majority vote and pass@k at the same budget."""
-    accuracy, costs = measured.accuracy.tolist(), [float(np.mean(cost)) for cost in measured.cost]
-    of_label = {
-        label: bootstrap_share([value for value, own in zip(accuracy, labels, strict=True) if own == label])
-        for label in sorted(set(labels))
-    }
-    compared = None if majority is None or measured is majority else majority.accuracy.tolist()
-    return Point(
-        measured.method, measured.budget, bootstrap_share(accuracy), measured.standard_error,
-        None if compared is None else bootstrap_difference(compared, accuracy),
-        None if compared is None or best is None else bootstrap_way(compared, accuracy, best.accuracy.tolist()),
-        of_label, *costs,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """An estimate of how difficult each problem is."""
+
+    name: str
+    """`label`: the task's own; `pass_rate`: share of right samples of a separate pool, in fifths of the problems, or
+    `pass_rate_absolute` between fixed bounds (both know the truth); `prm`: mean score of that pool."""
+    bins: NDArray[np.int64]
+    """(P,) bin of each problem, the hardest in bin 0; labels are in their order."""
+    cost: Cost
+    """Cost of the estimate."""
+
+
+def difficulties(labels: Sequence[str], pools: Pools | None) -> list[Difficulty]:
+    """Return every estimate of difficulty.
+
+    Args:
+        labels: the task's label of each problem.
+        pools: pools that no other figure uses, so that luck in them raises nothing; None: only labels.
+    """
+    names = sorted(set(labels))
+    free = Cost(*(np.zeros(len(labels)) for _ in Cost._fields))
+    ways = [Difficulty("label", np.array([names.index(label) for label in labels], np.int64), free)]
+    if pools is None:
+        return ways
+    rates, size = [pool.pass_rate for pool in pools.pools], max(len(pool.samples) for pool in pools.pools)
+    cost = pools.sampled(size)
+    ways.append(Difficulty("pass_rate", quantile_bins(rates), cost))
+    ways.append(Difficulty("pass_rate_absolute", absolute_bins(rates), cost))
+    if "prm" in pools.scored:
+        means = [float(np.mean(scored.joined("last"))) for scored in pools.scored["prm"]]
+        ways.append(Difficulty("prm", quantile_bins(means), cost.plus(pools.read("prm", size))))
+    return ways
+
+
+@dataclass(frozen=True, slots=True)
+class Optimal:
+    """The best method for each difficulty at a budget, cross-fitted."""
+
+    difficulty: str
+    budget: int
+    accuracy: Estimate
+    gain: Estimate
+    """Accuracy minus that of the single method that is best on the other half of the problems; paired."""
+    methods: Mapping[int, Mapping[str, int]]
+    """By bin, the number of problems for which each method was chosen."""
+    cost: Cost
+    """Cost without that of the difficulty."""
+    difficulty_cost: Cost
+
+    @classmethod
+    def of(cls, measured: Sequence[Measured], difficulty: Difficulty, seed: int) -> "Optimal | None":
+        """Choose among the methods of one budget for each bin; None for fewer than two problems or methods.
+
+        The controls, which know the truth or nothing, must not be among them.
+        """
+        num_problems = len(difficulty.bins)
+        if num_problems < 2 or len(measured) < 2:
+            return None
+        by_price = sorted(measured, key=lambda method: (float(method.cost.operations.mean()), method.method))
+        table, half = np.array([method.accuracy for method in by_price]), folds(num_problems, seed)
+        chosen = cross_fitted(table, difficulty.bins, half)
+        same = cross_fitted(table, np.zeros(num_problems, np.int64), half)
+        problems = np.arange(num_problems)
+        costs = [np.array([method.cost[part] for method in by_price]) for part in range(len(Cost._fields))]
+        counts = {label: Counter[str]() for label in sorted(set(difficulty.bins.tolist()))}
+        for label, place in zip(difficulty.bins.tolist(), chosen, strict=True):
+            counts[label][by_price[place].method] += 1
+        return cls(
+            difficulty.name,
+            max(method.budget for method in measured),
+            bootstrap_share(table[chosen, problems].tolist(), seed),
+            bootstrap_difference(table[same, problems].tolist(), table[chosen, problems].tolist(), seed),
+            counts,
+            Cost(*(cost[chosen, problems] for cost in costs)),
+            difficulty.cost,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return all but the time, as JSON values."""
+        means = {
+            f"{prefix}{name}": float(np.mean(getattr(cost, name)))
+            for prefix, cost in (("", self.cost), ("difficulty_", self.difficulty_cost))
+            for name in Cost._fields
+            if name != "seconds"
+        }
+        methods = {str(label): dict(counts) for label, counts in self.methods.items()}
+        return {
+            "kind": "optimal", "difficulty": self.difficulty, "budget": self.budget, "accuracy": plain(self.accuracy),
+            "gain": plain(self.gain), "methods": methods, **means,
+        }  # fmt: skip
+
+
+class EqualTokens(NamedTuple):
+    """A search at a budget, less a choice among as many samples as its tokens pay for; paired by problem."""
+
+    method: str
+    budget: int
+    against: str
+    """The choice from the pool."""
+    samples: float
+    """Samples that take as many tokens, on average; between two whole numbers the accuracy is interpolated."""
+    difference: Estimate
+    by_difficulty: Mapping[str, Mapping[int, Estimate]]
+    """By name of the difficulty and its bin; bin 0 is the hardest, of labels the first in their order."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        by_difficulty = {
+            name: {str(label): plain(value) for label, value in bins.items()}
+            for name, bins in self.by_difficulty.items()
+        }
+        return {
+            "kind": "equal_tokens", "method": self.method, "budget": self.budget, "against": self.against,
+            "samples": self.samples, "difference": plain(self.difference), "by_difficulty": by_difficulty,
+        }  # fmt: skip
+
+
+_CHOICES: Mapping[str, tuple[str, Chooser]] = {"best": ("best_of_n", best), "weighted": ("weighted", weighted)}
+"""By a choice among the ends of a search, the same choice from a pool."""
+
+
+def at_equal_tokens(
+    measured: Sequence[Measured], pools: Pools, aggregate: str, difficulties: Sequence[Difficulty]
+) -> list[EqualTokens]:
+    """Compare every search whose tokens pay for at least 1 sample and for no more than the pool has.
+
+    Args:
+        measured: searches, among other methods.
+        pools: pools scored by the process reward model that the searches used.
+        aggregate: how the searches joined the scores of steps.
+        difficulties: how the problems are divided.
+    """
+    if "prm" not in pools.scored:
+        return []
+    scores = [scored.joined(aggregate) for scored in pools.scored["prm"]]
+    of_sample = float(np.mean([pool.mean_tokens for pool in pools.pools]))
+    most = min(len(pool.samples) for pool in pools.pools)
+    compared = []
+    for method in measured:
+        search, _, choice = method.method.partition("/")
+        samples = float(method.cost.policy_tokens.mean()) / of_sample
+        if search not in SEARCHES or choice not in _CHOICES or not 1 <= samples <= most:
+            continue
+        name, choose = _CHOICES[choice]
+        before, after = _interpolated(pools, scores, samples, choose), method.accuracy
+        by_difficulty = {
+            way.name: {
+                int(label): bootstrap_difference(before[way.bins == label].tolist(), after[way.bins == label].tolist())
+                for label in np.unique(way.bins)
+            }
+            for way in difficulties
+        }
+        difference = bootstrap_difference(before.tolist(), after.tolist())
+        against = f"{name}/prm_{aggregate}"
+        compared.append(EqualTokens(method.method, method.budget, against, samples, difference, by_difficulty))
+    return compared
+
+
+def _interpolated(pools: Pools, scores: Sequence[Sequence[float]], samples: float, choose: Chooser) -> Floats:
+    """Return the (P,) expected accuracy of a choice among a number of samples that need not be whole."""
+    below = int(samples)
+    share = samples - below
+    low, *high = (
+        np.array([choose(pool, of_pool, k).value for pool, of_pool in zip(pools.pools, scores, strict=True)])
+        for k in ([below, below + 1] if share else [below])
+    )
+    return low + share * (high[0] - low) if high else low
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """What `measure_budget` found."""
+    """The result of `measure_budget`."""
 
     settings: Mapping[str, Any]
-    """What was asked, and the weights that answered."""
+    """The settings, and the weights that answered."""
     measured: Sequence[Measured]
     labels: Sequence[str]
     """Difficulty of each problem."""
@@ -88,96 +265,56 @@ class BudgetResult:
     equal_tokens: Sequence[EqualTokens] = ()
     """Searches beside choices from the pool at as many tokens."""
 
-    def at_tokens(self, method: str, tokens: float) -> float | None:
-        """Accuracy of a method where it samples so many tokens per problem; None outside of its budgets.
-
-        Between two budgets it is read off the straight line over the logarithm of tokens.
-        """
-        points = sorted((one.policy_tokens, one.accuracy.value) for one in self.points if one.method == method)
-        if not points or not points[0][0] <= tokens <= points[-1][0]:
-            return None
-        sizes, values = zip(*points, strict=True)
-        return float(np.interp(math.log(tokens), np.log(sizes), values))
-
     def records(self) -> list[dict[str, Any]]:
-        """Every fact, one object each; the same on every repeat."""
+        """Return every fact, one object each; the same on every repeat."""
         return [
             {"kind": "settings", **self.settings, "problems": len(self.problems), "left_out": list(self.left_out)},
-            *(one.facts() for one in self.points),
-            *(_optimal(one) for one in self.optimal),
-            *(_equal(one) for one in self.equal_tokens),
-            *({"kind": "flips", **one} for one in self.flips),
+            *(fact.facts() for fact in (*self.points, *self.optimal, *self.equal_tokens)),
+            *({"kind": "flips", **flip} for flip in self.flips),
         ]
 
     def times(self) -> list[dict[str, Any]]:
-        """Seconds of every point."""
+        """Return the seconds of every point and of every choice by difficulty."""
         points = [{"kind": "point", "method": p.method, "budget": p.budget, "seconds": p.seconds} for p in self.points]
-        return [
-            *points,
-            *(
-                {
-                    "kind": "optimal", "difficulty": one.difficulty, "budget": one.budget,
-                    "seconds": float(one.cost.seconds.mean()),
-                    "difficulty_seconds": float(one.difficulty_cost.seconds.mean()),
-                }
-                for one in self.optimal
-            ),
+        optimal = [
+            {
+                "kind": "optimal", "difficulty": choice.difficulty, "budget": choice.budget,
+                "seconds": float(choice.cost.seconds.mean()),
+                "difficulty_seconds": float(choice.difficulty_cost.seconds.mean()),
+            }
+            for choice in self.optimal
         ]  # fmt: skip
+        return [*points, *optimal]
 
     def write(self) -> None:
-        """Write `budget.jsonl`, `by_problem.jsonl` and `seconds.jsonl` into the directory."""
-        write_lines(self.directory / FACTS, self.records())
-        write_lines(self.directory / TIMES, self.times())
-        write_lines(
-            self.directory / BY_PROBLEM,
-            [
-                {"problem": problem, "difficulty": label, "method": one.method, "budget": one.budget, "accuracy": value}
-                for one in self.measured
-                for problem, label, value in zip(self.problems, self.labels, one.accuracy.tolist(), strict=True)
-            ],
-        )
+        """Write `budget.jsonl`, `by_problem.jsonl` and `seconds.jsonl` into the directory, each whole or not at all."""
+        by_problem = [
+            {
+                "problem": problem,
+                "difficulty": label,
+                "method": method.method,
+                "budget": method.budget,
+                "accuracy": value,
+            }
+            for method in self.measured
+            for problem, label, value in zip(self.problems, self.labels, method.accuracy.tolist(), strict=True)
+        ]
+        for name, lines in ((FACTS, self.records()), (TIMES, self.times()), (BY_PROBLEM, by_problem)):
+            text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
+            write_file(self.directory / name, text.encode())
 
     def as_dict(self) -> dict[str, Any]:
-        """Facts and times together, as `groupwise budget --json` prints them."""
-        facts = self.records()
-        points = [
-            {**fact, "seconds": one.seconds}
-            for fact, one in zip((f for f in facts if f["kind"] == "point"), self.points, strict=True)
-        ]
-        others = {
-            kind: [fact for fact in facts if fact["kind"] == kind] for kind in ("optimal", "equal_tokens", "flips")
+        """Return facts and times together, as `groupwise budget --json` prints them."""
+        settings, *facts = self.records()
+        points = [{**fact, "seconds": point.seconds} for fact, point in zip(facts, self.points, strict=False)]
+        kinds = ("optimal", "equal_tokens", "flips")
+        return {
+            "settings": settings,
+            "points": points,
+            **{kind: [fact for fact in facts if fact["kind"] == kind] for kind in kinds},
         }
-        return {"settings": facts[0], "points": points, **others}
-
-
-def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write JSON lines, all or none."""
-    text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-    write_file(path, text.encode())
 
 
 def plain(estimate: Estimate | None) -> list[float | None] | None:
-    """Value, low and high; null for what has no number."""
+    """Return value, low and high as JSON; null where a number is not finite."""
     return None if estimate is None else [value if math.isfinite(value) else None for value in estimate]
-
-
-def _optimal(one: Optimal) -> dict[str, Any]:
-    return {
-        "kind": "optimal", "difficulty": one.difficulty, "budget": one.budget, "accuracy": plain(one.accuracy),
-        "gain": plain(one.gain), "methods": {str(label): dict(counts) for label, counts in one.methods.items()},
-        **_means(one.cost, ""), **_means(one.difficulty_cost, "difficulty_"),
-    }  # fmt: skip
-
-
-def _equal(one: EqualTokens) -> dict[str, Any]:
-    by_difficulty = {
-        name: {str(label): plain(value) for label, value in bins.items()} for name, bins in one.by_difficulty.items()
-    }
-    return {
-        "kind": "equal_tokens", "method": one.method, "budget": one.budget, "against": one.against,
-        "samples": one.samples, "difference": plain(one.difference), "by_difficulty": by_difficulty,
-    }  # fmt: skip
-
-
-def _means(cost: Cost, prefix: str) -> dict[str, float]:
-    return {f"{prefix}{name}": float(np.mean(getattr(cost, name))) for name in Cost._fields if name != "seconds"}

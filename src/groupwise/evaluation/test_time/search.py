@@ -8,14 +8,20 @@ compete. Lookahead scores a slot after a few more greedy steps, whose text is th
 The first continuation goes on with its parent's random numbers, so a beam with M = 1 is N independent samples.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from groupwise.algorithms.pools import best_of_k, weighted_vote
 from groupwise.algorithms.step_metrics import aggregated
-from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
+from groupwise.errors import DataError
+from groupwise.evaluation.row import rows_of
+from groupwise.evaluation.test_time.methods import Measured, Sizes, majority
+from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
+from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
+from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, key, uniforms
 from groupwise.rollout.engine import Pause, Request, Sampled
@@ -25,6 +31,9 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ToolCall
 from groupwise.verifiers.steps import closed_steps, steps_after
+
+MAX_ROUNDS = 40
+"""Steps after which a search chooses no more (Snell et al.: 40)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +80,16 @@ class Slot:
 
 @dataclass(slots=True)
 class Spent:
-    """What a problem has cost."""
+    """Tokens that a problem has cost."""
 
     policy_tokens: int = 0
     """Sampled."""
     prompt_tokens: int = 0
-    """Read before something was sampled, text of the search's own included, and results of tools."""
+    """Read before something was sampled, text that the search has found included, and results of tools."""
     reward_tokens: int = 0
 
     def add(self, piece: Sampled) -> None:
-        """Count what was sampled, and what tools put in between."""
+        """Count what was sampled, and what tools inserted."""
         self.policy_tokens += piece.num_drawn
         self.prompt_tokens += piece.num_put_in
 
@@ -278,3 +287,67 @@ def _pause(policy: Policy, prefill: str, begun: Sequence[int], step: str, steps:
 def _text(policy: Policy, ids: Sequence[int]) -> str:
     text: str = policy.tokenizer.decode(visible(policy, list(ids)))
     return text
+
+
+class Found(NamedTuple):
+    """The judged ends of one problem's search."""
+
+    pool: Pool
+    scored: ScoredPool
+    spent: Spent
+
+
+def search_config(method: str, slots: int, config: BudgetConfig) -> SearchConfig:
+    """Return the search that a method's name stands for."""
+    trees = max(1, slots // config.width) if method == "dvts" else 1
+    lookahead = config.lookahead if method == "lookahead" else 0
+    return SearchConfig(slots, config.width, trees, lookahead, MAX_ROUNDS, config.aggregate)
+
+
+def measure_search(
+    method: str, sampler: Sampler, scorer: Scorer, problems: Sequence[Problem], config: BudgetConfig, sizes: Sizes
+) -> Iterator[Measured]:
+    """Measure the best end of a search by its score, the weighted vote of its ends, and their majority."""
+    for slots in sorted(set(config.budgets)):
+        found = find(sampler, scorer, problems, search_config(method, slots, config))
+        sampled, read, rewarded = (
+            np.array(column, float) for column in zip(*(astuple(f.spent) for f in found), strict=True)
+        )
+        cost = sizes.cost(np.array([f.pool.seconds for f in found]), sampled, read, rewarded)
+        ends = [(f.pool, f.scored.joined(config.aggregate)) for f in found]
+        accuracies = {
+            "best": [best_of_k(scores, pool.right, len(scores)) for pool, scores in ends],
+            "weighted": [weighted_vote(pool.answers, scores, pool.right, len(scores)).value for pool, scores in ends],
+            "majority": [majority(pool, len(pool.samples)) for pool, _ in ends],
+        }
+        for name, accuracy in accuracies.items():
+            yield Measured(f"{method}/{name}", slots, np.array(accuracy), cost)
+
+
+def find(sampler: Sampler, scorer: Scorer, problems: Sequence[Problem], config: SearchConfig) -> list[Found]:
+    """Search every problem; what is on disk is not searched again.
+
+    Raises:
+        DataError: the verifier judged no end for a problem.
+    """
+    searcher = Searcher(sampler.actors, sampler.sampling, sampler.draws, scorer, config)
+    identity, title = {**scorer.identity, **asdict(config)}, f"search with {config.slots} slots"
+    store = sampler.store("search", config.slots, identity, title)
+
+    def search(part: Sequence[Problem]) -> list[dict[str, Any]]:
+        values = []
+        for ends in searcher.search(part):
+            rows = rows_of([ends.group])
+            judged = [place for place, row in enumerate(rows) if row.outcome.judged]
+            samples, scores = [Sample.of(rows[place]) for place in judged], [ends.scored[place] for place in judged]
+            values.append({"samples": samples, "scores": scores, "spent": astuple(ends.spent)})
+        return values
+
+    found = []
+    for problem, value, seconds in store.values(problems, search):
+        if not value["samples"]:
+            raise DataError(f"the verifier judged no end of the search for {problem.id}: see why with groupwise sample")
+        pool = Pool(problem, "", 0, tuple(Sample(*fields) for fields in value["samples"]), seconds)
+        scored = tuple(Scored(tuple(steps), tokens) for steps, tokens in value["scores"])
+        found.append(Found(pool, ScoredPool(scored, 0.0), Spent(*value["spent"])))
+    return found

@@ -1,4 +1,4 @@
-"""What a measurement of test-time compute can be asked for."""
+"""Settings of a measurement of test-time compute."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,34 +9,31 @@ from groupwise.config import Section
 from groupwise.verifiers.steps import Step
 
 GREEDY = "greedy"
-OF_POOLS = ("majority", "best_of_n", "weighted")
 SEARCHES = ("beam", "dvts", "lookahead")
 CHAINS = ("revise", "force")
 CUT = "cut"
-METHODS = (GREEDY, *OF_POOLS, *SEARCHES, *CHAINS, CUT)
+METHODS = (GREEDY, "majority", "best_of_n", "weighted", *SEARCHES, *CHAINS, CUT)
 BY_SCORE = ("best_of_n", "weighted")
 """Methods that need a reward model."""
 
 
 class BudgetConfig(Section):
-    """Methods, budgets and dials."""
+    """Methods, budgets and their parameters."""
 
     methods: tuple[str, ...] = ()
-    """Of `METHODS`; none named: greedy and majority, and with a reward model best-of-N and the weighted vote."""
+    """Of `METHODS`; empty: greedy and majority, and with a reward model best-of-N and the weighted vote."""
     budgets: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     """Numbers of samples, slots or links, N."""
     samples: int = Field(64, ge=1)
-    """Samples of each problem's pool."""
+    """Samples in the pool of each problem."""
     difficulty_samples: int = Field(8, ge=0)
-    """Samples of a pool that tells how difficult a problem is and that nothing else uses; 0: only the task's labels."""
+    """Samples of a separate pool that estimates how difficult a problem is; 0: only the task's labels."""
     step: Step = "sentence"
     """What ends a step: `sentence`, `newline`, `equation`, or a regular expression whose matches end steps."""
     width: int = Field(4, ge=1)
-    """M of a search: continuations of each slot that goes on (Snell et al.: 4)."""
+    """M of a search: continuations of each slot that is kept (Snell et al.: 4)."""
     lookahead: int = Field(1, ge=1)
     """Greedy steps that `lookahead` scores ahead (Snell et al.: 1 and 3)."""
-    max_rounds: int = Field(40, ge=1)
-    """Steps after which a search chooses no more (Snell et al.: 40)."""
     aggregate: Literal["last", "min", "product", "mean"] = "last"
     """How searches join the scores of steps: `last` suits a model of values, `min` and `product` one of correctness."""
     chains: int = Field(4, ge=1)
@@ -44,11 +41,11 @@ class BudgetConfig(Section):
     cut_tokens: int = Field(4, ge=1)
     """Tokens of thinking that `cut` allows for each unit of the budget."""
     remembered: int = Field(4, ge=1)
-    """Attempts that a revision is shown, the newest (Snell et al.: 4), as many as there is room for."""
+    """Attempts that a revision is shown, the newest first (Snell et al.: 4), as far as they fit."""
     phrases: Mapping[str, str] = {"en": " Wait, let me check. ", "zh": "等一下，让我检查一下。"}
-    """What `force` puts in the place of the end of the reasoning, by the problem's language."""
+    """Phrase that `force` inserts in place of the end of the reasoning, by the problem's language."""
     seed: int = 0
-    """Of all draws."""
+    """Seed of all draws."""
 
     @field_validator("methods")
     @classmethod
@@ -58,10 +55,10 @@ class BudgetConfig(Section):
         return tuple(dict.fromkeys(methods))
 
     def chosen(self, has_prm: bool, has_orm: bool) -> tuple[str, ...]:
-        """The methods that are measured.
+        """Return the methods to measure.
 
         Raises:
-            ValueError: one needs a reward model that is not there.
+            ValueError: one needs a reward model that is not given.
         """
         if not self.methods:
             return (GREEDY, "majority", *(BY_SCORE if has_prm or has_orm else ()))
