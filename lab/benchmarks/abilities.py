@@ -12,9 +12,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from groupwise_lab.checking import checking_gain
+
 from groupwise.config import read_toml
 from groupwise.evaluation.behaviour import Behaviour, row_behaviours
-from groupwise.evaluation.checking import checking_gain
 from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
 from groupwise.evaluation.row import Row

@@ -1,6 +1,7 @@
 """What checking earns, by hand."""
 
-from groupwise.evaluation.checking import checking_gain
+from groupwise_lab.checking import checking_gain
+
 from groupwise.evaluation.row import Row
 from groupwise.types import FinishReason, Outcome
 
