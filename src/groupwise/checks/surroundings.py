@@ -94,7 +94,7 @@ def fork_server() -> str:
     """`works` where a worker is forked and answers, as verifiers need it; else what became of it."""
     if not hasattr(os, "fork"):
         return f"no: {sys.platform} has no fork"
-    from groupwise.verifiers.workers.pool import WorkerPool
+    from groupwise.verifiers.workers import WorkerPool
 
     pool = WorkerPool("builtins:len")
     try:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.closing import Closing
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.policy import Policy
 from groupwise.rollout.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools
 from groupwise.rollout.tools.base import decides, failed, first_call, said_of
 from groupwise.rollout.tools.marks import without_answers, without_controls
+from groupwise.sandbox.base import Closing
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 
 _MIDDLE = " ... "

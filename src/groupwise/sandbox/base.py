@@ -1,30 +1,46 @@
-"""What a sandbox is: it runs programs nobody trusts and says what became of them, as plain data."""
+"""The interface of sandboxes: they run untrusted programs and return what became of them, as plain data."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.closing import Closing
 from groupwise.config import Section
 
 
+class Closing:
+    """A part that may start something (a verifier, a tool, a sandbox); `with part:` ends it."""
+
+    def close(self) -> None:
+        """End what was started. The part may be used again afterwards."""
+        return  # most start nothing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class SandboxConfig(Section):
-    """How programs are confined."""
+    """Confinement of programs."""
 
     tier: Literal["bubblewrap", "landlock", "remote"] = "bubblewrap"
     """`bubblewrap`: own namespaces, seccomp, limits (Debian package `bubblewrap`). `landlock`: weaker, shares process
     and network namespaces with the host, no threads, no files; for containers that forbid namespaces. `remote`: an
-    HTTP executor at `url`. Never chosen by itself: where a tier cannot be had, opening it is an error."""
+    HTTP executor at `url`. No other tier takes the place of one that does not open here: that is an error."""
     url: str = ""
     """Address of the remote executor; only with `tier = "remote"`."""
     num_workers: int = Field(default=2, ge=1)
     """Programs that run at one time."""
     wall_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
-    """Seconds of wall-clock time a program may take; the parent keeps this deadline. It is there for programs that
+    """Seconds of wall-clock time a program may take; the parent keeps this deadline. It is meant for programs that
     wait: the others end by `cpu_s`, which does not depend on how busy the machine is."""
     cpu_s: int = Field(default=2, ge=1)
     """Seconds of processor time a process may take."""
@@ -49,16 +65,16 @@ class SandboxConfig(Section):
 
 
 class Status(StrEnum):
-    """How a program ended."""
+    """End of a program."""
 
     EXITED = "exited"
-    """By itself; `exit_code` says how."""
+    """It ended without a signal; its status is `exit_code`."""
     SIGNALLED = "signalled"
-    """By a signal (a limit of its own, a crash)."""
+    """A signal ended it (a limit, a crash)."""
     TIMEOUT = "timeout"
     """The deadline passed and it was killed."""
     FLOODED = "flooded"
-    """It wrote more than is read and was killed."""
+    """It wrote more than `output_kb` and was killed."""
     FAILED = "failed"
     """The sandbox (not the program) failed: nothing is known about the program."""
 
@@ -75,11 +91,11 @@ class Program:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files by plain name, readable in the working directory when it starts."""
     wall_s: float | None = None
-    """Its own deadline in seconds; None: the configuration's."""
+    """Deadline in seconds; None: the configuration's."""
     cpu_s: int | None = None
-    """Its own processor time in seconds; None: the configuration's."""
+    """Processor time in seconds; None: the configuration's."""
     memory_mb: int | None = None
-    """Its own memory in MiB (a source: at most the configuration's); None: the configuration's."""
+    """Memory in MiB (a source: at most the configuration's); None: the configuration's."""
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -89,24 +105,23 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What became of a program. Its output is data of an enemy: never evaluated, never trusted."""
+    """Result of a program. Its output comes from an attacker: never evaluate or trust it."""
 
     status: Status
     exit_code: int | None
-    """Exit status, or minus the signal's number; None when it was killed by us or never ran."""
+    """Exit status, or minus the signal's number; None when the parent killed it or it never ran."""
     stdout: bytes
     stderr: bytes
     seconds: float
-    """Wall-clock time."""
     evidence: str = ""
-    """Why, for a person, where the status alone does not say it."""
+    """Explanation for a person where the status alone does not suffice."""
 
 
 class Pair(NamedTuple):
     """Two programs that talk: each one's standard output is the other's standard input."""
 
     tester: Program
-    """Trusted: it holds what the solver must not see, and says on its standard error what it found."""
+    """Trusted: it holds what the solver must not see, and reports its findings on standard error."""
     solver: Program
 
 
@@ -117,14 +132,13 @@ class Sandbox(Closing, ABC):
 
     @abstractmethod
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        """One result per program, in the same order; each runs alone and leaves nothing behind."""
+        """Return one result per program, in the same order; each runs alone and leaves nothing behind."""
 
     @abstractmethod
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        """Results of tester and solver of every pair, in the same order; the two run apart, in a sandbox each."""
+        """Return the results of tester and solver of every pair, in the same order; each runs in its own sandbox."""
 
     def run(self, program: Program) -> RunResult:
-        """Run one program."""
         return self.run_many([program])[0]
 
     @abstractmethod

@@ -18,11 +18,18 @@ from typing import Any, ClassVar
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Program, RunResult, SandboxConfig, Status
-from groupwise.sandbox.host import interpreter, launcher, machine, make_cgroups, reachable_interpreter, remove_cgroups
-from groupwise.sandbox.local import LocalSandbox
-from groupwise.sandbox.scripts import zygote_command, zygote_environment
+from groupwise.sandbox.host import (
+    interpreter,
+    launcher,
+    machine,
+    make_cgroups,
+    reachable_interpreter,
+    remove_cgroups,
+    zygote_command,
+    zygote_environment,
+)
+from groupwise.sandbox.local import LocalSandbox, Outputs, memory_file, pipe, read_exit_code, watch
 from groupwise.sandbox.seccomp import run_filter, sandbox_filter
-from groupwise.sandbox.supervision import Outputs, memory_file, pipe, read_exit_code, watch
 
 _PYTHON_HOME = "/opt/python"
 _PATH = "/usr/local/bin:/usr/bin"
@@ -43,33 +50,33 @@ class BubblewrapSandbox(LocalSandbox):
     )
 
     def server_command(self, filter_fd: int) -> list[str]:
-        """bubblewrap with the fork server as process 1."""
         return fork_server_command(self.config, filter_fd)
 
     def run_command(self, program: Program) -> RunResult:
-        """Run a program of the host's /usr over files."""
-        return run_command(program, self.config)
+        """Run a program of the host's /usr over files.
 
+        A control group, where this host allows one, bounds its processes together.
 
-def run_command(program: Program, config: SandboxConfig) -> RunResult:
-    """Run a program of the host's /usr over files.
-
-    A control group, where one can be had, bounds its processes together.
-
-    Raises:
-        SandboxError: there is no such program.
-    """
-    name, *arguments = program.command
-    path = shutil.which(name, path=_PATH)
-    if path is None:
-        raise SandboxError(f"there is no program {name!r} in {_PATH}; install it")
-    command = [*_limits(program, config), path, *arguments]
-    groups = make_cgroups(program.memory_mb or config.memory_mb, config.max_processes + 4)
-    try:
-        with ExitStack() as ours:
-            return _run(command, program, config, launcher(groups), ours)
-    finally:
-        remove_cgroups(groups)
+        Raises:
+            SandboxError: there is no such program.
+        """
+        config = self.config
+        name, *arguments = program.command
+        path = shutil.which(name, path=_PATH)
+        if path is None:
+            raise SandboxError(f"there is no program {name!r} in {_PATH}; install it")
+        cpu_s, memory_mb = program.cpu_s or config.cpu_s, program.memory_mb or config.memory_mb
+        command = [
+            "/usr/bin/prlimit", f"--cpu={cpu_s}:{cpu_s + 1}", f"--as={memory_mb << 20}",
+            f"--fsize={config.files_mb << 20}", f"--nproc={config.max_processes}", "--core=0", "--nofile=256",
+            "--memlock=0", "--msgqueue=0", "--", path, *arguments,
+        ]  # fmt: skip
+        groups = make_cgroups(memory_mb, config.max_processes + 4)
+        try:
+            with ExitStack() as ours:
+                return _run(command, program, config, launcher(groups), ours)
+        finally:
+            remove_cgroups(groups)
 
 
 def _run(
@@ -98,29 +105,18 @@ def _run(
     report = _read_report(status_read)
     if not in_time:
         _kill(process, report.get("child-pid"))
-    status, exit_code, evidence = _describe_end(outputs, report, in_time, wall_s)
-    return RunResult(status, exit_code, outputs.stdout, outputs.stderr, time.monotonic() - start, evidence)
-
-
-def _describe_end(
-    outputs: Outputs, report: dict[str, int], in_time: bool, wall_s: float
-) -> tuple[Status, int | None, str]:
+    end: tuple[Status, int | None, str]
     if outputs.is_flooded:
-        return Status.FLOODED, None, "it wrote more than is read"
-    if not in_time:
-        return Status.TIMEOUT, None, f"it did not end within {wall_s:g} s"
-    if "exit-code" not in report:
-        return Status.FAILED, None, outputs.stderr.decode(errors="replace")[-400:]
-    code = report["exit-code"]
-    return read_exit_code(code if code <= _SHELL_SIGNAL else _SHELL_SIGNAL - code)
-
-
-def _limits(program: Program, config: SandboxConfig) -> list[str]:
-    cpu_s, memory = program.cpu_s or config.cpu_s, (program.memory_mb or config.memory_mb) << 20
-    return [
-        "/usr/bin/prlimit", f"--cpu={cpu_s}:{cpu_s + 1}", f"--as={memory}", f"--fsize={config.files_mb << 20}",
-        f"--nproc={config.max_processes}", "--core=0", "--nofile=256", "--memlock=0", "--msgqueue=0", "--",
-    ]  # fmt: skip
+        end = Status.FLOODED, None, "it wrote more than is read"
+    elif not in_time:
+        end = Status.TIMEOUT, None, f"it did not end within {wall_s:g} s"
+    elif "exit-code" not in report:
+        end = Status.FAILED, None, outputs.stderr.decode(errors="replace")[-400:]
+    else:
+        code = report["exit-code"]
+        end = read_exit_code(code if code <= _SHELL_SIGNAL else _SHELL_SIGNAL - code)
+    status, exit_code, evidence = end
+    return RunResult(status, exit_code, outputs.stdout, outputs.stderr, time.monotonic() - start, evidence)
 
 
 def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
@@ -132,7 +128,7 @@ def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
 
 
 def _read_report(descriptor: int) -> dict[str, int]:
-    """What bubblewrap has said so far: JSON objects, one a line."""
+    """Read the report of bubblewrap so far: JSON objects, one a line."""
     os.set_blocking(descriptor, False)
     report: dict[str, Any] = {}
     with contextlib.suppress(BlockingIOError):
@@ -153,7 +149,7 @@ def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:
 
 
 def find_bubblewrap() -> str:
-    """Path of the program.
+    """Return the path of the program.
 
     Raises:
         SandboxError: it is not installed; says how to install it.
@@ -168,7 +164,7 @@ def find_bubblewrap() -> str:
 
 
 def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
-    """bubblewrap with the fork server as process 1; the filter is read from a descriptor."""
+    """Return the command of bubblewrap with the fork server as process 1; it reads the filter from a descriptor."""
     program, prefix = reachable_interpreter()
     if interpreter()[1] == Path("/usr"):
         python, binds = str(program), ["--ro-bind", str(program), str(program)]
@@ -185,7 +181,10 @@ def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
 def command_line(
     config: SandboxConfig, filter_fd: int, status_fd: int, files: Mapping[str, int], command: Sequence[str]
 ) -> list[str]:
-    """bubblewrap with a program of the host's /usr; files by descriptor; the end is written to a descriptor."""
+    """Return the command of bubblewrap with a program of the host's /usr.
+
+    Files are read from descriptors, and the program's end is reported to one.
+    """
     copies = [part for name, fd in files.items() for part in ("--file", str(fd), f"/tmp/{name}")]
     alternatives = ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     return [
@@ -205,7 +204,7 @@ def _base(config: SandboxConfig, filter_fd: int) -> list[str]:
 
 
 def _libraries(readable: Sequence[str]) -> list[str]:
-    """The host's libraries: /lib is a link into /usr, or a directory of its own on older systems."""
+    """Bind the host's libraries: /lib is a link into /usr, or a separate directory on older systems."""
     binds = [part for path in readable for part in ("--ro-bind-try", path, path)]
     for path in ("/lib", "/lib64"):
         if os.path.islink(path):

@@ -1,103 +1,151 @@
-"""A running fork server as its parent sees it: started, handed programs, asked for reports, ended."""
+"""The parent's side of a fork server (`zygote.py`): start it, hand it orders, read its answers, end it.
+
+The server is a fresh interpreter, never forked from this process, which may be a trainer full of threads.
+"""
 
 import contextlib
-import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import Program, SandboxConfig
 from groupwise.sandbox.host import remove_cgroups
-from groupwise.sandbox.zygote import REPORT
+from groupwise.sandbox.zygote import ANSWER, END, FORK, ORDER, RUN
 
 START_S = 30.0
+_ANSWER_S = 20.0
 _END_S = 2.0
 
 
 class Report(NamedTuple):
-    """How a run ended."""
+    """End of a run."""
 
     status: int
-    """As `waitpid` gives it."""
+    """Wait status, as `os.waitpid` returns it."""
     is_clean: bool
-    """Whether the run left nothing behind."""
+    """True when the run left nothing behind."""
 
 
 class ForkServer:
-    """One sandboxed fork server, started by a command that may read the system call filter from a descriptor.
+    """One server process, started by a command; its standard input is the socket on which it takes orders.
 
-    Its standard input is the socket by which it is asked. After `end` it must not be used again.
+    It either runs programs, one at a time (`begin`, `report`), or forks workers, by order of many threads (`fork`,
+    `end_worker`). After `end` it must not be used again.
+
+    Args:
+        command: the process that serves.
+        environment: all of its variables.
+        start_s: seconds that it may take to begin serving.
+        pass_fds: descriptors that the command reads.
+        groups: control groups to remove in the end.
 
     Raises:
-        SandboxError: it does not start, or runs another interpreter than ours.
+        SandboxError: it does not start in time, or runs another interpreter than this one.
     """
 
-    def __init__(self, command: Sequence[str], filter_fd: int, groups: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start_s: float = START_S,
+        pass_fds: Sequence[int] = (),
+        groups: Sequence[Path] = (),
+    ) -> None:
+        self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.num_runs = 0
         with theirs:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=[filter_fd],
-                env={},
-                start_new_session=True,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=pass_fds,
+                env=environment,
+                start_new_session=True,  # an interrupt from the keyboard is the parent's business
             )
-        self._finalizer = weakref.finalize(self, _end, process, self._control, self._errors, tuple(groups))
-        self._control.settimeout(START_S)
-        self._check_start()
-
-    def _check_start(self) -> None:
+        resources = (self._process, self._control, self._output, tuple(groups), os.getpid())
+        self._finalizer = weakref.finalize(self, _end, *resources)
+        self._control.settimeout(start_s)
         try:
             version = self._control.recv(4096).decode()
         except OSError as error:
             version = str(error)
         if version != sys.version:
-            self._errors.seek(0)
-            words = " ".join(self._errors.read().decode(errors="replace").split())[-400:]
+            words = last_words(self._output, 400)
             self.end()
-            raise SandboxError(words or f"the sandbox has {version or 'no answer'} instead of Python {sys.version}")
+            raise SandboxError(words or f"the fork server has {version or 'no answer'} instead of Python {sys.version}")
+        self._control.settimeout(_ANSWER_S)
 
     def fileno(self) -> int:
-        """Becomes readable when the run has ended."""
+        """Return the descriptor that becomes readable when a run has ended."""
         return self._control.fileno()
 
     def begin(self, request: int, stdin: int, stdout: int, stderr: int) -> None:
         """Hand over a program by its descriptors; it has none of the parent's but these."""
         self.num_runs += 1
         with contextlib.suppress(OSError):  # a server that is gone has no report either
-            socket.send_fds(self._control, [b"."], [request, stdin, stdout, stderr])
+            socket.send_fds(self._control, [ORDER.pack(RUN, 0)], [request, stdin, stdout, stderr])
 
     def report(self) -> Report | None:
-        """How the run ended; None when the server is gone."""
+        """Return how the run ended; None when the server is gone."""
         try:
-            data = self._control.recv(64)
-        except OSError:
+            return Report(*ANSWER.unpack(self._control.recv(64)))
+        except (OSError, struct.error):
             return None
-        if len(data) != REPORT.size:
-            return None
-        status, dirty = REPORT.unpack(data)
-        return Report(status, not dirty)
+
+    def fork(self, channel: int, output: int) -> int:
+        """Start a worker; return its process id.
+
+        Raises:
+            SandboxError: the server has ended.
+        """
+        pid = self._order(FORK, 0, channel, output)
+        if pid <= 0:  # a signal to it would go to a whole group of processes
+            raise SandboxError(f"the fork server says that its worker is process {pid}")
+        return pid
+
+    def end_worker(self, pid: int) -> int:
+        """Kill a worker and wait for it; return its exit code, also when it had ended before.
+
+        Raises:
+            SandboxError: the server has ended, and its workers with it.
+        """
+        return os.waitstatus_to_exitcode(self._order(END, pid))
+
+    def _order(self, action: bytes, pid: int, *descriptors: int) -> int:
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [ORDER.pack(action, pid)], descriptors)
+                return int(ANSWER.unpack(self._control.recv(ANSWER.size))[0])
+            except BaseException as error:
+                self._control.close()  # a late answer would be taken for the answer to the next order
+                if isinstance(error, OSError | struct.error):
+                    raise SandboxError("the fork server has ended") from None
+                raise
 
     def end(self) -> None:
-        """End the server and with it every process of the sandbox."""
+        """End the server and with it every process that it forked."""
         self._finalizer()
 
 
-def _end(process: "subprocess.Popen[bytes]", control: socket.socket, errors: IO[bytes], groups: Sequence[Path]) -> None:
-    errors.close()
-    control.close()  # the order to end, which process 1 obeys at once; bubblewrap then reaps it
+def _end(
+    process: "subprocess.Popen[bytes]", control: socket.socket, output: IO[bytes], groups: Sequence[Path], owner: int
+) -> None:
+    output.close()
+    control.close()  # the order to leave
+    if os.getpid() != owner:  # a process forked from the owner holds a copy that is not its to end
+        return
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:
@@ -106,13 +154,7 @@ def _end(process: "subprocess.Popen[bytes]", control: socket.socket, errors: IO[
     remove_cgroups(groups)
 
 
-def encode(program: Program, config: SandboxConfig) -> bytes:
-    """A program as the fork server's child reads it."""
-    limits = {
-        "cpu_s": program.cpu_s or config.cpu_s,
-        "memory_mb": min(program.memory_mb or config.memory_mb, config.memory_mb),
-        "files_mb": config.files_mb,
-        "max_processes": config.max_processes,
-    }
-    files = {name: content.decode("latin-1") for name, content in program.files.items()}
-    return json.dumps({"source": program.source, "files": files, "limits": limits}).encode("ascii")
+def last_words(output: IO[bytes], most: int) -> str:
+    """Return the end of a file of printed text, on one line."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - most))
+    return " ".join(output.read().decode(errors="replace").split())

@@ -1,37 +1,36 @@
-"""Functions of a program nobody trusts, called from outside: programs for the sandbox, and reading what they answer."""
+"""Functions of an untrusted program, called from outside: programs for the sandbox, and readers of their answers."""
 
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from groupwise.sandbox.base import Program, RunResult
+from groupwise.sandbox.host import bundle
 from groupwise.sandbox.plain import PlainError, decode, encode
-from groupwise.sandbox.scripts import bundle
 
 
 class Answer(NamedTuple):
-    """What a call gave: a value, or why there is none."""
+    """Value of a call, or the reason for having none."""
 
     value: Any
     fault: str = ""
-    """Empty where there is a value."""
 
 
 def solver_program(source: str, calls: Sequence[tuple[str, Sequence[Any]]] = ()) -> Program:
-    """A program that runs a source and then answers these calls (name and plain arguments), or those of a tester."""
+    """Return a program that runs a source, then answers these calls (name, plain arguments) or those of a tester."""
     lines = [json.dumps({"name": name, "args": [encode(value) for value in args]}) + "\n" for name, args in calls]
     start = f"from groupwise.sandbox.solver import main; main({source!r})"
     return Program(bundle("plain", "solver") + start, stdin="".join(lines).encode("ascii"))
 
 
 def tester_program(setup: str, names: Sequence[str], tests: Sequence[str]) -> Program:
-    """A program that runs trusted tests; the names are functions of the solver's program, asked over the pipe."""
+    """Return a program that runs trusted tests; the names are functions of the solver, called over the pipe."""
     start = f"from groupwise.sandbox.tester import main; main({setup!r}, {list(names)!r}, {list(tests)!r})"
     return Program(bundle("plain", "tester") + start)
 
 
 def read_answers(result: RunResult, num_calls: int) -> list[Answer]:
-    """One answer per call, whatever the program wrote; output beyond the last answer spoils them all."""
+    """Return one answer per call, whatever the program wrote; output beyond the last answer spoils them all."""
     *lines, rest = result.stdout.split(b"\n")
     if len(lines) + bool(rest) > num_calls:
         return [Answer(None, "it wrote something other than its answers")] * num_calls
@@ -57,19 +56,19 @@ def _read_answer(line: bytes) -> Answer:
 
 
 def read_findings(result: RunResult, num_tests: int) -> list[str]:
-    """Why each test failed, as the tester said; empty for one that passed."""
+    """Return the fault of each test, as the tester said it; empty for one that passed."""
     faults = [f"not reached: {describe_end(result)}"] * num_tests
     for line in result.stderr.splitlines():
         try:
             finding = json.loads(line)
             faults[finding["test"]] = "" if finding["passed"] is True else str(finding["why"]) or "it failed"
         except (ValueError, KeyError, TypeError, IndexError):
-            continue  # a warning of the interpreter; what was not said counts as failed
+            continue  # a warning of the interpreter; a test without a finding counts as failed
     return faults
 
 
 def describe_end(result: RunResult) -> str:
-    """How a program ended, and the last line of its errors, for a person."""
+    """Describe the end of a program, with the last line of its errors, for a person."""
     words = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
     last = f" ({words[-1][:200]})" if words and result.exit_code else ""
     return f"{result.evidence or 'it ended early'}{last}"

@@ -1,4 +1,4 @@
-"""What the host offers a sandbox: the interpreter, control groups, a user without rights and the way to become it.
+"""The host's part of a sandbox: the interpreter and its scripts, control groups, a user without rights.
 
 The superuser's limit on processes does not bind (kernel, also within a user namespace), so what the superuser launches
 first becomes another user. Control groups (version 1 or 2) are used where they can be written.
@@ -6,14 +6,18 @@ first becomes another user. Control groups (version 1 or 2) are used where they 
 
 import contextlib
 import itertools
+import json
 import os
 import platform
 import shutil
 import stat
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.seccomp import MACHINES
@@ -28,14 +32,21 @@ if [ -n "$mount" ]; then mount --bind "$mount" /mnt || exit 1; fi
 exec env -i setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs -- "$@"
 """
 _PRIVATE_PREFIX = Path("/mnt")
-"""Where a launch shows the interpreter's directory when only the superuser can reach that."""
+"""Place at which a launch shows the interpreter's directory when only the superuser can reach that."""
+_FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8")
+_LOAD = """
+import sys, types
+def _load(name, text):
+    sys.modules[name] = module = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+"""
 
 
 def machine() -> str:
-    """The name of this machine's architecture.
+    """Return the name of this machine's architecture.
 
     Raises:
-        SandboxError: its system calls are not in our tables.
+        SandboxError: its system calls are not in the tables.
     """
     name = platform.machine()
     if name not in MACHINES:
@@ -44,12 +55,12 @@ def machine() -> str:
 
 
 def interpreter() -> tuple[Path, Path]:
-    """The running interpreter's program and the prefix of its standard library, without virtual environments."""
+    """Return the running interpreter's program and the prefix of its standard library, without virtual environments."""
     return Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable))), Path(sys.base_prefix)
 
 
 def reachable_interpreter() -> tuple[Path, Path]:
-    """The same as a launched process sees it."""
+    """Return the same paths as a launched process sees them."""
     program, prefix = interpreter()
     if _is_private(prefix):
         return _PRIVATE_PREFIX / program.relative_to(os.path.realpath(prefix)), _PRIVATE_PREFIX
@@ -63,7 +74,7 @@ def _is_private(prefix: Path) -> bool:
 
 
 def launcher(groups: Sequence[Path] = ()) -> list[str]:
-    """What to put before a command so that it runs without rights and in these groups; nothing for ordinary users.
+    """Return the beginning of a command that runs without rights and in these groups; empty for ordinary users.
 
     Raises:
         SandboxError: a program of util-linux is missing.
@@ -79,7 +90,7 @@ def launcher(groups: Sequence[Path] = ()) -> list[str]:
 
 
 def make_cgroups(memory_mb: int, max_processes: int) -> list[Path]:
-    """New control groups with these limits; those that this host lets us make, possibly none."""
+    """Make control groups with these limits; return those that this host allows, possibly none."""
     name = f"groupwise-{os.getpid()}-{next(_NUMBERS)}"
     memory, processes = str(memory_mb << 20), str(max_processes)
     version_2 = _make(_CGROUPS / name, {"memory.max": memory, "pids.max": processes})
@@ -92,7 +103,10 @@ def make_cgroups(memory_mb: int, max_processes: int) -> list[Path]:
 def _make(group: Path, limits: dict[str, str]) -> list[Path]:
     if not (group.parent / "cgroup.procs").exists() or not os.access(group.parent, os.W_OK) or os.geteuid() != 0:
         return []
-    _remove_stale(group.parent)
+    for stale in group.parent.glob("groupwise-*-*"):  # left by killed processes; a group in use cannot be removed
+        if not Path("/proc", stale.name.split("-")[1]).exists():
+            with contextlib.suppress(OSError):
+                stale.rmdir()
     try:
         group.mkdir()
         for file, value in limits.items():
@@ -101,14 +115,6 @@ def _make(group: Path, limits: dict[str, str]) -> list[Path]:
         remove_cgroups([group])
         return []
     return [group]
-
-
-def _remove_stale(parent: Path) -> None:
-    """Remove what a killed process left; a group that is in use cannot be removed."""
-    for group in parent.glob("groupwise-*-*"):
-        if not Path("/proc", group.name.split("-")[1]).exists():
-            with contextlib.suppress(OSError):
-                group.rmdir()
 
 
 def remove_cgroups(groups: Sequence[Path]) -> None:
@@ -120,3 +126,26 @@ def remove_cgroups(groups: Sequence[Path]) -> None:
             if not group.exists():
                 break
             time.sleep(0.01)
+
+
+@cache
+def bundle(*names: str) -> str:
+    """Return a script that defines these modules of `groupwise.sandbox`, each importing only those before it."""
+    files = resources.files("groupwise.sandbox")
+    texts = {name: files.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names}
+    loads = [f"_load({f'groupwise.sandbox.{name}'!r}, {text!r})" for name, text in texts.items()]
+    return "\n".join([_LOAD, *loads, ""])
+
+
+def zygote_command(python: str, boot: Mapping[str, Any]) -> list[str]:
+    """Return the command of an interpreter that runs the fork server; `boot` is the argument of `zygote.main`."""
+    start = "from groupwise.sandbox.zygote import main; import json; main(json.loads(sys.argv[1]))"
+    return [python, *_FLAGS, "-c", bundle("zygote") + start, json.dumps(boot)]
+
+
+def zygote_environment(prefix: str) -> dict[str, str]:
+    """Return the variables with which the interpreter below `prefix` starts; the fork server clears them.
+
+    Sets have a fixed order, and threads reserve no address space in bulk.
+    """
+    return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1", "LD_LIBRARY_PATH": f"{prefix}/lib"}

@@ -1,39 +1,217 @@
-"""The local tiers: a pool of fork servers, one program in each at a time; the parent keeps deadlines and caps output.
+"""The local tiers: programs run in a pool of fork servers, one in each at a time.
 
-Each slot of the pool has a server for solvers and, when first needed, another for testers. A server is replaced after
-any anomaly (deadline, flood, remains, its own death) and after `RUNS_PER_SERVER` runs.
+The parent keeps deadlines and caps output. Each slot of the pool has a server for solvers and, when first needed,
+another for testers. A server is replaced after any anomaly (deadline, flood, remains, its own death) and after
+`RUNS_PER_SERVER` runs.
 """
 
+import json
+import os
 import queue
+import selectors
+import signal
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar, NamedTuple, TypeVar
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.fork_server import ForkServer
-from groupwise.sandbox.host import launcher, machine, make_cgroups, remove_cgroups
-from groupwise.sandbox.seccomp import sandbox_filter
-from groupwise.sandbox.supervision import Outcome, memory_file, run_connected, run_single
+from groupwise.sandbox.fork_server import ForkServer, Report
+from groupwise.sandbox.host import (
+    launcher,
+    machine,
+    make_cgroups,
+    reachable_interpreter,
+    remove_cgroups,
+    zygote_command,
+    zygote_environment,
+)
+from groupwise.sandbox.seccomp import run_filter, sandbox_filter
+from groupwise.sandbox.zygote import landlock_version
 
 RUNS_PER_SERVER = 500
 _SERVER_MB = 64
 """Memory of a fork server itself."""
+_CHUNK = 1 << 16
+_GRACE_S = 0.5
+"""Seconds that a solver may take to end after its tester."""
 _SOLVER, _TESTER = 0, 1
+_READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/zero", "/dev/urandom")
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 
 
+class Outputs:
+    """Standard output and error of one program, read as they come."""
+
+    def __init__(self, max_kb: int) -> None:
+        self._max_bytes = max_kb << 10
+        self._stdout, self._stderr = bytearray(), bytearray()
+        self._buffers: dict[int, bytearray] = {}
+
+    def open_stdout(self, ours: ExitStack, theirs: ExitStack) -> int:
+        """Open a pipe for standard output and return its write end; both ends are closed with their stacks."""
+        return self._open(self._stdout, ours, theirs)
+
+    def open_stderr(self, ours: ExitStack, theirs: ExitStack) -> int:
+        """Open a pipe for standard error in the same way."""
+        return self._open(self._stderr, ours, theirs)
+
+    def _open(self, buffer: bytearray, ours: ExitStack, theirs: ExitStack) -> int:
+        read, write = theirs.enter_context(pipe())
+        ours.callback(os.close, kept := os.dup(read))
+        self._buffers[kept] = buffer
+        return write
+
+    @property
+    def readers(self) -> Mapping[int, Callable[[int], bool]]:
+        """The argument of `watch`."""
+        return dict.fromkeys(self._buffers, self._read)
+
+    def _read(self, descriptor: int) -> bool:
+        chunk = os.read(descriptor, _CHUNK)
+        self._buffers[descriptor] += chunk
+        return bool(chunk)
+
+    @property
+    def is_flooded(self) -> bool:
+        return max(len(self._stdout), len(self._stderr)) > self._max_bytes
+
+    @property
+    def stdout(self) -> bytes:
+        return bytes(self._stdout[: self._max_bytes])
+
+    @property
+    def stderr(self) -> bytes:
+        return bytes(self._stderr[: self._max_bytes])
+
+
+def watch(
+    readers: Mapping[int, Callable[[int], bool]], deadline: Callable[[], float], is_flooded: Callable[[], bool]
+) -> None:
+    """Call readers of descriptors as these become ready, until each has returned False, a flood, or the deadline."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor, read in readers.items():
+            selector.register(descriptor, selectors.EVENT_READ, read)
+        while selector.get_map() and not is_flooded():
+            ready = selector.select(max(0.0, deadline() - time.monotonic()))
+            if not ready:
+                return
+            for key, _ in ready:
+                if not key.data(key.fd):
+                    selector.unregister(key.fd)
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    """Open a pipe (read end, write end) and close it in the end; a process that was handed an end keeps its own."""
+    read, write = os.pipe()
+    try:
+        yield read, write
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@contextmanager
+def memory_file(content: bytes) -> Iterator[int]:
+    """Make a file without a name that holds these bytes, open for reading only."""
+    with open(os.memfd_create("groupwise"), "wb") as file:
+        file.write(content)
+        file.flush()
+        descriptor = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class _Outcome(NamedTuple):
+    result: RunResult
+    is_reusable: bool
+    """True when the server that ran the program may run another."""
+
+
+class _Run:
+    """A program in flight."""
+
+    def __init__(self, server: ForkServer, program: Program, config: SandboxConfig) -> None:
+        self._server, self._program, self._config = server, program, config
+        self.outputs = Outputs(config.output_kb)
+        self.wall_s = program.wall_s or config.wall_s
+        self.start = time.monotonic()
+        self.end: float | None = None  # None until the server has said how it ended
+        self._report: Report | None = None
+
+    def begin(self, ours: ExitStack, stdin: int | None = None, stdout: int | None = None) -> None:
+        """Hand the program to its server, connected to these descriptors or, by default, to its input and to us."""
+        program, config = self._program, self._config
+        limits = {
+            "cpu_s": program.cpu_s or config.cpu_s,
+            "memory_mb": min(program.memory_mb or config.memory_mb, config.memory_mb),
+            "files_mb": config.files_mb,
+            "max_processes": config.max_processes,
+        }
+        files = {name: content.decode("latin-1") for name, content in program.files.items()}
+        message = json.dumps({"source": program.source, "files": files, "limits": limits}).encode("ascii")
+        with ExitStack() as theirs:
+            request = theirs.enter_context(memory_file(message))
+            if stdin is None:
+                stdin = theirs.enter_context(memory_file(program.stdin))
+            if stdout is None:
+                stdout = self.outputs.open_stdout(ours, theirs)
+            self._server.begin(request, stdin, stdout, self.outputs.open_stderr(ours, theirs))
+
+    @property
+    def readers(self) -> Mapping[int, Callable[[int], bool]]:
+        """The argument of `watch`: the outputs and the server's report."""
+        return {**self.outputs.readers, self._server.fileno(): self._read_report}
+
+    def _read_report(self, _: int) -> bool:
+        self._report, self.end = self._server.report(), time.monotonic()
+        return False
+
+    def outcome(self) -> _Outcome:
+        """Return the result, once the program is no longer watched."""
+        status, exit_code, evidence = self._describe_end()
+        seconds = (self.end or time.monotonic()) - self.start
+        result = RunResult(status, exit_code, self.outputs.stdout, self.outputs.stderr, seconds, evidence)
+        is_reusable = self._report is not None and self._report.is_clean and not self.outputs.is_flooded
+        return _Outcome(result, is_reusable)
+
+    def _describe_end(self) -> tuple[Status, int | None, str]:
+        if self.outputs.is_flooded:
+            return Status.FLOODED, None, f"it wrote more than {self._config.output_kb} KiB"
+        if self.end is None:
+            return Status.TIMEOUT, None, f"it did not end within {self.wall_s:g} s"
+        if self._report is None:
+            return Status.FAILED, None, "the sandbox ended before it said how the program did"
+        return read_exit_code(os.waitstatus_to_exitcode(self._report.status))
+
+
+def read_exit_code(code: int) -> tuple[Status, int | None, str]:
+    """Return status, exit code and evidence of a process that ended; a negative code is a signal's number."""
+    if code >= 0:
+        return Status.EXITED, code, f"exit status {code}" if code else ""
+    known: dict[int, str] = {
+        signal.SIGXCPU: "its processor time was used up",
+        signal.SIGKILL: "killed by the kernel at a limit",
+    }
+    return Status.SIGNALLED, code, f"signal {-code}: {known.get(-code) or signal.strsignal(-code)}"
+
+
 class _Slot:
-    """The fork servers of one worker."""
+    """The fork servers of one worker, by role."""
 
     def __init__(self, start: Callable[[], ForkServer]) -> None:
         self._start = start
         self._servers: dict[int, ForkServer] = {}
 
     def server(self, role: int) -> ForkServer:
-        """The server of a role, started or replaced where that is due."""
+        """Return the server of a role, started or replaced where that is due."""
         if role in self._servers and self._servers[role].num_runs >= RUNS_PER_SERVER:
             self.discard(role)
         if role not in self._servers:
@@ -45,12 +223,23 @@ class _Slot:
         if server is not None:
             server.end()
 
+    def run(self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]) -> list[RunResult]:
+        """Run with the servers of these roles; those that must not be used again are ended."""
+        outcomes: Sequence[_Outcome] = ()
+        try:
+            outcomes = run([self.server(role) for role in roles])
+        finally:
+            for role, is_kept in zip(roles, [x.is_reusable for x in outcomes] or [False] * len(roles), strict=True):
+                if not is_kept:
+                    self.discard(role)
+        return [outcome.result for outcome in outcomes]
+
 
 class LocalSandbox(Sandbox):
     """Fork servers on this machine. Subclasses say how one is started."""
 
     advice: ClassVar[str]
-    """What to do where none starts."""
+    """The end of the message where no server starts: what to do."""
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
@@ -60,10 +249,10 @@ class LocalSandbox(Sandbox):
 
     @abstractmethod
     def server_command(self, filter_fd: int) -> list[str]:
-        """Command line of a fork server; bubblewrap reads the filter for the whole sandbox from that descriptor."""
+        """Return the command of a fork server; bubblewrap reads the filter for the sandbox from that descriptor."""
 
     def start_server(self) -> ForkServer:
-        """A new fork server.
+        """Start a fork server.
 
         Raises:
             SandboxError: this host does not let it start.
@@ -73,7 +262,7 @@ class LocalSandbox(Sandbox):
             command = self.server_command(filter_fd)
             groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, config.max_processes + 4)
             try:
-                return ForkServer([*launcher(groups), *command], filter_fd, groups)
+                return ForkServer([*launcher(groups), *command], {}, pass_fds=[filter_fd], groups=groups)
             except SandboxError as error:
                 remove_cgroups(groups)
                 raise SandboxError(f"{config.tier} does not start here ({error}): {self.advice}") from None
@@ -83,13 +272,11 @@ class LocalSandbox(Sandbox):
         raise SandboxError(f"tier {self.config.tier} runs Python sources only, not {program.command[0]}")
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        """One result per program; up to `num_workers` run at a time."""
         return self._map(
             lambda program: self.run_command(program) if program.command else self._run_source(program), programs
         )
 
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        """Results of tester and solver; up to `num_workers` pairs run at a time."""
         return self._map(self._run_pair, pairs)
 
     def _map(self, function: Callable[[_Item], _Value], items: Sequence[_Item]) -> list[_Value]:
@@ -99,21 +286,42 @@ class LocalSandbox(Sandbox):
             return list(threads.map(function, items))
 
     def _run_source(self, program: Program) -> RunResult:
-        return self._attempt([_SOLVER], lambda servers: run_single(servers[0], program, self.config))[0]
+        def run_alone(servers: Sequence[ForkServer]) -> list[_Outcome]:
+            run = _Run(servers[0], program, self.config)
+            with ExitStack() as ours:
+                run.begin(ours)
+                watch(run.readers, lambda: run.start + run.wall_s, lambda: run.outputs.is_flooded)
+            return [run.outcome()]
+
+        return self._attempt([_SOLVER], run_alone)[0]
 
     def _run_pair(self, pair: Pair) -> tuple[RunResult, RunResult]:
-        tester, solver = self._attempt([_TESTER, _SOLVER], lambda servers: run_connected(servers, pair, self.config))
+        def run_connected(servers: Sequence[ForkServer]) -> list[_Outcome]:
+            tester, solver = (_Run(server, program, self.config) for server, program in zip(servers, pair, strict=True))
+            with ExitStack() as ours:
+                with pipe() as (from_tester, to_solver), pipe() as (from_solver, to_tester):
+                    tester.begin(ours, from_solver, to_solver)
+                    solver.begin(ours, from_tester, to_tester)
+                latest = tester.start + max(tester.wall_s, solver.wall_s)
+                watch(
+                    {**tester.readers, **solver.readers},
+                    lambda: latest if tester.end is None else min(latest, tester.end + _GRACE_S),
+                    lambda: tester.outputs.is_flooded or solver.outputs.is_flooded,
+                )
+            return [tester.outcome(), solver.outcome()]
+
+        tester, solver = self._attempt([_TESTER, _SOLVER], run_connected)
         return tester, solver
 
     def _attempt(
-        self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
+        self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]
     ) -> list[RunResult]:
         """Run with the servers of one slot; if one of them fails, once more with new ones."""
         slot = self._slots.get()
         try:
-            results = _run_once(slot, roles, run)
+            results = slot.run(roles, run)
             if any(result.status is Status.FAILED for result in results):
-                results = _run_once(slot, roles, run)
+                results = slot.run(roles, run)
         finally:
             self._slots.put(slot)
         return results
@@ -126,15 +334,30 @@ class LocalSandbox(Sandbox):
             self._slots.put(slot)
 
 
-def _run_once(
-    slot: _Slot, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[Outcome]]
-) -> list[RunResult]:
-    outcomes: Sequence[Outcome] = ()
-    try:
-        outcomes = run([slot.server(role) for role in roles])
-    finally:
-        kept = [outcome.is_reusable for outcome in outcomes] or [False] * len(roles)
-        for role, is_kept in zip(roles, kept, strict=True):
-            if not is_kept:
-                slot.discard(role)
-    return [outcome.result for outcome in outcomes]
+class LandlockSandbox(LocalSandbox):
+    """Tier `landlock`, for hosts that forbid namespaces: the server confines itself by landlock, seccomp and limits.
+
+    Weaker than `bubblewrap`: process numbers, the network's existence and the names of files can be seen; there is no
+    place to write, so only Python sources without files run. In exchange a program may start neither processes nor
+    threads, so that it ends with its process.
+    """
+
+    advice: ClassVar[str] = 'it needs Linux 5.13 or later with landlock switched on; or set sandbox.tier = "bubblewrap"'
+
+    def server_command(self, filter_fd: int) -> list[str]:
+        if landlock_version() == 0:
+            raise SandboxError(f"this kernel has no landlock: {self.advice}")
+        program, prefix = reachable_interpreter()
+        boot = {
+            "run_filter": run_filter(machine(), threads=False).hex(),
+            "sandbox_filter": sandbox_filter(machine(), metadata=False).hex(),
+            "readable": [f"{prefix}/lib", *_READABLE],
+            "directory": "/",
+        }
+        environment = [f"{name}={value}" for name, value in zygote_environment(str(prefix)).items()]
+        return ["/usr/bin/env", "-i", *environment, *zygote_command(str(program), boot)]
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        if any(program.files for program in programs):
+            raise SandboxError("tier landlock has no place for files; programs with files need tier bubblewrap")
+        return super().run_many(programs)

@@ -1,4 +1,4 @@
-"""Opening a sandbox: the tier that was asked for, or an error; never a weaker one in its place."""
+"""Opening a sandbox: the tier of the configuration, or an error; never a weaker one in its place."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
-from groupwise.sandbox.landlock import LandlockSandbox
+from groupwise.sandbox.local import LandlockSandbox
 from groupwise.sandbox.remote import RemoteSandbox
 
 _REFUSED = """
@@ -104,11 +104,12 @@ def check(sandbox: Sandbox) -> None:
     Raises:
         SandboxError: names what was not refused, with the program's own words.
     """
+    limits = ", ".join(f"{name}={getattr(sandbox.config, name)}" for name in ("max_processes", "files_mb", "memory_mb"))
     with tempfile.NamedTemporaryFile(prefix="groupwise-secret-") as secret:
         secret.write(b"secret")
         secret.flush()
-        programs = [Program(_with_limits(text, sandbox.config, secret.name)) for text in _PROGRAMS.values()]
-        results = sandbox.run_many(programs)
+        start = f"from types import SimpleNamespace\nLIMIT = SimpleNamespace({limits})\nSECRET = {secret.name!r}\n"
+        results = sandbox.run_many([Program(f"{start}{_REFUSED}{text}") for text in _PROGRAMS.values()])
     for name, result in zip(_PROGRAMS, results, strict=True):
         _require(result.stdout == b"held\n", name, result)
     sleeper, flood, benign = sandbox.run_many([
@@ -119,13 +120,6 @@ def check(sandbox: Sandbox) -> None:
     _require(sleeper.status is Status.TIMEOUT, "running past the deadline", sleeper)
     _require(flood.status is Status.FLOODED, "endless output", flood)
     _require(benign.stdout == b"6\n", "an honest program's answer", benign)
-
-
-def _with_limits(text: str, config: SandboxConfig, secret: str) -> str:
-    values = ", ".join(f"{name}={getattr(config, name)}" for name in ("max_processes", "files_mb", "memory_mb"))
-    return (
-        f"from types import SimpleNamespace\nLIMIT = SimpleNamespace({values})\nSECRET = {secret!r}\n{_REFUSED}{text}"
-    )
 
 
 def _require(held: bool, name: str, result: RunResult) -> None:
@@ -139,11 +133,10 @@ def _require(held: bool, name: str, result: RunResult) -> None:
 TIERS: Mapping[str, Callable[[SandboxConfig], Sandbox]] = MappingProxyType(
     {"bubblewrap": BubblewrapSandbox, "landlock": LandlockSandbox, "remote": RemoteSandbox}
 )
-"""Name, as the configuration states it, to class."""
 
 
 def open_sandbox(config: SandboxConfig | None = None) -> Sandbox:
-    """A sandbox that has just refused everything that the self-test tried.
+    """Open a sandbox and check that it refuses everything that the self-test tries.
 
     Raises:
         SandboxError: there is no such sandbox here, or it let something through; says what to install or set.

@@ -8,7 +8,7 @@ A system call newer than the tables does not exist (ENOSYS), so the C library fa
 import errno
 import struct
 
-from groupwise.sandbox.confine import OWN_PID
+from groupwise.sandbox.zygote import OWN_PID
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -89,7 +89,7 @@ _ALWAYS = tuple(name for name in _X86_64 if name not in (*_RUN_ONLY, *_TO_ITSELF
 
 
 def sandbox_filter(machine: str, *, metadata: bool = True) -> bytes:
-    """What no process of a sandbox may do; `metadata` allows changing modes, owners and times of files."""
+    """Return the filter of a whole sandbox; `metadata` allows changing modes, owners and times of files."""
     architecture, numbers = MACHINES[machine]
     denied = _ALWAYS if metadata else (*_ALWAYS, *_METADATA)
     typing = [_if(_EQUAL, code, _deny(errno.EPERM)) for code in _FORBIDDEN_IOCTLS]
@@ -105,7 +105,7 @@ def sandbox_filter(machine: str, *, metadata: bool = True) -> bytes:
 
 
 def run_filter(machine: str, *, threads: bool = True) -> bytes:
-    """What one run may not do beside; signals reach only the process on which the filter is installed."""
+    """Return the second filter, of one run; signals reach only the process on which it is installed."""
     architecture, numbers = MACHINES[machine]
     return _program(
         architecture,
@@ -116,13 +116,13 @@ def run_filter(machine: str, *, threads: bool = True) -> bytes:
 
 
 def _program(architecture: int, *blocks: bytes) -> bytes:
-    """A whole filter: another architecture is killed, each block sees the call's number, the rest is allowed."""
+    """Return a whole filter: it kills other architectures, shows each block the call's number, allows the rest."""
     known = _instruction(_LOAD, _ARCHITECTURE) + _instruction(_EQUAL, architecture, 1, 0) + _instruction(_RETURN, _KILL)
     return known + _instruction(_LOAD, _NUMBER) + b"".join(blocks) + _allow()
 
 
 def _on(number: int, argument: int, *checks: bytes) -> bytes:
-    """For one system call: look at an argument; what no check decides is allowed."""
+    """Check an argument of one system call; what no check decides is allowed."""
     return _if(_EQUAL, number, _instruction(_LOAD, _ARGUMENT[argument]) + b"".join(checks) + _allow())
 
 
@@ -139,5 +139,5 @@ def _deny(error: int) -> bytes:
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """struct sock_filter: u16 code, u8 jt, u8 jf, u32 k."""
+    """Return a struct sock_filter: u16 code, u8 jt, u8 jf, u32 k."""
     return struct.pack("<HBBI", code, if_true, if_false, value)

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from groupwise.closing import Closing
 from groupwise.config import FOLDER
 from groupwise.config.kinds import KindSection
 from groupwise.config.places import beside
 from groupwise.errors import ConfigError
+from groupwise.sandbox.base import Closing
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.parts import PARTS, Part, PartName, contradiction
 from groupwise.verifiers.table import with_shared

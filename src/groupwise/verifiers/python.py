@@ -26,7 +26,7 @@ from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig
 from groupwise.verifiers.composition import refuse_settings
-from groupwise.verifiers.workers.pool import START_S, Reply, WorkerPool
+from groupwise.verifiers.workers import START_S, Reply, WorkerPool
 
 OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "language")
 """Arguments that every problem has."""

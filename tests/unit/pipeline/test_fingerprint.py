@@ -175,7 +175,7 @@ def test_training_reads_what_its_settings_choose(read: Callable[[str, object], s
         "trainers.grpo",
         "algorithms.advantages",
     }
-    judges = {"verifiers.math", "verifiers.math.symbolic", "verifiers.workers._worker"}  # the last two by name alone
+    judges = {"verifiers.math", "verifiers.math.symbolic", "verifiers._worker"}  # the last two by name alone
     assert found >= step | judges | {"tasks.arithmetic"}
     others = ("cli", "oracle", "pages.run", "tasks.logic.games", "trainers.ppo", "verifiers.judge")
     assert not [name for name in found if name.startswith(others)]

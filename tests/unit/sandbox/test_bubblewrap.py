@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox import local, supervision
+from groupwise.sandbox import local
 from groupwise.sandbox.base import Pair, Program, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.fork_server import ForkServer
@@ -126,7 +126,7 @@ def test_a_pair_talks_and_its_parts_are_apart(sandbox: Sandbox) -> None:
 
 
 def test_a_solver_that_is_gone_is_an_end_of_file(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "_GRACE_S", 20.0)  # its end is seen some milliseconds after its tester's
+    monkeypatch.setattr(local, "_GRACE_S", 20.0)  # its end is seen some milliseconds after its tester's
     tester = "import sys\nsys.stderr.write(repr(sys.stdin.read()))"
     asked, answered = sandbox.run_pairs([Pair(Program(tester), Program("print('bye')\nexit(4)"))])[0]
     assert (asked.stderr, answered.exit_code) == (b"'bye\\n'", 4)

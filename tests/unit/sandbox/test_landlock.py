@@ -7,8 +7,8 @@ import pytest
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Pair, Program, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.confine import landlock_version
 from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.zygote import landlock_version
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,6 @@ def test_files_and_commands_need_the_other_tier(landlock: Sandbox) -> None:
 
 
 def test_a_kernel_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.sandbox.landlock.landlock_version", lambda: 0)
+    monkeypatch.setattr("groupwise.sandbox.local.landlock_version", lambda: 0)
     with pytest.raises(SandboxError, match=r"no landlock: it needs Linux 5\.13"):
         open_sandbox(SandboxConfig(tier="landlock"))

@@ -69,13 +69,13 @@ def test_bubblewrap_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 FORBIDDEN_NAMESPACES = """
 import platform, sys
 from groupwise.errors import SandboxError
-from groupwise.sandbox import confine, opening, seccomp
-confine.refuse_new_privileges()
+from groupwise.sandbox import opening, seccomp, zygote
+zygote.refuse_new_privileges()
 numbers = seccomp.MACHINES[platform.machine()]
 errors = {"unshare": 1, "clone3": 38}
 names = [seccomp._if(seccomp._EQUAL, numbers[1][name], seccomp._deny(error)) for name, error in errors.items()]
 clone = seccomp._on(numbers[1]["clone"], 0, seccomp._if(seccomp._ANY_BIT, 0x7E020000, seccomp._deny(1)))
-confine.install_filter(seccomp._program(numbers[0], clone, *names))
+zygote.install_filter(seccomp._program(numbers[0], clone, *names))
 try:
     opening.open_sandbox()
 except SandboxError as error:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.sandbox.confine import OWN_PID
 from groupwise.sandbox.seccomp import MACHINES, run_filter, sandbox_filter
+from groupwise.sandbox.zygote import OWN_PID
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 HEADERS = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 SHARED = Path(__file__).parents[4] / "shared/data"
 CASES = SHARED / "math_verifier_cases/cases.jsonl"

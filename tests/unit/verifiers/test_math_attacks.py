@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 TIMEOUT_S = 5.0
 

@@ -16,7 +16,7 @@ from groupwise.checks.audit.judge import Canary
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.pool import MEMORY_BYTES, WorkerPool
+from groupwise.verifiers.workers import MEMORY_BYTES, WorkerPool
 
 pytest.importorskip("gmpy2")
 PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/math.jsonl"

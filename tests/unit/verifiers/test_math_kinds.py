@@ -10,7 +10,7 @@ from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 Pairs = list[tuple[str, str]]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 PAIRS = [
     ("(x+1)^2", "x^2+2x+1", Outcome.CORRECT), ("(x+1)^2", "x^2+2x+2", Outcome.WRONG), ("7", "7.0", Outcome.CORRECT),

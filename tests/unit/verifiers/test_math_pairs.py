@@ -5,7 +5,7 @@ import pytest
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 RIGHT = [
     (r"\frac{1}{2}", "0.5"), (r"\frac{1}{2}", ".5"), ("0.5", r"\tfrac12"), ("10,000", "10000"),

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.errors import VerifierError
+from groupwise.errors import SandboxError, VerifierError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers.fork_server import DiedError, ForkServer
-from groupwise.verifiers.workers.pool import WorkerPool
+from groupwise.verifiers.workers import Worker, WorkerPool
 
 HOOK = """
 import os, signal, sys, time
@@ -174,26 +173,26 @@ def test_a_new_worker_costs_little_because_the_server_has_imported_everything() 
         pool.close()
 
 
-def test_an_interrupted_order_leaves_no_answer_for_the_next_one(target: str) -> None:
+def test_an_interrupted_order_leaves_no_answer_for_the_next_one(pool: WorkerPool) -> None:
     """Else the next worker would be taken for the one before, and at last for process 0: a kill of the whole group."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    one = ForkServer(target, 1 << 30)
+    pid, server_ = server(pool), pool._server
+    assert server_ is not None
     before = signal.signal(signal.SIGALRM, interrupt)
-    os.kill(one._process.pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGSTOP)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
-            one.fork()
+            Worker(server_)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        os.kill(one._process.pid, signal.SIGCONT)
-    with pytest.raises(DiedError, match="the fork server has ended"):
-        one.fork()
-    one.close()
+        os.kill(pid, signal.SIGCONT)
+    with pytest.raises(SandboxError, match="the fork server has ended"):
+        Worker(server_)
 
 
 def test_a_dead_server_is_replaced_and_its_worker_does_not_outlive_its_deadline(pool: WorkerPool) -> None:
@@ -235,7 +234,7 @@ def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> 
     script.write_text(
         textwrap.dedent(f"""
         import os, threading
-        from groupwise.verifiers.workers.pool import WorkerPool
+        from groupwise.verifiers.workers import WorkerPool
         pool = WorkerPool({target!r}, num_workers=2)
         idle = pool.call({{"answer": "a"}}, 20.0).value["evidence"].split()[0]
         threading.Thread(target=pool.call, args=({{"answer": "deaf"}}, 60.0), daemon=True).start()

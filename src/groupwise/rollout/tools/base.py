@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from groupwise.closing import Closing
 from groupwise.config.kinds import KindSection
+from groupwise.sandbox.base import Closing
 from groupwise.types import CallOutcome
 
 

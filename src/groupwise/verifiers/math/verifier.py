@@ -21,7 +21,7 @@ from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, t
 from groupwise.verifiers.math.normalise import compact, normalise, read_reference
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number
 from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
-from groupwise.verifiers.workers.pool import Reply, WorkerPool
+from groupwise.verifiers.workers import Reply, WorkerPool
 
 MAX_CACHED = 100_000
 

@@ -1,0 +1,239 @@
+"""Worker processes with a deadline that the parent keeps: on expiry the worker is killed and replaced.
+
+Signals and threads bound nothing here: GMP ignores alarms, and a thread cannot be killed. Workers are forked from a
+clean server that has imported everything once (`_worker.py`), so a new one costs milliseconds. They are trusted, and
+are the tier below the sandboxes: the same fork server, without confinement.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, Any, Literal
+
+from groupwise.errors import SandboxError, VerifierError
+from groupwise.sandbox.fork_server import ForkServer, last_words
+from groupwise.verifiers._worker import HEADER, encode
+
+START_S = 120.0
+"""Seconds the server may take to import its libraries, which is not part of a request's deadline."""
+MEMORY_BYTES = 2 << 30
+"""Address space of one worker."""
+
+
+class DiedError(Exception):
+    """The process ended without an answer; says how, and what it printed last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Reply to a request: `ok` with the function's value, or the reason for having none."""
+
+    status: Literal["ok", "timeout", "crashed"]
+    value: Any = None
+    evidence: str = ""
+
+
+class Worker:
+    """One process. After any failure it is killed and must not be used again.
+
+    Raises:
+        SandboxError: the server has ended.
+    """
+
+    def __init__(self, server: ForkServer) -> None:
+        self._server = server
+        self._channel, child_end = socket.socketpair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
+        self._finalizer = weakref.finalize(self, _close, self._channel, self._output)  # at its channel's end it ends
+        with child_end:
+            try:
+                self._pid = server.fork(child_end.fileno(), self._output.fileno())
+            except BaseException:
+                self._finalizer()
+                raise
+
+    def ask(self, request: Any, timeout_s: float) -> Any:
+        """Return the worker's message.
+
+        Raises:
+            TimeoutError: none came in time.
+            DiedError: the worker ended.
+            SandboxError: the server ended, and the worker with it.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._channel.settimeout(timeout_s)
+            self._channel.sendall(encode({"timeout_s": timeout_s, "request": request}))
+            return json.loads(self._read(HEADER.unpack(self._read(HEADER.size, deadline))[0], deadline))
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):  # at once, and even if the server has died
+                os.kill(self._pid, signal.SIGKILL)
+            raise
+        except OSError:
+            code, words = self._server.end_worker(self._pid), last_words(self._output, 300)
+        ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        if code == -signal.SIGKILL:
+            ending += " (from outside, or because it closed its pipe)"
+        raise DiedError(f"the worker ended with {ending}{': ...' + words if words else ''}")
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        data = b""
+        while len(data) < size:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError
+            self._channel.settimeout(remaining_s)
+            chunk = self._channel.recv(size - len(data))
+            if not chunk:
+                raise ConnectionError
+            data += chunk
+        return data
+
+    def kill(self) -> None:
+        """End the process at once and wait for it."""
+        with contextlib.suppress(SandboxError):  # the server is gone, and its workers with it
+            self._server.end_worker(self._pid)
+        self._finalizer()
+
+
+def _close(channel: socket.socket, output: IO[bytes]) -> None:
+    channel.close()
+    output.close()
+
+
+class WorkerPool:
+    """Up to `num_workers` processes that run one function of a JSON value each; safe to use from many threads.
+
+    `target` names the function as `package.module:function`; it is imported in the fork server only. `prepare` is the
+    first request of every worker, which is not part of a deadline. With `inherit` workers see the environment's
+    variables.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        num_workers: int = 1,
+        memory_bytes: int = MEMORY_BYTES,
+        prepare: Any = None,
+        inherit: bool = False,
+    ) -> None:
+        self._target, self._memory_bytes, self._num_workers = target, memory_bytes, num_workers
+        self._prepare, self._inherit = prepare, inherit
+        self._server: ForkServer | None = None
+        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()  # None: a worker that is yet to be forked
+        self._lock = threading.Lock()
+        self._is_closed = False
+        for _ in range(num_workers):
+            self._idle.put(None)
+
+    def start(self) -> None:
+        """Have a worker ready before the first request; a failure is left to that request to report."""
+        worker = self._take()
+        try:
+            worker = worker or self._new_worker()
+        except (SandboxError, DiedError, OSError):
+            worker = None
+        finally:
+            self._idle.put(worker)
+
+    def map(self, requests: Sequence[Any], timeout_s: float) -> list[Reply]:
+        """Return one reply per request, in the same order; wait for all of them."""
+        if self._num_workers == 1 or len(requests) < 2:
+            return [self.call(request, timeout_s) for request in requests]
+        with ThreadPoolExecutor(self._num_workers) as threads:
+            return list(threads.map(lambda request: self.call(request, timeout_s), requests))
+
+    def call(self, request: Any, timeout_s: float) -> Reply:
+        """Run one request, waiting for a free worker first; the deadline starts when the worker has it.
+
+        Raises:
+            VerifierError: the pool was closed meanwhile.
+        """
+        worker = self._take()
+        try:
+            worker = worker or self._new_worker()
+            message = worker.ask(request, timeout_s)
+        except (SandboxError, DiedError, OSError, ValueError) as error:
+            worker = _discard(worker)
+            if isinstance(error, TimeoutError):
+                return Reply("timeout", evidence=f"no result after {timeout_s:g} s; the worker was killed")
+            return Reply("crashed", evidence=str(error) or type(error).__name__)
+        except BaseException:
+            worker = _discard(worker)
+            raise
+        finally:
+            self._idle.put(worker)
+        return Reply("ok", message["reply"]) if "reply" in message else Reply("crashed", evidence=message["failed"])
+
+    def close(self) -> None:
+        """Kill the workers when they are idle, and the server, for good.
+
+        Calls that still wait for a worker in other threads are refused: after an interrupt nothing starts again.
+        """
+        self._is_closed = True
+        workers = [self._idle.get() for _ in range(self._num_workers)]
+        with self._lock:
+            for worker in workers:
+                self._idle.put(_discard(worker))
+            if self._server is not None:
+                self._server.end()
+                self._server = None
+
+    def _take(self) -> Worker | None:
+        """Return an idle worker, or None in place of one that is yet to be forked."""
+        worker = self._idle.get()
+        if self._is_closed:
+            self._idle.put(worker)
+            raise VerifierError("completions were handed to a verifier whose workers have been closed")
+        return worker
+
+    def _new_worker(self) -> Worker:
+        """Start a worker, and wait until it has answered the first request of every worker."""
+        worker = self._fork()
+        if self._prepare is None:
+            return worker
+        try:
+            message = worker.ask(self._prepare, START_S)
+            if "failed" in message:
+                raise DiedError(message["failed"])
+        except TimeoutError:
+            worker.kill()
+            raise DiedError(f"not ready after {START_S:g} s") from None
+        except BaseException:
+            worker.kill()
+            raise
+        return worker
+
+    def _fork(self) -> Worker:
+        """Fork a worker from the server, which is started if it is not running and replaced if it has died."""
+        with self._lock:
+            if self._server is not None:
+                try:
+                    return Worker(self._server)
+                except SandboxError:
+                    self._server.end()
+                    self._server = None
+            command = [sys.executable, "-m", "groupwise.verifiers._worker", self._target, str(self._memory_bytes)]
+            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+            # nothing but what a server needs; the fixed hash seed makes SymPy's orderings, hence verdicts, repeatable
+            needed = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
+            self._server = ForkServer(command, {**(os.environ if self._inherit else {}), **needed}, START_S)
+            return Worker(self._server)
+
+
+def _discard(worker: Worker | None) -> Worker | None:
+    """Kill a worker; what takes its place in the pool is None, a worker yet to be forked."""
+    if worker is not None:
+        worker.kill()
+    return None

@@ -1,1 +1,0 @@
-"""Processes that judge and can be killed: a pool, the server that forks its workers, and the worker."""
