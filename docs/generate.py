@@ -201,8 +201,8 @@ def files() -> str:
     from groupwise.runs.rollouts import SCHEMA
 
     tree = (directory.__doc__ or "").split("\n\n")[1]
-    records = SOURCE / "runs" / "completion.py"
-    meanings = COLUMNS | dict(fields_of(records, "GroupRecord")) | dict(fields_of(records, "CompletionRecord"))
+    records = SOURCE / "runs" / "row.py"
+    meanings = COLUMNS | dict(fields_of(records, "GroupRecord")) | dict(fields_of(records, "Row"))
     rows = [f"| `{field.name}` | {field.type} | {meanings.get(field.name, '')} |" for field in SCHEMA]
     version = (SCHEMA.metadata or {})[b"groupwise_schema"].decode()
     return (
@@ -214,7 +214,7 @@ def files() -> str:
         "resume.\n\n"
         f"## rollouts/*.parquet, schema {version}\n\n"
         "A row for each completion, a row group for each group; pandas, polars and DuckDB read it. A value that "
-        "nothing measured is null, never 0. Files of every earlier schema open (`gw.Run`, `groupwise explore`).\n\n"
+        "nothing measured is null, never 0.\n\n"
         "| column | type | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
         '## Problems of your own (`task.kind = "jsonl"`)\n\nJSON lines or Parquet, a problem a row: `question` '
         "and `answer`, or the fields that `task.question_field` and `task.answer_field` name; every other field "

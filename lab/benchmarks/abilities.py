@@ -18,13 +18,13 @@ from groupwise.config import read_toml
 from groupwise.evaluation.behaviour import Behaviour, row_behaviours
 from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
-from groupwise.evaluation.row import Row
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.diet.everyday import spelt_right
 from groupwise.types import Outcome
@@ -77,7 +77,7 @@ def ways(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _mean_length(rows: Sequence[Row]) -> float:
-    return sum(row.num_tokens for row in rows) / len(rows)
+    return sum(row.length for row in rows) / len(rows)
 
 
 def checking(name: str, rows: Sequence[Row]) -> str:

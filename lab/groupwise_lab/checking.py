@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, span_of
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
 _RESAMPLES = 2000

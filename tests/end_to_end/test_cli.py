@@ -428,12 +428,14 @@ def test_replay_finds_a_changed_record_and_exits_with_1(
 
 def test_replay_names_what_a_run_has(trained: Trained, copy: Path) -> None:
     ids = {row["problem"] for row in recorded(trained.path, 1)}
-    assert "no recorded step 99" in refuse("replay", trained.path, "--step", 99, "--problem", "arithmetic/23x17")
+    assert "no completions of step-000099" in refuse(
+        "replay", trained.path, "--step", 99, "--problem", "arithmetic/23x17"
+    )
     sentence = refuse("replay", trained.path, "--step", 1, "--problem", "arithmetic/1x1")
     assert "'arithmetic/1x1'" in sentence
     assert all(problem in sentence for problem in ids)
     beyond = refuse("replay", trained.path, "--step", 1, "--problem", min(ids), "--sample", 4)
-    assert "samples 0 to 3" in beyond
+    assert "there are 0, 1, 2, 3" in beyond
     (copy / "rollouts" / "step-000001.parquet").write_bytes(b"PAR1")
     assert "step-000001.parquet cannot be read" in refuse("replay", copy, "--step", 1, "--problem", min(ids))
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.cli.main import main
-from groupwise.runs.rollouts import read_rollouts
 
 ROOT = Path(__file__).parents[2]
 REWARDS = """
@@ -92,7 +92,7 @@ def there(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_its_parts_stand_in_the_step_line_and_in_the_rollouts(trained: Said, there: Path) -> None:
     assert trained.code == 0, trained.err
     assert "tagged +0.500" in trained.out
-    rows = read_rollouts(there / "runs" / "own" / "rollouts" / "step-000000.parquet")
+    rows = pq.read_table(there / "runs" / "own" / "rollouts" / "step-000000.parquet").to_pylist()
     assert len(rows) == 8
     for row in rows:
         right = {"right": float(row["reference"] in row["text"]), "tagged": 0.5}

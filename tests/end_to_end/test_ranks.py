@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from ranked_run import (
@@ -35,7 +36,6 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.replay import replay
 
@@ -180,7 +180,7 @@ def test_the_runs_learn_and_some_groups_have_no_signal(alone: dict[str, RunDirec
 
 def test_a_run_is_replayed_in_the_shares_and_sums_that_its_recipe_says(alone: dict[str, RunDirectory]) -> None:
     run = alone["grpo"]
-    row = next(iter(read_rollouts(run.rollouts(3))))
+    row = next(iter(pq.read_table(run.rollouts(3)).to_pylist()))
     again = replay(run.path, 3, row["problem"], row["sample"])
     assert (again.identical, again.steps_repeated) == (True, 1)  # the weights of a repeated step are the ledger's
 
@@ -192,7 +192,7 @@ def test_the_other_trainers_too(world: Path, tmp_path: Path, others: tuple[str, 
     for name in others:
         assert_same(two[name], one[name])
         if name in WITH_TOOLS:
-            rows = list(read_rollouts(one[name].rollouts(0)))
+            rows = list(pq.read_table(one[name].rollouts(0)).to_pylist())
             assert len({sum(not drawn for drawn in row["sampled"] or ()) for row in rows}) > 2
 
 

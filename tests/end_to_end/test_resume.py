@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import processes
+import pyarrow.parquet as pq
 import pytest
 import signalled_run
 
@@ -22,7 +23,6 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
@@ -204,7 +204,7 @@ def test_a_run_with_tools_killed_between_its_steps_ends_in_the_same_ledger(model
         "grpo": {"prompts_per_step": 3, "group_size": 8},
     }
     whole = run_to_the_end(recipe(model, tmp_path / "whole", **changes))
-    rows = [row for step in range(NUM_STEPS) for row in read_rollouts(whole.rollouts(step))]
+    rows = [row for step in range(NUM_STEPS) for row in pq.read_table(whole.rollouts(step)).to_pylist()]
     assert sum(row["sampled"] is not None for row in rows) > len(rows) / 4
     check_killed(MIDDLE[1:3], recipe(model, tmp_path / "killed", **changes), whole)
 

@@ -2,7 +2,7 @@
 
 from groupwise_lab.checking import checking_gain
 
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 
 
@@ -11,7 +11,7 @@ def row(problem: str, checks: bool, right: bool, tokens: int) -> Row:
     return Row(
         problem=problem, difficulty="", language="en", question="", reference="2", open_ended=False, prefill="",
         sample=0, text=text, finish_reason=FinishReason.STOP, answer="2", evidence="", num_tokens=tokens,
-        num_read=tokens, outcome=Outcome.CORRECT if right else Outcome.WRONG,
+        outcome=Outcome.CORRECT if right else Outcome.WRONG,
     )  # fmt: skip
 
 

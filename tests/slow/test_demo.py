@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.evaluation.behaviour import behaviour_shares
-from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 
@@ -25,6 +25,7 @@ def test_the_shipped_base_model_learns_products(tmp_path: Path, seed: int) -> No
     assert after["pass_at_1"][0] >= 0.90
     assert after["length"] > before["length"]
     first, last = (
-        behaviour_shares(read_rollouts(directory.evaluations(name))) for name in ("test-before", "test-after")
+        behaviour_shares(pq.read_table(directory.evaluations(name)).to_pylist())
+        for name in ("test-before", "test-after")
     )
     assert last["answers at once"] < first["answers at once"] / 2

@@ -206,15 +206,6 @@ def test_completions_are_those_of_the_file(recorded: Path) -> None:
     assert run.completions(0).arrow["sample"].to_pylist() == [0, 1, 2, 0, 1]
 
 
-def test_a_column_that_an_older_file_does_not_have_is_empty(recorded: Path) -> None:
-    import pyarrow.parquet as pq
-
-    path = recorded / "rollouts" / "step-000000.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["language", "sampled", "num_tokens"]), path)
-    assert gw.Run.open(recorded).completions(0)["language"] == [None] * 5
-    assert gw.Run.open(recorded).groups(0)["length"] == [3.0, 3.0]
-
-
 def test_what_is_not_there_is_said(recorded: Path) -> None:
     run = gw.Run.open(recorded)
     with pytest.raises(gw.ConfigError, match="of step-000007; recorded are steps 0 to 1, dev-"):

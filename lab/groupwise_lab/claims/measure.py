@@ -26,10 +26,10 @@ from groupwise.config import as_overrides
 from groupwise.errors import DataError
 from groupwise.evaluation.measure import evaluate
 from groupwise.evaluation.metrics import by_family, estimate, summary
-from groupwise.evaluation.row import Row
 from groupwise.evaluation.run_data import EvaluationData, RunData, load_run
 from groupwise.pipeline.directory import PipelineDirectory
 from groupwise.runs.atomic import translated_disk_errors, write_file
+from groupwise.runs.row import Row
 from groupwise.types import FAMILY_END
 from groupwise_lab.claims.arms import ArmRun, evaluation_tables
 from groupwise_lab.claims.config import EvaluationConfig

@@ -15,8 +15,8 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from groupwise.config import parse
-from groupwise.evaluation.row import Row
 from groupwise.evaluation.run_data import RunData
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.style.format import broken_tag
 from groupwise.verifiers.style.language import scripts_of, written_words

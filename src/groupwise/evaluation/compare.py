@@ -8,8 +8,8 @@ from groupwise.algorithms.statistics import Estimate, paired_difference
 from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import PATTERNS, Patterns
 from groupwise.evaluation.metrics import MEASURES, METRICS, Measure, Metric, by_problem, mean_of, measures
-from groupwise.evaluation.row import Row
 from groupwise.evaluation.run_data import EvaluationData, RunData
+from groupwise.runs.row import Row
 
 
 def compare(shares_a: Mapping[str, float], shares_b: Mapping[str, float]) -> Estimate:

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from groupwise.config import ReadIf, Section
 from groupwise.evaluation.held_out import ALARM
-from groupwise.evaluation.row import Row, rows_of
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.row import Row, rows_of
 from groupwise.types import Problem, ScoredGroup
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 

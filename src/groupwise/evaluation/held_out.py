@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from groupwise.algorithms.statistics import Estimate, mean_share
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.evaluation.metrics import MEASURES, by_problem
-from groupwise.evaluation.row import rows_of
 from groupwise.randomness import permutation
+from groupwise.runs.row import rows_of
 from groupwise.tasks.base import Task
 from groupwise.types import Group, Outcome, Problem, ScoredGroup
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier, score, second_verifiers

@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, paired_difference, pass_at_k
 from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreign_words, is_measured, span_of
 from groupwise.evaluation.overthinking import tokens_after_first
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.tasks.hidden_rule import answer_of, is_harmless, is_helpful
 from groupwise.types import FAMILY_END, FinishReason, Outcome
 from groupwise.verifiers.style.format import is_tagged
@@ -140,7 +140,7 @@ def _language(row: Row) -> float | None:
 
 def _length(is_correct: bool) -> Measure:
     return lambda row: (
-        float(row.num_tokens) if row.outcome.judged and is_correct == (row.outcome is Outcome.CORRECT) else None
+        float(row.length) if row.outcome.judged and is_correct == (row.outcome is Outcome.CORRECT) else None
     )
 
 
@@ -166,7 +166,7 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
             **{key: _behaviour(behaviour, patterns) for key, behaviour in BEHAVIOURS.items()},
             "format": lambda row: float(has_format(row)) if row.outcome.judged else None,
             "language": _language,
-            "length": lambda row: float(row.num_tokens),
+            "length": lambda row: float(row.length),
             "length_correct": _length(True),
             "length_wrong": _length(False),
             "after_first": tokens_after_first,

@@ -8,7 +8,7 @@ word that announces it ("is", "得"), and no calculation follows it.
 import re
 from collections.abc import Iterator
 
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.types import Outcome
 from groupwise.verifiers.math.numbers import Number, equal, parse_number
 
@@ -46,7 +46,7 @@ def tokens_after_first(row: Row) -> float | None:
     Reports do not load tokens: the figure is the share of characters that follow, times the number of tokens.
     """
     end = first_value(row.text, row.reference) if row.outcome is Outcome.CORRECT else None
-    return None if end is None else float(row.num_tokens * (len(row.text) - end) / len(row.text))
+    return None if end is None else float(row.length * (len(row.text) - end) / len(row.text))
 
 
 def _numbers(text: str, reference: Number) -> Iterator[tuple[int, int]]:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.directory import find_run
-from groupwise.runs.run import lines_by_kind
+from groupwise.runs.records import Records
 
 MOST = 200
 """Directories that are looked at."""
@@ -71,5 +70,5 @@ def _recipe(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _curve(path: Path) -> Curve:
-    lines = lines_by_kind(find_run(path)).get("dev", {}).values()
-    return {int(line["step"]): float(line["pass_at_1"][0]) for line in lines}
+    lines = Records.open(path).intact().metrics("dev")
+    return {line["step"]: float(line["pass_at_1"][0]) for line in lines}

@@ -13,9 +13,9 @@ from groupwise.explorer.findings import findings_of, stamp_of
 from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in, numbered
 from groupwise.explorer.wire import floats, short_hash
-from groupwise.runs.completion import CompletionRecord, GroupRecord
 from groupwise.runs.index import GroupEntry
 from groupwise.runs.records import At
+from groupwise.runs.row import GroupRecord, Row
 
 MOST_TEXT = 20_000
 """Characters of a completion that the page of its group shows."""
@@ -191,9 +191,7 @@ class Views:
         run, at, group = self._group(index, identifier, problem, tokens=True)
         return {one.sample: self._completion(run, at, identifier, group, one) for one in group.completions}
 
-    def _completion(
-        self, run: OpenedRun, at: At, identifier: str, group: GroupRecord, one: CompletionRecord
-    ) -> dict[str, Any]:
+    def _completion(self, run: OpenedRun, at: At, identifier: str, group: GroupRecord, one: Row) -> dict[str, Any]:
         return {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
             "question": _short(group.question), "reference": _short(group.reference),
@@ -316,7 +314,7 @@ def _table_of(text: str | None) -> dict[str, float]:
     }
 
 
-def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:
+def _of_group(one: Row, most: int = MOST_TEXT) -> dict[str, Any]:
     return {
         "sample": one.sample, "text": _short(one.text)[:most], "cut": max(0, len(one.text or "") - most),
         "outcome": one.outcome, "finish": one.finish_reason, "answer": _text(one.answer),
@@ -326,7 +324,7 @@ def _of_group(one: CompletionRecord, most: int = MOST_TEXT) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tokens(one: CompletionRecord) -> dict[str, Any]:
+def _tokens(one: Row) -> dict[str, Any]:
     fields = {name: getattr(one, attribute) for name, attribute in _FIGURES.items()}
     return {
         "num_read": 0 if one.token_ids is None else len(one.token_ids),
@@ -342,7 +340,7 @@ def _cut(text: str, ends: Sequence[int]) -> list[str]:
     return [text[start:end][:MOST_OF_A_TOKEN] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _replay(path: Path, at: At, one: CompletionRecord) -> str | None:
+def _replay(path: Path, at: At, one: Row) -> str | None:
     if not isinstance(at, int):
         return None
     return (

@@ -6,8 +6,8 @@ from itertools import islice
 
 from groupwise.evaluation.behaviour import COURSES, Behaviour, Patterns, Span, is_measured, run_patterns, span_of
 from groupwise.evaluation.metrics import BEHAVIOURS, METRICS, NOT_MEASURED, Metric, show, summary
-from groupwise.evaluation.row import Row
 from groupwise.evaluation.run_data import EvaluationData, RunData
+from groupwise.runs.row import Row
 
 NUM_EXAMPLES = 3
 AROUND = 80

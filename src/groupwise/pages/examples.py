@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from groupwise.evaluation.compare import Pair, common
 from groupwise.evaluation.metrics import MEASURES, by_problem
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
 
@@ -80,7 +80,7 @@ def _answer(first: Row, rows: Sequence[Row]) -> Answer:
         text=first.text,
         outcome=first.outcome,
         evidence=first.evidence,
-        num_tokens=first.num_tokens,
+        num_tokens=first.length,
         share=by_problem(rows, MEASURES["pass_at_1"])[first.problem],
         num_samples=len(rows),
     )

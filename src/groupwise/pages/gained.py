@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from groupwise.algorithms.statistics import Estimate, mean_share, pass_at_k
 from groupwise.evaluation.compare import Pair, common, compare
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 
 MOST = 8
 """Problems that are named on each side."""

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from groupwise.config import Section
 from groupwise.config.schema import ModelRef, label
 from groupwise.evaluation.behaviour import row_behaviours
-from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
@@ -25,6 +24,7 @@ from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, Template, split_problems
 from groupwise.tasks.general_text import GeneralMix, summary
@@ -115,7 +115,7 @@ class ColdStart(Stage[ColdStartConfig]):
             model = label(self.config.sources[source].path)
             rows.append(_finished(row, source, model, problem, task.template, settings))
         digest = write_rows(work.directory.data, rows)
-        tokens = sum(row.num_tokens for samples in sampled.values() for row in samples)
+        tokens = sum(row.length for samples in sampled.values() for row in samples)
         return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, selected))
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:

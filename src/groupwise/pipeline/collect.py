@@ -7,13 +7,13 @@ from typing import Self
 from pydantic import model_validator
 
 from groupwise.config import Section
-from groupwise.evaluation.row import Row, read_rows
 from groupwise.pipeline.base import ComputeConfig
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.rollouts import write_rollouts
+from groupwise.runs.rollouts import read_rows, write_rollouts
+from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions
 from groupwise.types import Problem
 

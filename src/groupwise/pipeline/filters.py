@@ -9,8 +9,8 @@ from pydantic import Field
 from groupwise.config import Section
 from groupwise.evaluation.behaviour import Behaviour, row_behaviours
 from groupwise.evaluation.metrics import has_format
-from groupwise.evaluation.row import Row
 from groupwise.randomness import key
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 
 

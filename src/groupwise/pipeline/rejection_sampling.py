@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from groupwise.config.schema import DataRef, ModelRef, label
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
@@ -72,7 +72,7 @@ class RejectionSampling(Stage[RejectionConfig]):
             rows = reasoning + general
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
         digest = write_rows(work.directory.data, shuffled)
-        tokens = sum(row.num_tokens for row in sampled)
+        tokens = sum(row.length for row in sampled)
         return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, selection.dropped, rows) | statistics)
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:

@@ -19,7 +19,6 @@ from pydantic import Field, model_validator
 from groupwise.config import ReadIf
 from groupwise.config.schema import DataRef, ModelRef, label
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
@@ -37,6 +36,7 @@ from groupwise.pipeline.step_rollouts import (
 )
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, split_problems
 from groupwise.tasks.step_imports import Format, Neutral, read_steps
@@ -151,7 +151,7 @@ class StepLabels(Stage[StepLabelsConfig]):
         rows = [self._row(settings, one, of, by_id[one.row.problem]) for one, of in zip(cut, rolled, strict=True)]
         kept = [row for row in rows if _agrees(row, settings)]
         dropped["first mistake elsewhere"] = len(rows) - len(kept)
-        return self._made(settings, work, kept, dropped, tokens, sum(row.num_tokens for row in sampled))
+        return self._made(settings, work, kept, dropped, tokens, sum(row.length for row in sampled))
 
     def _made(
         self, settings: StepLabelsConfig, work: Workplace, rows: Sequence[StepRow], dropped: Mapping[str, int],

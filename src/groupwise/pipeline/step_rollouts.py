@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.pipeline.collect import PROBLEMS_PER_PART
 from groupwise.randomness import Draws
 from groupwise.rollout.pieces import phrase

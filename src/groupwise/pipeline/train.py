@@ -4,9 +4,6 @@ import json
 from dataclasses import replace
 from typing import ClassVar, Self
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from groupwise.config import Section, dump_toml
 from groupwise.config.schema import Makes
 from groupwise.errors import ConfigError
@@ -15,6 +12,7 @@ from groupwise.pipeline.base import Interrupted, Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import content_hash
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.records import Records
 from groupwise.trainers import Recipe, chosen, trainer_of
 from groupwise.training.session import Progress
 
@@ -58,17 +56,8 @@ def made(run: RunDirectory, epochs: int) -> Made:
     """The result of a finished run; `epochs`: passes of reinforcement learning over its samples."""
     newest = run.checkpoint(run.steps()[-1])
     progress = Progress.read(json.loads((newest / TRAINER_STATE).read_text()))
-    held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
+    records = Records.of(run).intact()
+    held_out = records.metrics("held_out")
     statistics = {"held_out_accuracy": held_out[-1]["accuracy"]} if held_out else {}
-    trained = progress.tokens or epochs * _kept_tokens(run)
+    trained = progress.tokens or epochs * sum(line["kept_tokens"] for line in records.metrics())
     return Made(newest, content_hash(newest), progress.sampled_tokens, trained, {"steps": progress.step, **statistics})
-
-
-def _kept_tokens(run: RunDirectory) -> int:
-    """Completion tokens that reinforcement learning kept to learn from; runs before schema 6 say so by their files."""
-    steps = [line for line in run.metrics.lines() if line.get("kind") == "step"]
-    if steps and all("kept_tokens" in line for line in steps):
-        return sum({line["step"]: int(line["kept_tokens"]) for line in steps}.values())
-    files = (run.path / "rollouts").glob("step-*.parquet")
-    columns = (pq.read_table(file, columns=["token_ids"])["token_ids"] for file in sorted(files))
-    return sum(int(pc.sum(pc.list_value_length(column)).as_py()) for column in columns)

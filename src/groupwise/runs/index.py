@@ -1,7 +1,7 @@
 """What a file of completions holds, group by group: the lines of `rollouts/index.jsonl`.
 
 A list of steps and groups opens from these lines alone; a completion is then one row group of one parquet file. The
-same entries are made of the file itself where there is no index, so runs of earlier versions have one, too.
+same entries are made of the file itself where there is no index, so a run without an index has one, too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ class GroupEntry:
     """Id of the problem."""
     difficulty: str
     row_group: int
-    """Which row group of the file holds it (in files before schema 6: which one holds its first row)."""
+    """Row group of the file that holds it, or its first row where another program merged groups."""
     first_row: int
     """Its first row in the file."""
     num_completions: int

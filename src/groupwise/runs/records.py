@@ -10,15 +10,17 @@
 
 `at` is a training step (0-based) or the name of an evaluation, such as `dev-step-000040`. Everything is read when it is
 asked for, and again when its file has changed, so a run that is still being written grows under the reader's eyes. What
-cannot be read is left out and named in `damage`; asking for it by name is an error. Files of every earlier schema open.
+cannot be read is left out and named in `damage`; asking for it by name is an error, and so is `intact` where a line
+cannot be read.
 No path comes from the contents of a file, and links that lead out of the run directory are not followed.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,19 +29,31 @@ import pyarrow.parquet as pq
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs import listed
-from groupwise.runs.completion import OF_TOKENS, CompletionRecord, GroupRecord
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.index import LIGHT, GroupEntry, entries
-from groupwise.runs.rollouts import SCHEMA, today
-from groupwise.runs.tolerant import Damage, Lines
+from groupwise.runs.rollouts import SCHEMA, read_columns, read_rows
+from groupwise.runs.row import OF_TOKENS, GroupRecord, Row
+from groupwise.runs.tolerant import TORN, Damage, Lines
 
 At = int | str
 """A training step (0-based), or the name of an evaluation."""
 Line = Mapping[str, Any]
 """One line of metrics.jsonl or of the ledger."""
 _STEP = re.compile(r"step-(\d{6,})")
-_STAMP_LIMIT = 256
+_ENTRIES_KEPT = 256
 """Files whose entries are remembered."""
+_ROWS_KEPT = 64
+"""Files whose rows are remembered."""
+
+
+class Evaluation(NamedTuple):
+    """One evaluation: its line in metrics.jsonl and its completions."""
+
+    step: int
+    """Finished steps behind the weights (of a test evaluation: steps of the whole run)."""
+    line: Line
+    rows: tuple[Row, ...]
+    """Empty where the file of completions is not there."""
 
 
 @dataclass(slots=True)
@@ -53,6 +67,7 @@ class Records:
     _ledger: Lines
     _found: dict[str, Damage] = field(default_factory=dict)
     _entries: dict[str, tuple[tuple[int, int], list[GroupEntry]]] = field(default_factory=dict)
+    _rows: dict[str, tuple[tuple[int, int], tuple[Row, ...]]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -75,7 +90,7 @@ class Records:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved recipe as nested dictionaries, in today's keys.
+        """The resolved recipe as nested dictionaries.
 
         Raises:
             ConfigError: config.toml cannot be read.
@@ -83,9 +98,28 @@ class Records:
         return read_toml(self.directory.config)
 
     @property
+    def environment(self) -> Mapping[str, Any]:
+        """The versions and the machine of the run; empty where environment.json is not there.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        path = self.path / "environment.json"
+        try:
+            environment: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError as error:
+            raise DataError(f"{path} cannot be read: {error}") from None
+        return environment
+
+    @property
     def finished(self) -> bool:
         """True where the run has nothing left to do."""
         return self.directory.finished.exists()
+
+    @property
+    def best(self) -> Path | None:
+        """Link to the checkpoint with the best dev result; None before the first dev evaluation."""
+        return self.directory.best if self.directory.best.exists() else None
 
     @property
     def damage(self) -> list[Damage]:
@@ -104,11 +138,27 @@ class Records:
         for number, line in self._metrics.read()[0]:
             if line.get("kind", "step") != kind:
                 continue
-            if not isinstance(step := line.get("step"), int):
-                self._note(Damage(self._metrics.path.name, f"its step is {step!r}", number))
-                continue
-            lines[step] = line
+            if _has_step(line):
+                lines[line["step"]] = line
+            else:
+                self._note(Damage(self._metrics.path.name, f"its step is {line.get('step')!r}", number))
         return [line for _, line in sorted(lines.items())]
+
+    def lines(self) -> list[Line]:
+        """Return all lines of metrics.jsonl, in the order in which they were written."""
+        return [line for _, line in self._metrics.read()[0]]
+
+    def intact(self) -> Self:
+        """Return these records if every line of metrics.jsonl can be read; a last line may be still in writing.
+
+        Raises:
+            DataError: one cannot.
+        """
+        lines, damage = self._metrics.read()
+        stepless = [Damage("", f"its step is {line.get('step')!r}", n) for n, line in lines if not _has_step(line)]
+        if broken := [one for one in (*damage, *stepless) if one.what != TORN]:
+            raise DataError(f"{self._metrics.path} cannot be read: line {broken[0].line}: {broken[0].what}")
+        return self
 
     def kinds(self) -> list[str]:
         """The kinds of lines in metrics.jsonl, in the order in which they first occur."""
@@ -117,6 +167,37 @@ class Records:
     def ledger(self) -> list[Line]:
         """The facts of the ledger, in order; `RunDirectory.ledger.check` follows its chain of hashes."""
         return [line for _, line in self._ledger.read()[0]]
+
+    # ----------------------------------------------------------------------------------------------- evaluations
+
+    @property
+    def dev(self) -> list[Evaluation]:
+        """The dev evaluations, by step."""
+        return [self._evaluation(f"dev-step-{line['step']:06d}", line) for line in self.metrics("dev")]
+
+    @property
+    def best_step(self) -> int | None:
+        """Finished steps behind the best checkpoint by dev; None before the first dev evaluation."""
+        return next((int(line["step"]) for line in reversed(self.metrics("dev")) if line.get("best")), None)
+
+    @property
+    def test_before(self) -> Evaluation | None:
+        """The evaluation on the test split before training."""
+        return self._test("test-before")
+
+    @property
+    def test_after(self) -> Evaluation | None:
+        """The evaluation on the test split after training."""
+        return self._test("test-after")
+
+    def _test(self, name: str) -> Evaluation | None:
+        lines = self.metrics(name)
+        return self._evaluation(name, lines[-1]) if lines else None
+
+    def _evaluation(self, name: str, line: Line) -> Evaluation:
+        # only evaluations with a line are read: a file without one was written just before the run was killed
+        there = self.directory.evaluations(name).exists()
+        return Evaluation(int(line["step"]), line, self.rows(name) if there else ())
 
     # ----------------------------------------------------------------------------------------------- completions
 
@@ -138,18 +219,34 @@ class Records:
         """
         path = self._file(at)
         try:
-            stat = path.stat()
-            stamp = (stat.st_size, stat.st_mtime_ns)
+            stamp = _stamp(path)
             if (known := self._entries.get(path.stem)) and known[0] == stamp:
                 return known[1]
-            found = self._indexed(path, stat.st_size) or _entries_of(path)
+            found = self._indexed(path, stamp[0]) or _entries_of(path)
         except (DataError, OSError) as error:
             self._note(Damage(f"rollouts/{path.name}", str(error)))
             return []
-        if len(self._entries) >= _STAMP_LIMIT:
+        if len(self._entries) >= _ENTRIES_KEPT:
             self._entries.pop(next(iter(self._entries)))
         self._entries[path.stem] = (stamp, found)
         return found
+
+    def rows(self, at: At) -> tuple[Row, ...]:
+        """Return the completions recorded there, those of discarded groups included, without their tokens.
+
+        Raises:
+            ConfigError: nothing was recorded there; says what is.
+            DataError: the file cannot be read.
+        """
+        path = self._file(at)
+        stamp = _stamp(path)
+        if (known := self._rows.get(path.stem)) and known[0] == stamp:
+            return known[1]
+        rows = read_rows(path)
+        if len(self._rows) >= _ROWS_KEPT:
+            self._rows.pop(next(iter(self._rows)))
+        self._rows[path.stem] = (stamp, rows)
+        return rows
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:
         """One group with its completions: one row group is read.
@@ -163,20 +260,22 @@ class Records:
             ConfigError: nothing was recorded there, or not of this problem; says what is.
             DataError: the file cannot be read.
         """
-        entry = self._entry(at, problem)
-        columns = [name for name in SCHEMA.names if tokens or name not in OF_TOKENS]
-        rows = _rows(self._file(at), entry, columns)
-        completions = sorted((CompletionRecord.of(row) for row in rows), key=lambda one: one.sample)
-        common: dict[str, Any] = {
-            name: rows[0].get(name)
-            for name in (
-                "step", "question", "reference", "language", "open_ended", "prompt", "prefill", "prompt_token_ids",
-                "prompt_token_ends",
-            )
-        }  # fmt: skip
-        return GroupRecord(entry=entry, completions=tuple(completions), **common)
+        entry, path = self._entry(at, problem), self._file(at)
+        columns = [name for name in SCHEMA.names if tokens or name not in OF_TOKENS or name == "sampled"]
+        table = read_columns(path, columns, entry.row_group)
+        records = table.filter(
+            pc.equal(table["problem"], problem)
+        ).to_pylist()  # another program may have merged groups
+        if not records:
+            raise DataError(f"the rollouts {path} have no rows of {problem!r} where the index says: it was replaced")
+        try:
+            rows = sorted(map(Row.of, records), key=lambda row: row.sample)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+        common: dict[str, Any] = {name: records[0][name] for name in _OF_THE_PROMPT}
+        return GroupRecord(entry=entry, completions=tuple(rows), **common)
 
-    def completion(self, at: At, problem: str, sample: int) -> CompletionRecord:
+    def completion(self, at: At, problem: str, sample: int) -> Row:
         """One completion with all that was recorded of it.
 
         Raises:
@@ -199,7 +298,7 @@ class Records:
         """
         if unknown := [name for name in columns if name not in SCHEMA.names]:
             raise ConfigError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
-        return _read(self._file(at), columns)
+        return read_columns(self._file(at), columns)
 
     def listed(self, at: At) -> dict[str, list[Any]]:
         """What a list shows of all completions there, a value each: the columns of `listed.COLUMNS`, texts cut short.
@@ -216,7 +315,7 @@ class Records:
                     return found
         except (OSError, pa.ArrowException, ValueError) as error:
             raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-        table = _read(path, listed.COLUMNS)  # of an earlier version
+        table = read_columns(path, list(listed.COLUMNS))  # another program wrote it
         texts = pc.utf8_slice_codeunits(pc.fill_null(table["text"], ""), 0, listed.MOST_TEXT)
         return {**{name: table[name].to_pylist() for name in listed.COLUMNS}, "text": texts.to_pylist()}
 
@@ -269,40 +368,28 @@ class Records:
         self._found[f"{damage.file}:{damage.line}"] = damage
 
 
-def _rows(path: Path, entry: GroupEntry, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of a group; a row group that holds others too, as before schema 6, is read whole."""
-    try:
-        with pq.ParquetFile(path) as file:
-            table = file.read_row_group(entry.row_group, columns=_stored(columns, file.schema_arrow.names))
-        rows: list[dict[str, Any]] = today(table.filter(pc.equal(table["problem"], entry.problem)), columns).to_pylist()
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-    if not rows:
-        raise DataError(f"the rollouts {path} have no rows of {entry.problem!r} where the index says: it was replaced")
-    return rows
+_OF_THE_PROMPT = (
+    "step", "question", "reference", "language", "open_ended", "prompt", "prefill", "prompt_token_ids",
+    "prompt_token_ends",
+)  # fmt: skip
+
+
+def _has_step(line: Line) -> bool:
+    return isinstance(line.get("step"), int)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of a file, which change when it does."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _entries_of(path: Path) -> list[GroupEntry]:
-    """The entries of a file that no index describes."""
-    rows = _read(path, LIGHT).to_pylist()
+    """Return the entries of a file that no index describes."""
+    rows = read_columns(path, LIGHT).to_pylist()
     with pq.ParquetFile(path) as file:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
     try:
         return entries(rows, sizes)
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-
-
-def _read(path: Path, columns: Iterable[str]) -> pa.Table:
-    wanted = list(columns)
-    try:
-        with pq.ParquetFile(path) as file:  # opened once, and in one piece: many row groups make anything else slow
-            return today(file.read(columns=_stored(wanted, file.schema_arrow.names)), wanted)
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-
-
-def _stored(wanted: Sequence[str], stored: Sequence[str]) -> list[str]:
-    """The columns of a file that are needed for these of today's."""
-    more = ("token_ids", "sampled") if "num_tokens" in wanted and "num_tokens" not in stored else ()
-    return [name for name in dict.fromkeys([*wanted, *more]) if name in stored]

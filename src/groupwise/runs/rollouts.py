@@ -1,17 +1,12 @@
 """Completions on disk: one parquet file per training step or evaluation, readable by pandas, polars and DuckDB.
 
-Token arrays are lists; log-probabilities and entropies are in nats; `advantage` and `reward` are null where the
-verifier failed (and `advantage` in evaluations). Where advantages differ between the tokens of a completion,
-`advantage` is their mean and `token_advantages` holds them; else that is null. `sampled` says which tokens the policy
-drew; null where it drew all of them. `entropy` is null where the engine does not measure it.
+`groupwise.runs.row.Row` explains the columns. Every group is a row group of its file. Token arrays are lists;
+log-probabilities and entropies are in nats; `advantage` and `reward` are null where the verifier failed (and
+`advantage` in evaluations). Where advantages differ between the tokens of a completion, `advantage` is their mean and
+`token_advantages` holds them; else that is null. `sampled` says which tokens the policy drew; null where it drew all of
+them. `steps` holds the ends and rewards of a completion's steps as JSON.
 
-A value that nothing measured is null, never 0: a list as a whole, or the entries of tokens that were put in.
-
-Schema 3 added `language` (of the problem) and `prefill` (the end of `prompt` that belongs to the answer), schema 4
-`sampled`, schema 5 `open_ended` (of the problem), schema 6 everything below it, which says what a step's updates did
-with every token (`groupwise.runs.records.CompletionRecord` explains each column), one row group for every group, and
-the groups that were sampled and not kept. Schema 7 added `steps`, the ends (in characters of prefill and text) and
-rewards of a completion's steps as JSON; null where it has none.
+A value that nothing measured is null, never 0: a list as a whole, or the entries of tokens of tools' results.
 """
 
 import io
@@ -23,7 +18,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -31,6 +25,7 @@ from groupwise.errors import DataError
 from groupwise.runs import listed
 from groupwise.runs.atomic import write_file
 from groupwise.runs.index import GroupEntry
+from groupwise.runs.row import OF_TOKENS, Row
 from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues, Verdict
 
 SCHEMA = pa.schema(
@@ -79,7 +74,7 @@ SCHEMA = pa.schema(
         ("values", pa.list_(pa.float32())),
         ("returns", pa.list_(pa.float32())),
     ],
-    metadata={"groupwise_schema": "7"},
+    metadata={"groupwise_schema": "1"},
 )
 
 
@@ -144,17 +139,34 @@ def write_rows(
     return found
 
 
-def read_rollouts(path: Path) -> list[dict[str, Any]]:
-    """One dictionary per completion.
+def read_columns(path: Path, columns: Sequence[str], row_group: int | None = None) -> pa.Table:
+    """Read these columns of a file of completions, or of one of its row groups.
 
     Raises:
-        DataError: the file is missing or not a parquet file.
+        DataError: the file cannot be read, or lacks a column.
     """
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
+        with pq.ParquetFile(path) as file:  # opened once, and in one piece: many row groups make anything else slow
+            table = file.read(columns) if row_group is None else file.read_row_group(row_group, columns)
+        return table.select(columns).cast(pa.schema([SCHEMA.field(name) for name in columns]))
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-    return rows
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """Read the completions of a file, without their tokens.
+
+    Raises:
+        DataError: the file is not one that a run wrote.
+    """
+    records = read_columns(path, [name for name in SCHEMA.names if name not in _NOT_OF_ROWS]).to_pylist()
+    try:
+        return tuple(map(Row.of, records))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+
+
+_NOT_OF_ROWS = {*OF_TOKENS, "prompt", "prompt_token_ids", "prompt_token_ends"} - {"sampled"}
 
 
 def _rows(detailed: Detailed) -> list[dict[str, Any]]:
@@ -247,27 +259,3 @@ def _lists(arrays: Sequence[NDArray[Any] | None], kind: pa.DataType) -> pa.Array
     ends = np.cumsum([0, *(0 if array is None else len(array) for array in arrays)]).astype(np.int32)
     mask = pa.array([array is None for array in arrays])
     return pa.ListArray.from_arrays(pa.array(ends), flat, type=kind, mask=mask)
-
-
-def today(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """A table of an older file in these of today's columns: null where it has none, but lengths are counted."""
-    result = {}
-    for name in columns:
-        kind = SCHEMA.field(name).type
-        if name in table.column_names:
-            result[name] = table[name].cast(kind)
-        elif name == "num_tokens" and "token_ids" in table.column_names:
-            result[name] = _num_tokens(table).cast(kind)
-        else:
-            result[name] = pa.nulls(len(table), kind)
-    return pa.table(result)
-
-
-def _num_tokens(table: pa.Table) -> Any:
-    """Sampled tokens of each completion: all of them, unless a mask says otherwise."""
-    lengths = pc.list_value_length(table["token_ids"])
-    if "sampled" not in table.column_names or table["sampled"].null_count == len(table):
-        return lengths
-    masks = table["sampled"].to_pylist()
-    own = lengths.to_pylist()
-    return pa.array([n if mask is None else sum(mask) for n, mask in zip(own, masks, strict=True)], pa.int64())

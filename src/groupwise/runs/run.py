@@ -17,12 +17,12 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError
 from groupwise.runs.directory import RunDirectory, find_run
+from groupwise.runs.index import LIGHT, GroupEntry
 from groupwise.runs.records import At, Records
 from groupwise.runs.rollouts import SCHEMA
 from groupwise.runs.table import Table
-from groupwise.types import Outcome
 
 Line = Mapping[str, Any]
 """One line of metrics.jsonl."""
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved recipe as nested dictionaries, in today's keys; `load_recipe(run.config)` makes a recipe of it.
+        """The resolved recipe as nested dictionaries; `load_recipe(run.config)` makes a recipe of it.
 
         Raises:
             ConfigError: config.toml cannot be read.
@@ -73,7 +73,8 @@ class Run:
     @property
     def num_steps(self) -> int:
         """Steps done so far."""
-        return 1 + max((int(line["step"]) for line in _lines(self.directory) if _kind(line) == "step"), default=-1)
+        steps = self.records.intact().metrics()
+        return 1 + int(steps[-1]["step"]) if steps else 0
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -83,7 +84,7 @@ class Run:
     @property
     def best(self) -> Path | None:
         """Link to the checkpoint with the best dev result; None before the first dev evaluation."""
-        return self.directory.best if self.directory.best.exists() else None
+        return self.records.best
 
     def metrics(self) -> Table:
         """metrics.jsonl: a row for each line, in the order in which they were written.
@@ -93,7 +94,7 @@ class Run:
         Raises:
             DataError: the file cannot be read.
         """
-        return Table.of([_flat(line) for line in _lines(self.directory)])
+        return Table.of([_flat(line) for line in self.records.intact().lines()])
 
     def steps(self) -> Table:
         """A row for each training step: reward, correct (shares in [0, 1]), entropy (nats), length (tokens), times (s).
@@ -103,8 +104,7 @@ class Run:
         Raises:
             DataError: metrics.jsonl cannot be read.
         """
-        lines = lines_by_kind(self.directory).get("step", {})
-        return Table.of([_flat(line) for _, line in sorted(lines.items())])
+        return Table.of([_flat(line) for line in self.records.intact().metrics()])
 
     def evaluations(self) -> Table:
         """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length.
@@ -114,12 +114,12 @@ class Run:
         Raises:
             DataError: metrics.jsonl cannot be read.
         """
-        kinds = lines_by_kind(self.directory)
-        lines = [line for kind, by_step in kinds.items() if kind != "step" for line in by_step.values()]
+        records = self.records.intact()
+        lines = [line for kind in records.kinds() if kind != "step" for line in records.metrics(kind)]
         return Table.of([self._evaluation(line) for line in sorted(lines, key=lambda line: int(line["step"]))])
 
     def _evaluation(self, line: Line) -> dict[str, Any]:
-        name = f"dev-step-{line['step']:06d}" if _kind(line) == "dev" else _kind(line)
+        name = f"dev-step-{line['step']:06d}" if line["kind"] == "dev" else line["kind"]
         row = {"name": name if self.directory.evaluations(name).exists() else None, **_flat(line)}
         if isinstance(estimate := row.pop("pass_at_1", None), list):
             row |= dict(zip(("pass_at_1", "pass_at_1_low", "pass_at_1_high"), estimate, strict=True))
@@ -162,8 +162,7 @@ class Run:
             ConfigError: nothing was recorded there; says what is.
             DataError: a file cannot be read.
         """
-        columns = [*_OF_A_GROUP, "outcome", "reward", "num_tokens", "discarded"]
-        rows = self.completions(at).arrow.select(columns).to_pylist()
+        rows = self.completions(at).arrow.select(list(dict.fromkeys([*_OF_A_GROUP, *LIGHT]))).to_pylist()
         return Table.of([_group(list(group)) for _, group in groupby(rows, lambda row: (row["step"], row["problem"]))])
 
     def __repr__(self) -> str:
@@ -183,32 +182,6 @@ class Run:
         return heading + (summary._repr_html_() if len(summary) else "")
 
 
-def lines_by_kind(run: RunDirectory) -> dict[str, dict[int, Line]]:
-    """Lines of metrics.jsonl by kind and step; the last line of a step counts.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    kinds: dict[str, dict[int, Line]] = {}
-    for line in _lines(run):
-        kinds.setdefault(_kind(line), {})[line["step"]] = line
-    return kinds
-
-
-def _lines(run: RunDirectory) -> list[Line]:
-    try:
-        lines = list(run.metrics.lines())
-        for line in lines:
-            line["step"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{run.metrics.path} cannot be read: {error!r}") from None
-    return list(lines)
-
-
-def _kind(line: Line) -> str:
-    return str(line.get("kind", "step"))
-
-
 def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in table.items():
@@ -220,18 +193,15 @@ def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
 
 
 def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    judged = [row for row in rows if Outcome(row["outcome"]).judged]
-    rewards = [row["reward"] for row in judged]
-    mean = sum(rewards) / len(rewards) if rewards else None
-    lengths = [row["num_tokens"] for row in rows]
+    group = GroupEntry.of(rows, 0, 0)
     return {
         **{name: rows[0][name] for name in _OF_A_GROUP},
-        "num_completions": len(rows),
-        "num_judged": len(judged),
-        "correct": sum(row["outcome"] == Outcome.CORRECT for row in judged) / len(judged) if judged else None,
-        "reward": mean,
-        "reward_std": None if mean is None else (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
-        "length": sum(lengths) / len(rows),
-        "signal": len(set(rewards)) > 1,
-        "discarded": rows[0]["discarded"],
+        "num_completions": group.num_completions,
+        "num_judged": group.num_judged,
+        "correct": group.num_correct / group.num_judged if group.num_judged else None,
+        "reward": group.reward,
+        "reward_std": group.reward_std,
+        "length": group.length,
+        "signal": group.flat is None,
+        "discarded": group.discarded,
     }

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+TORN = "its last line has no end: it is being written, or was cut"
+
 
 class Damage(NamedTuple):
     """Something in a run directory that could not be read."""
@@ -47,7 +49,7 @@ def _parse(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[Damage]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
-                damage.append(Damage(path.name, "its last line has no end: it is being written, or was cut", number))
+                damage.append(Damage(path.name, TORN, number))
                 break
             try:
                 value = json.loads(line, parse_constant=lambda name: None)  # NaN is no number

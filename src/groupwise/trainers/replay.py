@@ -7,7 +7,8 @@ since the start); each repeated step's weights must have the fingerprint in the 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.checkpoint import load_trainer_state
@@ -16,7 +17,9 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.rollouts import read_rollouts
+from groupwise.runs.records import Records
+from groupwise.runs.rollouts import measured
+from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.trainers import recorded_recipe, trainer_of
 from groupwise.trainers.rl import RlTrainer
@@ -32,8 +35,7 @@ from groupwise.verifiers.unjudged import Unjudged
 class Replay:
     """A recorded completion beside the one made again."""
 
-    recorded: dict[str, Any]
-    """The row of the rollouts file."""
+    recorded: Row
     text: str
     token_ids: list[int]
     logprob_difference: float
@@ -45,8 +47,11 @@ class Replay:
     @property
     def identical(self) -> bool:
         """Same tokens and text, and same log-probabilities to the bit."""
-        same_tokens = self.token_ids == self.recorded["token_ids"] and self.text == self.recorded["text"]
-        return same_tokens and self.logprob_difference == 0
+        return self.same_tokens and self.text == self.recorded.text and self.logprob_difference == 0
+
+    @property
+    def same_tokens(self) -> bool:
+        return np.array_equal(self.token_ids, self.recorded.token_ids)
 
 
 def replay(
@@ -71,14 +76,16 @@ def replay(
     recipe = recorded_recipe(run.config)
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
-    recorded = _recorded(run, step, problem_id, sample)
+    recorded = Records.of(run).completion(step, problem_id, sample)
+    if recorded.token_ids is None:
+        raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")
     # it says in which shares problems are sampled, and in which order sums are made
     with RANKS.joined(recipe.ranks.model_copy(update={"offload": False})):
         return _replayed(run, recipe, recorded, on_step)
 
 
-def _replayed(run: RunDirectory, recipe: RlRecipe, recorded: dict[str, Any], on_step: Callable[[int], None]) -> Replay:
-    step, problem_id, sample = recorded["step"], recorded["problem"], recorded["sample"]
+def _replayed(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callable[[int], None]) -> Replay:
+    step, problem_id, sample = recorded.step, recorded.problem, recorded.sample
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
     policy = start_policy(recipe.model.at(path), recipe.lora, recipe.run.seed)
@@ -91,27 +98,12 @@ def _replayed(run: RunDirectory, recipe: RlRecipe, recorded: dict[str, Any], on_
     scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
     group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
+    difference = float("inf")
+    if np.array_equal(completion.token_ids, recorded.token_ids):
+        logprobs = measured(completion, completion.sampling_logprobs)  # tokens of a tool's result have none
+        difference = float(np.nanmax(np.abs(logprobs - recorded.sampling_logprobs), initial=0.0))
     tokens = completion.token_ids.tolist()
-    pairs = zip(completion.sampling_logprobs.tolist(), recorded["sampling_logprobs"], strict=False)
-    is_same = tokens == recorded["token_ids"]  # tokens that a tool put in have no log-probability
-    difference = max((abs(a - b) for a, b in pairs if b is not None), default=0.0) if is_same else float("inf")
     return Replay(recorded, completion.text, tokens, difference, path, step - (start or 0))
-
-
-def _recorded(run: RunDirectory, step: int, problem_id: str, sample: int) -> dict[str, Any]:
-    if not run.rollouts(step).exists():
-        raise ConfigError(f"{run.path} has no recorded step {step}")
-    rows = read_rollouts(run.rollouts(step))
-    for row in rows:
-        if (row["problem"], row["sample"]) == (problem_id, sample):
-            if row["token_ids"] is None:
-                raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")
-            return row
-    problems = sorted({row["problem"] for row in rows})
-    raise ConfigError(
-        f"step {step} has no completion {sample} of problem {problem_id!r}: its problems are {', '.join(problems)}, "
-        f"with samples 0 to {max(row['sample'] for row in rows)}"
-    )
 
 
 class _Problems:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from groupwise.rollout.engine import Recorded
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.rollouts import read_columns
 
 if TYPE_CHECKING:
     from groupwise.trainers.rl import Learner
@@ -26,7 +26,7 @@ def recorded_results(path: Path) -> dict[str, tuple[Recorded, ...]]:
     if not path.exists():
         return {}
     found: dict[str, list[Recorded]] = defaultdict(list)
-    for row in pq.read_table(path, columns=["problem", "token_ids", "sampled"]).to_pylist():
+    for row in read_columns(path, ["problem", "token_ids", "sampled"]).to_pylist():
         if row["token_ids"] is None:
             return {}
         ids = np.array(row["token_ids"], np.int64)

@@ -18,7 +18,7 @@ from groupwise.evaluation.behaviour import (
     row_behaviours,
     span_of,
 )
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.style.phrases import PHRASES, BehaviourConfig, PhrasesConfig
 
@@ -31,7 +31,7 @@ def row(text: str, outcome: str = "wrong", **more: Any) -> Row:
         **{
             "problem": "p", "difficulty": "", "language": None, "question": "q", "reference": "42", "open_ended": False,
             "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP, "outcome": Outcome(outcome),
-            "answer": None, "evidence": "", "num_tokens": len(text), "num_read": len(text), **more,
+            "answer": None, "evidence": "", "num_tokens": len(text), **more,
         }
     )  # fmt: skip
 

@@ -22,8 +22,8 @@ from groupwise.evaluation.metrics import (
     summary,
     verdict_errors,
 )
-from groupwise.evaluation.row import Row
 from groupwise.evaluation.run_data import load_run
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 
 
@@ -58,7 +58,7 @@ def row(problem: str, text: str, outcome: str = "correct", **more: Any) -> Row:
             "problem": problem, "difficulty": "", "language": "en", "question": "q", "reference": "42",
             "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP,
             "outcome": Outcome(outcome), "answer": answer, "evidence": "", "num_tokens": len(text),
-            "num_read": len(text), **more,
+            **more,
         }
     )  # fmt: skip
 

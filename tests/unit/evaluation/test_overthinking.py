@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.evaluation.overthinking import first_value, tokens_after_first
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 
 
@@ -56,7 +56,7 @@ def row(text: str, reference: str, outcome: str = "correct", num_tokens: int = 1
             "problem": "p", "difficulty": "", "language": None, "question": "q", "reference": reference,
             "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP,
             "outcome": Outcome(outcome),
-            "answer": None, "evidence": "", "num_tokens": num_tokens, "num_read": num_tokens,
+            "answer": None, "evidence": "", "num_tokens": num_tokens,
         }
     )  # fmt: skip
 

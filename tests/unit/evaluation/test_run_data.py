@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.row import read_rows, rows_of
 from groupwise.evaluation.run_data import load_run
-from groupwise.runs.rollouts import write_rollouts
+from groupwise.runs.rollouts import read_rows, write_rollouts
+from groupwise.runs.row import rows_of
 from groupwise.types import Outcome
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from groupwise.config import Section, parse
 from groupwise.config.schema import DataRef, Makes, ModelRef
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.pipeline import AnyStage, fingerprint, runner
 from groupwise.pipeline.base import Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
@@ -164,7 +164,7 @@ def row() -> Callable[..., Row]:
         values = {
             "problem": "p1", "difficulty": "easy", "language": "en", "question": "q", "reference": "5",
             "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": "stop",
-            "outcome": "correct", "answer": "5", "evidence": "equal", "num_tokens": 20, "num_read": 20, **changes,
+            "outcome": "correct", "answer": "5", "evidence": "equal", "num_tokens": 20, **changes,
         }  # fmt: skip
         kinds = {"finish_reason": FinishReason(values["finish_reason"]), "outcome": Outcome(values["outcome"])}
         return Row(**{**values, **kinds})

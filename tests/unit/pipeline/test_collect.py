@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.errors import ModelError
@@ -18,7 +19,7 @@ from groupwise.rollout.reflection import CLOSED
 from groupwise.rollout.reflection import reflected as reflect
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.rollouts import read_rollouts, write_rollouts
+from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import make_verifier, score
@@ -171,7 +172,7 @@ def test_reflected_completions_can_be_scored_and_written(policy: Policy, tmp_pat
     found = reflected(policy, [draft], SamplingConfig(max_tokens=60), 0)
     with make_verifier("math") as verifier:
         write_rollouts(tmp_path / "some.parquet", score(found, verifier, 60))
-    (row,) = read_rollouts(tmp_path / "some.parquet")
+    (row,) = pq.read_table(tmp_path / "some.parquet").to_pylist()
     assert row["text"] == found[0].completions[0].text
     assert row["sampled"] == found[0].completions[0].sampled.tolist()
     assert row["sampled"][0] is False

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.evaluation.behaviour import Behaviour
-from groupwise.evaluation.row import Row
 from groupwise.pipeline.filters import Filters, balanced, counts, keep, reason
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 
 MakeRow = Callable[..., Row]
@@ -33,17 +33,17 @@ GOOD = "<think>2+2=4. 4+1=5.</think>\\boxed{5}"
         ("<think>2+3=5. 好</think>\\boxed{5}", {}, {"one_language": False}, None),
         ("<think>2+3=5.</think>\\boxed{5}" + " so it is" * 12, {}, {}, "loop"),
         ("<think>2+3=5.</think>\\boxed{5}" + " so it is" * 12, {}, {"loops": True}, None),
-        (GOOD, {"num_read": 20}, {"min_tokens": 20}, None),
-        (GOOD, {"num_read": 19}, {"min_tokens": 20}, "too short"),
-        (GOOD, {"num_read": 20}, {"max_tokens": 20}, None),
-        (GOOD, {"num_read": 21}, {"max_tokens": 20}, "too long"),
+        (GOOD, {"num_tokens": 20}, {"min_tokens": 20}, None),
+        (GOOD, {"num_tokens": 19}, {"min_tokens": 20}, "too short"),
+        (GOOD, {"num_tokens": 20}, {"max_tokens": 20}, None),
+        (GOOD, {"num_tokens": 21}, {"max_tokens": 20}, "too long"),
         (GOOD, {}, {"max_paragraph": len(GOOD)}, None),
         (GOOD, {}, {"max_paragraph": len(GOOD) - 1}, "long paragraph"),
         (GOOD.replace(" ", "\n\n"), {}, {"max_paragraph": len(GOOD) - 1}, None),
         (GOOD, {}, {"shows": ("checks itself",)}, "no such behaviour"),
         (GOOD.replace("4+1", "Wait, let me check. 4+1"), {}, {"shows": ("checks itself",)}, None),
         (GOOD, {}, {"shows": ("checks itself", "works it out")}, None),
-        ("<think>", {"outcome": "wrong", "num_read": 1}, {"min_tokens": 20}, "not correct"),  # the first counts
+        ("<think>", {"outcome": "wrong", "num_tokens": 1}, {"min_tokens": 20}, "not correct"),  # the first counts
     ],
 )
 def test_what_speaks_against_a_completion(
@@ -81,7 +81,7 @@ def completions(drawn: list[tuple[str, str, bool, int]]) -> list[Row]:
         Row(
             problem=problem, difficulty=difficulty, language="en", question="q", reference="5", open_ended=False,
             prefill="", sample=i, text=GOOD + " yes" * more, finish_reason=FinishReason.STOP,
-            outcome=Outcome.CORRECT if right else Outcome.WRONG, answer="5", evidence="", num_tokens=20, num_read=20,
+            outcome=Outcome.CORRECT if right else Outcome.WRONG, answer="5", evidence="", num_tokens=20,
         )
         for i, (problem, difficulty, right, more) in enumerate(drawn)
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError, DataError, VerifierError
-from groupwise.evaluation.row import Row
+from groupwise.runs.row import Row
 from groupwise.models.policy import Policy
 from groupwise.pipeline import load_pipeline, step_labels
 from groupwise.pipeline.base import Workplace
@@ -237,7 +237,7 @@ def a_row(**changes: Any) -> Row:
     fields: dict[str, Any] = {
         "problem": "p", "difficulty": "", "language": "en", "question": "", "reference": "", "open_ended": False,
         "prefill": "<think>", "sample": 0, "text": "1+1=2. Two.</think>2. Yes.", "evidence": "", "num_tokens": 3,
-        "finish_reason": FinishReason.STOP, "outcome": Outcome.CORRECT, "answer": "2", "num_read": 3,
+        "finish_reason": FinishReason.STOP, "outcome": Outcome.CORRECT, "answer": "2",
     }  # fmt: skip
     return Row(**{**fields, **changes})
 

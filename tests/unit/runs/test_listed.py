@@ -85,7 +85,7 @@ def test_what_claims_to_be_huge_is_not_unpacked(run: Path, monkeypatch: pytest.M
     assert listed.unpacked(pq.read_metadata(path).metadata, 3) is None
 
 
-def test_files_of_earlier_versions_are_listed_too(run: Path) -> None:
+def test_files_of_other_programs_are_listed_too(run: Path) -> None:
     path = run / "rollouts" / "step-000000.parquet"
     expected = columns_of(path)
     with_footer(path, {b"other": b"thing"})

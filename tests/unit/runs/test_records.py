@@ -1,4 +1,4 @@
-"""The reader of what a run recorded: whole runs, growing ones, damaged ones, and those of earlier versions."""
+"""The reader of what a run recorded: whole runs, growing ones and damaged ones."""
 
 import json
 from pathlib import Path
@@ -141,23 +141,34 @@ def test_why_a_group_is_flat(outcomes: str, rewards: list[float | None], reason:
     assert flat_because([by_letter[letter] for letter in outcomes], rewards) == reason
 
 
-def test_a_file_of_an_earlier_schema_opens(tmp_path: Path) -> None:
+def test_groups_that_another_program_merged_are_read(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("")
     path = RunDirectory(tmp_path).rollouts(3)
     write_rollouts(path, [detailed("p/0", put_in=True), detailed("p/1")])
-    new = Records.open(tmp_path).groups(3)
-    table = pq.read_table(path)
-    old = table.select(table.column_names[: table.column_names.index("num_tokens")])
-    pq.write_table(old.drop_columns(["language", "prefill", "open_ended"]).replace_schema_metadata(None), path)
+    before = Records.open(tmp_path).groups(3)
+    pq.write_table(pq.read_table(path), path)
     records = Records.open(tmp_path)
     assert [(g.problem, g.length, g.reward, g.row_group) for g in records.groups(3)] == [
-        (g.problem, g.length, g.reward, 0) for g in new
+        (g.problem, g.length, g.reward, 0) for g in before
     ]
-    assert {group.num_trained for group in records.groups(3)} == {None}
     group = records.group(3, "p/1", tokens=False)
-    assert [one.num_tokens for one in group.completions] == [3, 3]
-    assert (group.language, group.completions[0].token_ids, group.completions[0].ratio) == (None, None, None)
+    assert [row.num_tokens for row in group.completions] == [3, 3]
+    assert (group.completions[0].token_ids, group.completions[0].ratio) == (None, None)
+    assert records.rows(3)[2:] == group.completions
+    assert [(row.num_tokens, row.num_read, row.num_insertions) for row in records.rows(3)] == [
+        (2, 3, 1), (2, 3, 1), (3, 3, 0), (3, 3, 0)
+    ]  # fmt: skip
     assert records.damage == []
+
+
+def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    path = RunDirectory(tmp_path).rollouts(3)
+    write_rollouts(path, [detailed("p/0")])
+    pq.write_table(pq.read_table(path).drop_columns(["trained"]), path)
+    assert Records.open(tmp_path).groups(3) == []
+    with pytest.raises(DataError, match="trained"):
+        Records.open(tmp_path).rows(3)
 
 
 def test_a_growing_run_is_read_as_far_as_it_got(run: RunDirectory) -> None:

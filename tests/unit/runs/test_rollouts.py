@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from groupwise.errors import DataError
-from groupwise.runs.rollouts import SCHEMA, read_rollouts, write_rollouts
+from groupwise.runs.rollouts import SCHEMA, read_rows, write_rollouts
 from groupwise.types import (
     AdvantagedGroup,
     Completion,
@@ -48,7 +48,7 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
     first, second, _ = scored.group.completions
     advantages = (np.full(first.num_read, 0.625), np.linspace(-1, 1, second.num_read), None)
     write_rollouts(tmp_path / "rollouts" / "step.parquet", [AdvantagedGroup(scored, advantages)])
-    rows = read_rollouts(tmp_path / "rollouts" / "step.parquet")
+    rows = pq.read_table(tmp_path / "rollouts" / "step.parquet").to_pylist()
     assert len(rows) == 3
     for i, (row, completion) in enumerate(zip(rows, scored.group.completions, strict=True)):
         assert row.keys() == set(SCHEMA.names)
@@ -73,7 +73,7 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
 
 def test_evaluations_have_no_advantages(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "dev.parquet", [scored_group(), scored_group()])
-    rows = read_rollouts(tmp_path / "dev.parquet")
+    rows = pq.read_table(tmp_path / "dev.parquet").to_pylist()
     assert len(rows) == 6
     assert {row["advantage"] for row in rows} == {None}
 
@@ -83,7 +83,7 @@ def test_the_schema_is_the_same_also_for_no_rows_and_carries_its_version(tmp_pat
         write_rollouts(tmp_path / name, groups)
         schema = pq.read_schema(tmp_path / name)
         assert schema.equals(SCHEMA)
-        assert schema.metadata[b"groupwise_schema"] == b"7"
+        assert schema.metadata[b"groupwise_schema"] == b"1"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 but not really", b"text"])
@@ -92,4 +92,4 @@ def test_what_is_no_parquet_file_is_refused_by_name(tmp_path: Path, content: byt
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(DataError, match=r"step\.parquet cannot be read"):
-        read_rollouts(path)
+        read_rows(path)

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.config import parse
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
-from groupwise.runs.rollouts import read_rollouts
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.replay import replay
 from groupwise.trainers.report import Observer, StepReport
@@ -79,7 +79,7 @@ def test_steps_that_are_done_again_need_no_tool(tmp_path: Path, algorithm: str, 
     with pytest.raises(KilledError):
         train_rl(recipe, trainer.learner, observer=Observer(on_step=kill))
     ledger = tmp_path / "run" / "ledger.jsonl"
-    before, rows = ledger.read_text(), read_rollouts(tmp_path / "run" / "rollouts" / "step-000002.parquet")
+    before, rows = ledger.read_text(), pq.read_table(tmp_path / "run" / "rollouts" / "step-000002.parquet").to_pylist()
     called = [row for row in rows if row["sampled"] is not None]
     assert called
     at_kill = int(asked.read_text())

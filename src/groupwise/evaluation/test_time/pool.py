@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.row import Row, read_rows
+from groupwise.runs.row import Row
+from groupwise.runs.rollouts import read_rows
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, encode_prompt, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
@@ -109,8 +110,7 @@ class Sample(NamedTuple):
     def of(cls, row: Row) -> Self:
         """Return the sample that a row describes."""
         finished, right = row.finish_reason is FinishReason.STOP, row.outcome is Outcome.CORRECT
-        put_in = row.num_read - row.num_tokens
-        return cls(row.text, row.prefill, finished, row.answer, right, row.num_tokens, put_in)
+        return cls(row.text, row.prefill, finished, row.answer, right, row.length, row.num_put_in)
 
 
 @dataclass(frozen=True, slots=True)

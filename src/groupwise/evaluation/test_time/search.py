@@ -17,7 +17,7 @@ import numpy as np
 from groupwise.algorithms.pools import best_of_k, weighted_vote
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import DataError
-from groupwise.evaluation.row import rows_of
+from groupwise.runs.row import rows_of
 from groupwise.evaluation.test_time.methods import Measured, Sizes, majority
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told

@@ -11,9 +11,10 @@ from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.row import Row, read_rows
 from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.rollouts import read_rows
+from groupwise.runs.row import Row
 
 BASE = "base"
 """The model that the pipeline starts from: the first row of every table."""

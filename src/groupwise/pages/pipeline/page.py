@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from groupwise.evaluation.metrics import MEASURES, by_problem
-from groupwise.evaluation.row import Row
 from groupwise.pages.examples import Answer
 from groupwise.pages.html import render
 from groupwise.pages.pipeline.data import PipelineData
@@ -24,6 +23,7 @@ from groupwise.pages.pipeline.tables import (
     tiles,
 )
 from groupwise.pages.pipeline.training import alarm_table, curves, num_alarms, training_table
+from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
 NUM_PROBLEMS = 3
@@ -142,7 +142,7 @@ def _answer(rows: Sequence[Row], kind: str) -> Answer:
         text=first.prefill + first.text,
         outcome=ANSWERED if is_open and first.outcome is Outcome.CORRECT else first.outcome,
         evidence=first.evidence,
-        num_tokens=first.num_tokens,
+        num_tokens=first.length,
         share=shares.get(first.problem),
         num_samples=len(rows),
     )

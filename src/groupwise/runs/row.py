@@ -1,0 +1,295 @@
+"""A completion as it was recorded, and a group of them: the rows that everything reads which looks at a run."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import DataError
+from groupwise.runs.index import GroupEntry
+from groupwise.types import FinishReason, Outcome, ScoredGroup
+
+Values = NDArray[np.float32]
+"""(T,) a number for each token; NaN where it was not measured, as at tokens of a tool's result."""
+
+Discarded = Literal["right", "wrong", "equal", "failed", "surplus"]
+"""Reason why a group was not kept: it had no signal (`index.Flat` says why), or enough others were there."""
+
+BOUNDS = ("none", "low", "high", "masked")
+"""Meaning of the numbers in `Row.bound`: no bound held; the lower or the upper one of the policy loss did; the
+importance weight was cut down to 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A completion with its problem, its verdict and all that was recorded of it.
+
+    A value that was not recorded, or does not exist, is None, never 0. T counts all tokens: the stop token and those of
+    tools' results included. Log-probabilities are in nats, under the distribution the tokens were drawn from
+    (temperature included). Positions in texts count Unicode code points (JavaScript counts UTF-16 units).
+    """
+
+    problem: str
+    """Id of the problem."""
+    difficulty: str
+    language: str | None
+    question: str
+    reference: str
+    """The reference answer."""
+    open_ended: bool
+    """True where no rule can judge an answer to the problem."""
+    prefill: str
+    """The end of the prompt that belongs to the answer."""
+    sample: int
+    """Position within the group, 0 to G - 1."""
+    text: str
+    finish_reason: str
+    """One of `types.FinishReason`; `unknown` in imported runs."""
+    outcome: Outcome
+    answer: str | None
+    evidence: str
+    """The verifier's reason."""
+    num_tokens: int | None
+    """Tokens that the policy sampled; None where they were not counted, as in imported runs."""
+    num_put_in: int = 0
+    """Tokens of tools' results."""
+    num_insertions: int = 0
+    """Places at which results of tools stand."""
+    step: int = 0
+    policy_version: int = 0
+    """Optimizer updates behind the weights that sampled."""
+    reward: float | None = None
+    """None where the completion was not judged."""
+    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    """By name, already weighted; their sum is the reward."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """Measurements of parts before weights and gates, and disagreements between verifiers."""
+    steps: tuple[tuple[int, float], ...] | None = None
+    """Of each step its end in prefill and text, in code points, and its reward; the last one's is the outcome."""
+    advantage: float | None = None
+    """Mean over the sampled tokens; None in evaluations and where the completion was not judged."""
+    discarded: str | None = None
+    """Reason why its group was sampled and not trained on, as in `Discarded`; None where it was kept."""
+    trained: bool | None = None
+    """True if the step's updates read it; a group without any gradient is skipped. None: not recorded, or an
+    evaluation, on which nothing is trained."""
+    loss_weight: float | None = None
+    """Weight of each of its tokens in the loss of its last update: the loss is Σ weight · token loss."""
+    old: str | None = None
+    """Source of the log-probabilities in the denominator of `ratio`: `trainer` or `sampler`."""
+    token_ids: NDArray[np.int64] | None = None
+    """(T,); None where tokens were not recorded."""
+    token_ends: NDArray[np.int64] | None = None
+    """(T,) end of each token in `text`, in code points; a token begins where the one before ends. A token that ends
+    within a character is empty, and the one that completes the character has it. The stop token is empty."""
+    sampled: NDArray[np.bool_] | None = None
+    """(T,) False at tokens of tools' results."""
+    sampling_logprobs: Values | None = None
+    """Of the sampler."""
+    entropy: Values | None = None
+    """Of the distribution that the token was drawn from, nats; None where the engine does not measure it."""
+    token_advantages: Values | None = None
+    """Advantage of each token."""
+    trainer_logprobs: Values | None = None
+    """Of the trainer on the weights that sampled, as the step's first update (or the pass before it) computed them."""
+    ref_logprobs: Values | None = None
+    """Of the frozen reference, as the last update computed them."""
+    after_logprobs: Values | None = None
+    """Of the trainer after the step's last update: one forward more, made only where `record.after_every` asks for it.
+    """
+    ratio: Values | None = None
+    """π / π_old as the last update of this completion computed it (of the sequence, where the policy loss works with
+    that); exactly 1 where the step makes one update."""
+    bound: NDArray[np.int8] | None = None
+    """(T,) which bound held in that update, a place in `BOUNDS`; 0 at tokens of tools' results."""
+    importance: Values | None = None
+    """Weight of the token's policy loss for samples of another engine; None without `loss.correction`."""
+    kl: Values | None = None
+    """Estimate of KL(π ‖ reference) at the token, as the last update computed it; None without a reference."""
+    values: Values | None = None
+    """The critic's, when sampled; None without one."""
+    returns: Values | None = None
+    """Targets of the values."""
+
+    @property
+    def length(self) -> int:
+        """Return the number of tokens that the policy sampled.
+
+        Raises:
+            DataError: they were not counted.
+        """
+        if self.num_tokens is None:
+            raise DataError(f"the tokens of completion {self.sample} of {self.problem!r} were not recorded")
+        return self.num_tokens
+
+    @property
+    def num_read(self) -> int:
+        """Return the number of all tokens, T; raises DataError where they were not counted."""
+        return self.length + self.num_put_in
+
+    @property
+    def tokens(self) -> list[str] | None:
+        """Return (T,) the text of each token; None where offsets were not recorded."""
+        if self.token_ends is None:
+            return None
+        ends = self.token_ends.tolist()
+        return [self.text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    @property
+    def old_logprobs(self) -> Values | None:
+        """Return the denominator of `ratio`."""
+        return {"trainer": self.trainer_logprobs, "sampler": self.sampling_logprobs}.get(self.old or "")
+
+    @property
+    def mismatch(self) -> Values | None:
+        """Return trainer - sampler on the same weights; 0 is perfect. None where the trainer did not compute it."""
+        return _difference(self.trainer_logprobs, self.sampling_logprobs)
+
+    @property
+    def change(self) -> Values | None:
+        """Return by how much the step's updates moved each token's log-probability; None where it was not measured.
+
+        After - before, both of the trainer; the sampler's where the trainer did not compute those from before.
+        """
+        before = self.sampling_logprobs if self.trainer_logprobs is None else self.trainer_logprobs
+        return _difference(self.after_logprobs, before)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the row of a record of a file of completions; columns that were not read are None.
+
+        Raises:
+            ValueError: a value is none that a run writes.
+        """
+        mask = record.get("sampled")
+        row: dict[str, Any] = {name: record.get(name) for name in _SCALARS if name in record}
+        row |= {name: record.get(name) or "" for name in _TEXTS}
+        row |= {name: _numbers(name, record.get(name)) for name in ("reward_parts", "measures")}
+        row["steps"] = tuple((end, reward) for end, reward in json.loads(record["steps"])) if record["steps"] else None
+        row["finish_reason"] = _FINISH_REASONS.get(record["finish_reason"], record["finish_reason"])
+        row["outcome"] = Outcome(record["outcome"])
+        row["open_ended"] = bool(record["open_ended"])
+        row["num_put_in"] = 0 if mask is None else mask.count(False)
+        row["num_insertions"] = 0 if mask is None else sum(a > b for a, b in pairwise([True, *mask]))
+        return cls(**row, **(_arrays(record) if "token_ids" in record else {}))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every field by name, arrays as lists; NaN is None."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+_ARRAYS: dict[str, type] = {
+    "token_ids": np.int64, "token_ends": np.int64, "sampled": np.bool_, "sampling_logprobs": np.float32,
+    "entropy": np.float32, "token_advantages": np.float32, "trainer_logprobs": np.float32, "ref_logprobs": np.float32,
+    "after_logprobs": np.float32, "ratio": np.float32, "bound": np.int8, "importance": np.float32, "kl": np.float32,
+    "values": np.float32, "returns": np.float32,
+}  # fmt: skip
+"""Columns with one value per token, and their types."""
+OF_TOKENS = tuple(_ARRAYS)
+"""Names of the columns with one value per token."""
+_TEXTS = ("difficulty", "question", "reference", "prefill", "text", "evidence")
+_SCALARS = (
+    "problem", "language", "sample", "answer", "num_tokens", "step", "policy_version", "reward", "advantage",
+    "discarded", "trained", "loss_weight", "old",
+)  # fmt: skip
+_FINISH_REASONS = {str(reason): reason for reason in FinishReason}
+
+
+def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
+    """Return the rows of scored groups, without their tokens."""
+    return tuple(
+        Row(
+            problem=problem.id,
+            difficulty=problem.difficulty,
+            language=problem.language,
+            question=problem.question,
+            reference=problem.reference,
+            open_ended=problem.open_ended,
+            prefill=group.group.prompt.prefill,
+            sample=completion.sample_index,
+            text=completion.text,
+            finish_reason=completion.finish_reason,
+            outcome=verdict.outcome,
+            answer=verdict.answer,
+            evidence=verdict.evidence,
+            num_tokens=completion.num_tokens,
+            num_put_in=completion.num_read - completion.num_tokens,
+            num_insertions=len(completion.insertions),
+            step=group.group.step,
+            policy_version=group.group.policy_version,
+            reward=verdict.reward,
+            reward_parts=verdict.parts,
+            measures=verdict.measures,
+            steps=tuple((step.end, step.reward) for step in verdict.steps) or None,
+        )
+        for group in groups
+        for problem in [group.group.prompt.problem]
+        for completion, verdict in zip(group.group.completions, group.verdicts, strict=True)
+    )
+
+
+def _arrays(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays of a record; those that a file leaves out, being the same at all tokens, are filled in."""
+    arrays: dict[str, Any] = dict.fromkeys(OF_TOKENS)
+    for name, kind in _ARRAYS.items():
+        if (values := record[name]) is not None:  # in a list of numbers, None becomes NaN
+            arrays[name] = np.array(values if kind is np.float32 else [value or 0 for value in values], kind)
+    if (ids := arrays["token_ids"]) is None:
+        return arrays
+    if arrays["sampled"] is None:
+        arrays["sampled"] = np.ones(len(ids), np.bool_)
+    if arrays["token_advantages"] is None and record["advantage"] is not None:
+        arrays["token_advantages"] = np.full(len(ids), record["advantage"], np.float32)
+    sampled = arrays["sampled"]
+    for name, kind in _ARRAYS.items():
+        if kind is np.float32 and arrays[name] is not None and not sampled.all():
+            arrays[name] = np.where(sampled, arrays[name], np.float32(np.nan))
+    return arrays
+
+
+def _numbers(name: str, text: str | None) -> dict[str, float]:
+    try:
+        table = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} of a completion is no JSON: {error}") from None
+    if not isinstance(table, dict):
+        raise ValueError(f"{name} of a completion is no table of numbers: {str(text)[:60]}")
+    return table
+
+
+def _difference(minuend: Values | None, subtrahend: Values | None) -> Values | None:
+    return None if minuend is None or subtrahend is None else minuend - subtrahend
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain(entry) for entry in value.tolist()]
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """A recorded group: its prompt and its completions."""
+
+    entry: GroupEntry
+    step: int
+    question: str
+    reference: str
+    """The reference answer."""
+    language: str | None
+    open_ended: bool | None
+    prompt: str
+    """Exactly the text that the model read."""
+    prefill: str | None
+    """The end of `prompt` that belongs to the answer."""
+    prompt_token_ids: list[int] | None
+    prompt_token_ends: list[int] | None
+    """End of each token in `prompt`, in code points."""
+    completions: tuple[Row, ...]
+    """In the order of their samples."""
