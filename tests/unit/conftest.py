@@ -43,7 +43,7 @@ def step_line(step: int, **changed: Any) -> dict[str, Any]:
     line = {
         "kind": "step", "step": step, "reward": 0.25 * step, "signal": 0.5, "entropy": 0.4, "length": 20.0,
         "length_correct": None if step == 0 else 30.0, "length_wrong": 10.0, "verdict_errors": 1,
-        "tokens_per_second": 100.0, "generate_s": 6.0, "verify_s": 1.0, "train_s": 3.0,
+        "tokens_per_second": 100.0, "sampled_tokens": 1000, "generate_s": 6.0, "verify_s": 1.0, "train_s": 3.0,
     }  # fmt: skip
     return {**line, **changed}
 

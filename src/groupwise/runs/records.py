@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,7 +46,8 @@ _ROWS_KEPT = 64
 """Files whose rows are remembered."""
 
 
-class Evaluation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Evaluation:
     """One evaluation: its line in metrics.jsonl and its completions."""
 
     step: int
