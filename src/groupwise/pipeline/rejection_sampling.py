@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import Field
 
 from groupwise.config.schema import DataRef, ModelRef, label
-from groupwise.runs.row import Row
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
@@ -22,6 +21,7 @@ from groupwise.pipeline.filters import Filters, balanced, counts, keep
 from groupwise.pipeline.general import GeneralData, general_rows
 from groupwise.randomness import Draws, Purpose, permutation
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.types import Outcome, Problem

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from groupwise.runs.row import Row
 from groupwise.pipeline.collect import PROBLEMS_PER_PART
 from groupwise.randomness import Draws
 from groupwise.rollout.pieces import phrase
@@ -25,6 +24,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Result, Tool, ToolConfig, make_tools, results_in
 from groupwise.rollout.tools.spans import BrokenCallError, Span
 from groupwise.runs.atomic import write_file
+from groupwise.runs.row import Row
 from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall
 from groupwise.verifiers.steps import step_ends
 

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from groupwise.config import Section, parse
 from groupwise.config.schema import DataRef, Makes, ModelRef
-from groupwise.runs.row import Row
 from groupwise.pipeline import AnyStage, fingerprint, runner
 from groupwise.pipeline.base import Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
 from groupwise.pipeline.plan import Planned, plan
 from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
+from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions
 from groupwise.types import FinishReason, Outcome
 

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError, DataError, VerifierError
-from groupwise.runs.row import Row
 from groupwise.models.policy import Policy
 from groupwise.pipeline import load_pipeline, step_labels
 from groupwise.pipeline.base import Workplace
@@ -28,6 +27,7 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools.calculator import CalculatorConfig
 from groupwise.rollout.tools.python import PythonToolConfig
+from groupwise.runs.row import Row
 from groupwise.runs.run import Run
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Template

@@ -20,7 +20,6 @@ import numpy as np
 from groupwise.algorithms.pools import best_of_k
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.row import rows_of
 from groupwise.evaluation.test_time.methods import Cost, Floats, Measured, Sizes, majority
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
@@ -31,6 +30,7 @@ from groupwise.rollout.pieces import Pieces, beginning, completion_in, go_on, jo
 from groupwise.rollout.reflection import CLOSED, opened_again, reasoning_end
 from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.row import rows_of
 from groupwise.types import Group, Outcome, Problem, Prompt, ScoredGroup
 
 

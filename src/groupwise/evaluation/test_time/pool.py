@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.row import Row
-from groupwise.runs.rollouts import read_rows
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, encode_prompt, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.atomic import write_file
-from groupwise.runs.rollouts import write_rollouts
+from groupwise.runs.rollouts import read_rows, write_rollouts
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome, Problem
 
 T = TypeVar("T")

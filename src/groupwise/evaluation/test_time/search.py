@@ -17,7 +17,6 @@ import numpy as np
 from groupwise.algorithms.pools import best_of_k, weighted_vote
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import DataError
-from groupwise.runs.row import rows_of
 from groupwise.evaluation.test_time.methods import Measured, Sizes, majority
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
@@ -29,6 +28,7 @@ from groupwise.rollout.pieces import completion_in, go_on, length, visible
 from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, score_groups
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_watch import ToolWatch
+from groupwise.runs.row import rows_of
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ToolCall
 from groupwise.verifiers.steps import closed_steps, steps_after
 
