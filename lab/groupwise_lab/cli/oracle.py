@@ -1,11 +1,20 @@
-"""`groupwise oracle`: its arguments and options, and what its help says."""
+"""`groupwise oracle`: every estimator beside the true gradient, in worlds where that is known."""
 
+import json as json_text
+import math
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE
+from rich.table import Table
 
 from groupwise.cli.app import app, console
+from groupwise.errors import ConfigError
+
+if TYPE_CHECKING:
+    from groupwise_lab.oracle.report import Section
 
 
 @app.command()
@@ -42,8 +51,65 @@ def oracle(
 
         groupwise oracle --section kl --seed 1 --json
     """
-    from groupwise_lab.cli.run_oracle import OracleRequest, run_oracle
+    from groupwise.runs.atomic import write_file
+    from groupwise_lab.oracle.document import document
+    from groupwise_lab.oracle.report import LEGEND
+    from groupwise_lab.oracle.sections import COMBINATIONS, SECTIONS
     from groupwise_lab.oracle.toys import Dials
 
-    dials = Dials(tokens, length, group_size, prompts, seed)
-    run_oracle(OracleRequest(tuple(section or []), combinations, dials, write, json), console)
+    dials, makers = Dials(tokens, length, group_size, prompts, seed), {**SECTIONS, **COMBINATIONS}
+    if write:
+        if section or combinations or json or dials != Dials():
+            raise ConfigError(
+                "--write writes the default report; leave out sections, sizes, the seed, --all and --json"
+            )
+        write_file(write, document({name: make(dials) for name, make in SECTIONS.items()}).encode())
+        console.print(f"{write}: {len(SECTIONS)} sections")
+        return
+    names = section or list(SECTIONS)
+    if unknown := [name for name in names if name not in makers]:
+        raise ConfigError(f"there is no section {unknown[0]!r}; known are {', '.join(makers)}")
+    sections = [makers[name](dials) for name in dict.fromkeys([*names, *(COMBINATIONS if combinations else ())])]
+    if json:
+        print(json_text.dumps({"seed": dials.seed, "sections": as_json(sections)}, indent=1, ensure_ascii=False))
+        return
+    for made in sections:
+        console.print(table_of(made))
+        console.print(f"{made.text}\n{made.world}\n", markup=False, highlight=False)
+    for name, meaning in LEGEND.items():
+        console.print(f"{name}: {meaning}", markup=False, highlight=False)
+
+
+def as_json(sections: "Iterable[Section]") -> list[dict[str, Any]]:
+    """Return all figures; an undefined one (a cosine with a zero gradient) is null."""
+    return [
+        {
+            "section": section.key,
+            "title": section.title,
+            "world": section.world,
+            "rows": [
+                {
+                    "setting": row.name,
+                    **{
+                        column: value if math.isfinite(value) else None
+                        for column, value in zip(section.columns, row.values, strict=True)
+                    },
+                }
+                for row in section.rows
+            ],
+        }
+        for section in sections
+    ]
+
+
+def table_of(section: "Section") -> Table:
+    """Return a section as a table for the terminal."""
+    from groupwise_lab.oracle.report import shown
+
+    table = Table(title=f"{section.title}  [dim]--section {section.key}[/]", title_justify="left", box=SIMPLE)
+    table.add_column("setting", overflow="fold")
+    for name in section.columns:
+        table.add_column(name, justify="right", min_width=len(max(name.split(), key=len)), overflow="fold")
+    for row in section.rows:
+        table.add_row(row.name, *map(shown, row.values))
+    return table
