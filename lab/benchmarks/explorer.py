@@ -30,7 +30,7 @@ from groupwise.explorer.export import write_export
 from groupwise.explorer.views import Views
 from groupwise.explorer.wire import encoded, short_hash
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.keep_index import Index
+from groupwise.runs.index import Index
 from groupwise.runs.rollouts import write_rows
 
 GROUPS, SIZE, TOKENS = 625, 16, 1000

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from groupwise.rollout.sample_and_score import Actors as Actors
     from groupwise.rollout.sample_and_score import sample_and_score as sample_and_score
     from groupwise.runs.run import Run as Run
-    from groupwise.runs.table import Table as Table
+    from groupwise.runs.run import Table as Table
     from groupwise.tasks import make_task as make_task
     from groupwise.tasks.base import Task as Task
     from groupwise.tasks.base import TaskConfig as TaskConfig
@@ -119,7 +119,7 @@ _PLACES = {
     "References": "groupwise.checks.audit.verify:References",
     # run directories
     "Run": "groupwise.runs.run:Run",
-    "Table": "groupwise.runs.table:Table",
+    "Table": "groupwise.runs.run:Table",
     "report": "groupwise.pages.run:write_report",
     "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
     "seeds_report": "groupwise.pages.seeds:write_seeds_report",

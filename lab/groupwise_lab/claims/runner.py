@@ -7,16 +7,15 @@ evaluation that was written is read, and a result that was kept is not measured 
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from groupwise.children import Children
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.pipeline import load_pipeline
 from groupwise.pipeline.directory import PipelineDirectory
+from groupwise.runs.many import Children, many
 from groupwise.runs.surroundings import environment
 from groupwise.trainers import recorded_recipe
 from groupwise_lab.claims.arms import ArmRun, Marks, code_mark, recipe_mark
@@ -143,22 +142,13 @@ def run_missing(request: Request, on_job: OnJob = lambda job, done, total: None,
     for job in jobs:
         if job.finished is not None:
             check_finished(job)
-    done: list[Job] = []
     codes = {arm: code_mark(arm_run(request.ledger, arm, 0)) for arm in {job.run.name for job in jobs}}
 
-    with ThreadPoolExecutor(request.jobs) as pool, Children(request.jobs) as children:
+    def work(job: Job, children: Children) -> None:
+        keep_result(request.folder, result_of(job, measure or partial(measured, children), codes[job.run.name]))
 
-        def work(job: Job) -> None:
-            keep_result(request.folder, result_of(job, measure or partial(measured, children), codes[job.run.name]))
-            done.append(job)
-            on_job(job, len(done), len(jobs))
-
-        try:
-            list(pool.map(work, jobs))
-        except GroupwiseError:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return len(done)
+    many(jobs, request.jobs, work, lambda job, done: on_job(job, done, len(jobs)))
+    return len(jobs)
 
 
 def result_of(job: Job, measure: Measure, code: str) -> Result:

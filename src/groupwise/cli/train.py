@@ -24,7 +24,7 @@ from groupwise.pages.run import write_report
 from groupwise.pages.summary import text_summary
 from groupwise.ranks.group import rank_of_launcher
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.neighbours import Neighbours, announced
+from groupwise.runs.lock import Neighbours, announced
 from groupwise.runs.run import Run
 from groupwise.trainers import OnReport, Recipe, train, trainer_of
 from groupwise.trainers.preferences import HeldOut

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from groupwise.errors import DataError, GroupwiseError
 from groupwise.explorer.opened import NotThereError, tail, unsafe
 from groupwise.explorer.pipeline import pipeline_facts
-from groupwise.runs.tolerant import Lines
+from groupwise.runs.ledger import Lines
 
 Kind = Literal["pipeline", "budget", "process"]
 LINEAGE, BUDGET = "lineage.json", "budget.jsonl"

@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 
-from groupwise.children import Children
 from groupwise.config import Changes, Source, as_overrides, load, named
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.pipeline import AnyStage, load_pipeline
 from groupwise.pipeline.recipe import PipelineRecipe
 from groupwise.pipeline.runner import run_pipeline
 from groupwise.runs.directory import seed_directory
+from groupwise.runs.many import many
 
 RunSeed = Callable[[int, PipelineRecipe, Sequence[AnyStage]], bool]
 """Runs the pipeline of a seed; returns whether it came to its end."""
@@ -92,13 +91,9 @@ def run_at_once(commands: Mapping[str, Sequence[str]], jobs: int, on_line: OnLin
         GroupwiseError: some failed; the others were run to their end before.
     """
     try:
-        with ThreadPoolExecutor(jobs) as pool, Children(jobs) as children:
-            runs = {
-                name: pool.submit(children.run, command, partial(on_line, name)) for name, command in commands.items()
-            }
-            faults = {name: run.result() for name, run in runs.items()}
+        faults = many(list(commands), jobs, lambda name, children: children.run(commands[name], partial(on_line, name)))
     except KeyboardInterrupt:
         return False
-    if failures := [f"{name}: {fault}" for name, fault in faults.items() if fault]:
+    if failures := [f"{name}: {fault}" for name, fault in zip(commands, faults, strict=True) if fault]:
         raise GroupwiseError("; ".join(failures))
     return True

@@ -28,12 +28,11 @@ import pyarrow.parquet as pq
 
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs import listed
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.index import LIGHT, GroupEntry, entries
-from groupwise.runs.rollouts import SCHEMA, read_columns, read_rows
+from groupwise.runs.ledger import TORN, Damage, Lines
+from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
 from groupwise.runs.row import OF_TOKENS, GroupRecord, Row
-from groupwise.runs.tolerant import TORN, Damage, Lines
 
 At = int | str
 """A training step (0-based), or the name of an evaluation."""
@@ -302,7 +301,7 @@ class Records:
         return read_columns(self._file(at), columns)
 
     def listed(self, at: At) -> dict[str, list[Any]]:
-        """What a list shows of all completions there, a value each: the columns of `listed.COLUMNS`, texts cut short.
+        """What a list shows of all completions there, a value each: the columns of `LISTED`, texts cut short.
 
         Raises:
             ConfigError: nothing was recorded there; says what is.
@@ -312,13 +311,13 @@ class Records:
         try:
             with pq.ParquetFile(path) as file:
                 metadata = file.metadata
-                if found := listed.unpacked(metadata.metadata, metadata.num_rows):
+                if found := unpacked_list(metadata.metadata, metadata.num_rows):
                     return found
         except (OSError, pa.ArrowException, ValueError) as error:
             raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-        table = read_columns(path, list(listed.COLUMNS))  # another program wrote it
-        texts = pc.utf8_slice_codeunits(pc.fill_null(table["text"], ""), 0, listed.MOST_TEXT)
-        return {**{name: table[name].to_pylist() for name in listed.COLUMNS}, "text": texts.to_pylist()}
+        table = read_columns(path, list(LISTED))  # another program wrote it
+        texts = pc.utf8_slice_codeunits(pc.fill_null(table["text"], ""), 0, MOST_LISTED_TEXT)
+        return {**{name: table[name].to_pylist() for name in LISTED}, "text": texts.to_pylist()}
 
     # ------------------------------------------------------------------------------------------------- inside
 

@@ -9,8 +9,11 @@ them. `steps` holds the ends and rewards of a completion's steps as JSON.
 A value that nothing measured is null, never 0: a list as a whole, or the entries of tokens of tools' results.
 """
 
+import base64
+import binascii
 import io
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +25,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from groupwise.errors import DataError
-from groupwise.runs import listed
 from groupwise.runs.atomic import write_file
-from groupwise.runs.index import GroupEntry
+from groupwise.runs.index import SCHEMA_NUMBER, GroupEntry
 from groupwise.runs.row import OF_TOKENS, Row
 from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues, Verdict
 
@@ -74,7 +76,7 @@ SCHEMA = pa.schema(
         ("values", pa.list_(pa.float32())),
         ("returns", pa.list_(pa.float32())),
     ],
-    metadata={"groupwise_schema": "1"},
+    metadata={"groupwise_schema": str(SCHEMA_NUMBER)},
 )
 
 
@@ -133,7 +135,7 @@ def write_rows(
             writer.write_table(table.slice(first, len(group)), row_group_size=max(1, len(group)))
             found.append(GroupEntry.of(group, number, first))
             first += len(group)
-        writer.add_key_value_metadata({listed.KEY: listed.packed([row for group in rows for row in group])})
+        writer.add_key_value_metadata({LISTED_KEY: packed_list([row for group in rows for row in group])})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, buffer.getvalue())
     return found
@@ -167,6 +169,49 @@ def read_rows(path: Path) -> tuple[Row, ...]:
 
 
 _NOT_OF_ROWS = {*OF_TOKENS, "prompt", "prompt_token_ids", "prompt_token_ends"} - {"sampled"}
+
+
+# Ten thousand completions are 625 row groups, and reading eight columns of each takes longer than all the rest of a
+# list. The footer, which is read anyway, holds those columns as compressed JSON; other readers skip it.
+LISTED_KEY = b"groupwise_listed"
+LISTED: Mapping[str, type | tuple[type, ...]] = {
+    "problem": str, "sample": int, "outcome": str, "reward": (float, int), "advantage": (float, int),
+    "num_tokens": int, "finish_reason": str, "text": str, "reward_parts": str,
+}  # fmt: skip
+"""Columns and the types of their values; each may be null, too."""
+MOST_LISTED_TEXT = 160
+"""Characters of a completion that a list shows."""
+MOST_LISTED_BYTES = 64_000_000
+"""Of the columns; what claims to be larger is not unpacked."""
+
+
+def packed_list(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """The columns of these rows, for the footer."""
+    columns = {name: [row.get(name) for row in rows] for name in LISTED}
+    columns["text"] = [(text or "")[:MOST_LISTED_TEXT] for text in columns["text"]]
+    columns["reward_parts"] = [json.dumps(dict(parts or {})) for parts in columns["reward_parts"]]  # as in the file
+    return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode("ascii"), 6))
+
+
+def unpacked_list(footer: Mapping[bytes, bytes] | None, num_rows: int) -> dict[str, list[Any]] | None:
+    """The columns of a file with so many rows; None where its footer has none, or none that fit it."""
+    if not footer or LISTED_KEY not in footer:
+        return None
+    try:
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(base64.b64decode(footer[LISTED_KEY], validate=True), MOST_LISTED_BYTES)
+        columns = json.loads(text) if inflate.eof else None
+    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return None
+    if not isinstance(columns, dict) or columns.keys() != LISTED.keys():
+        return None
+    return columns if all(_fits(columns[name], kind, num_rows) for name, kind in LISTED.items()) else None
+
+
+def _fits(values: Any, kind: type | tuple[type, ...], num_rows: int) -> bool:
+    if not isinstance(values, list) or len(values) != num_rows:
+        return False
+    return all(value is None or isinstance(value, kind) for value in values)
 
 
 def _rows(detailed: Detailed) -> list[dict[str, Any]]:

@@ -1,16 +1,15 @@
 """Runs the variants of a comparison and sets them side by side. `groupwise compare` is this with a bar and a table."""
 
 import json
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.children import Children
 from groupwise.config import Changes, Source, load, named, recipe_file
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.comparison import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
+from groupwise.runs.many import Children, many
 from groupwise.trainers import load_recipe
 
 
@@ -64,7 +63,8 @@ def compare_variants(
     jobs = [job for seed in range(comparison.seeds) for job in _jobs(folder, comparison, seed)]
     for job in jobs:  # a mistake in the last variant answers before the first is run
         load_recipe(job.recipe, job.overrides, job.over)
-    _run_all(jobs, comparison.jobs, on_run)
+    on_run(0, len(jobs))
+    many(jobs, comparison.jobs, _train, lambda job, done: on_run(done, len(jobs)))
     runs: dict[str, list[VariantRun]] = {name: [] for name in comparison.variants}
     for job in jobs:
         runs[job.variant].append(read_run(job.directory))
@@ -85,26 +85,10 @@ def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
     return jobs
 
 
-def _run_all(jobs: Sequence[_Job], at_once: int, on_run: Callable[[int, int], None]) -> None:
-    on_run(0, len(jobs))
-    done: list[_Job] = []
-    with ThreadPoolExecutor(at_once) as pool, Children(at_once) as children:
-
-        def run(job: _Job) -> None:
-            if not (job.directory / "finished.json").exists():
-                _train(job, children)
-            done.append(job)
-            on_run(len(done), len(jobs))
-
-        try:
-            list(pool.map(run, jobs))
-        except GroupwiseError:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
 def _train(job: _Job, children: Children) -> None:
-    """One training in a process of its own, so that its memory can be measured."""
+    """Train in a process of its own, so that its memory can be measured; nothing where the run is finished."""
+    if (job.directory / "finished.json").exists():
+        return
     command = ["train", str(job.recipe)]
     command += [word for name in job.over for word in ("--extend", name)]
     command += [word for override in job.overrides for word in ("--set", override)]

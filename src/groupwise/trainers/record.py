@@ -13,8 +13,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.rollout.offsets import TokenEnds
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.index import flat_because
-from groupwise.runs.keep_index import Index
+from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import Detailed, TokenColumns, measured, write_rollouts
 from groupwise.trainers.report import StepResult
 from groupwise.training.forward import Arrays, per_token

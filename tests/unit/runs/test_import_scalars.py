@@ -226,7 +226,7 @@ def test_only_what_there_is_can_be_imported(tmp_path: Path) -> None:
 
 def test_what_our_own_sink_writes_comes_back(tmp_path: Path) -> None:
     writer = pytest.importorskip("tensorboardX").SummaryWriter(str(tmp_path / "logs"))
-    from groupwise.runs.sinks.base import Line
+    from groupwise.runs.sinks import Line
 
     entry = {"kind": "step", "step": 3, "time": 1.0, "reward": 0.5, "entropy": 0.25, "parts": {"format": 1.0}}
     line = Line.of(0, entry)

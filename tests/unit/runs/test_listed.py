@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from groupwise.runs import listed
+from groupwise.runs import rollouts
 from groupwise.runs.records import Records
-from groupwise.runs.rollouts import SCHEMA, write_rows
+from groupwise.runs.rollouts import LISTED, LISTED_KEY, SCHEMA, unpacked_list, write_rows
 
 
 def a_row(problem: str, sample: int, **more: Any) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def with_footer(path: Path, footer: dict[bytes, bytes]) -> None:
 
 
 def columns_of(path: Path) -> dict[str, list[Any]]:
-    table = pq.read_table(path, columns=list(listed.COLUMNS))
-    columns = {name: table[name].to_pylist() for name in listed.COLUMNS}
+    table = pq.read_table(path, columns=list(LISTED))
+    columns = {name: table[name].to_pylist() for name in LISTED}
     return {**columns, "text": [text[:160] for text in columns["text"]]}
 
 
 def test_the_footer_says_what_the_columns_say(run: Path) -> None:
     path = run / "rollouts" / "step-000000.parquet"
-    found = listed.unpacked(pq.read_metadata(path).metadata, 3)
+    found = unpacked_list(pq.read_metadata(path).metadata, 3)
     assert found == columns_of(path) == Records.open(run).listed(0)
     assert found["reward"] == [0.1 + 0.2, None, 0.1 + 0.2]  # every bit, and null is no 0
 
@@ -55,7 +55,7 @@ def packed(columns: object) -> bytes:
     return base64.b64encode(zlib.compress(json.dumps(columns).encode()))
 
 
-GOOD = {name: [None] * 3 for name in listed.COLUMNS}
+GOOD = {name: [None] * 3 for name in LISTED}
 BAD: dict[str, bytes] = {
     "no base64": b"\xff\xff",
     "not compressed": base64.b64encode(b"{}"),
@@ -74,15 +74,15 @@ BAD: dict[str, bytes] = {
 def test_a_footer_that_does_not_fit_is_passed_over(run: Path, fault: str) -> None:
     path = run / "rollouts" / "step-000000.parquet"
     expected = columns_of(path)
-    with_footer(path, {listed.KEY: BAD[fault]})
-    assert listed.unpacked(pq.read_metadata(path).metadata, 3) is None
+    with_footer(path, {LISTED_KEY: BAD[fault]})
+    assert unpacked_list(pq.read_metadata(path).metadata, 3) is None
     assert Records.open(run).listed(0) == expected
 
 
 def test_what_claims_to_be_huge_is_not_unpacked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run / "rollouts" / "step-000000.parquet"
-    monkeypatch.setattr(listed, "MOST_BYTES", 100)
-    assert listed.unpacked(pq.read_metadata(path).metadata, 3) is None
+    monkeypatch.setattr(rollouts, "MOST_LISTED_BYTES", 100)
+    assert unpacked_list(pq.read_metadata(path).metadata, 3) is None
 
 
 def test_files_of_other_programs_are_listed_too(run: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.runs.neighbours import announced
+from groupwise.runs.lock import announced
 
 OTHER = """
 import sys
 from pathlib import Path
-from groupwise.runs.neighbours import announced
+from groupwise.runs.lock import announced
 with announced(Path(sys.argv[1])) as neighbours:
     print(neighbours.news(), flush=True)
     sys.stdin.read()

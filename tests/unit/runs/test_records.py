@@ -10,8 +10,7 @@ import pytest
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.index import flat_because
-from groupwise.runs.keep_index import Index
+from groupwise.runs.index import Index, flat_because
 from groupwise.runs.records import Records
 from groupwise.runs.rollouts import Detailed, write_rollouts
 from groupwise.types import (

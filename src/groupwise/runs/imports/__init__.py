@@ -18,8 +18,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.imports.foreign import Answer, Correct, Foreign
 from groupwise.runs.imports.trl import read_trl
 from groupwise.runs.imports.verl import read_verl
-from groupwise.runs.index import flat_because
-from groupwise.runs.keep_index import Index
+from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import write_rows
 from groupwise.types import Outcome
 

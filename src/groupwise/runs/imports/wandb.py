@@ -16,7 +16,7 @@ from typing import Any
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import finite
 from groupwise.runs.imports.protobuf import inner, text, whole
-from groupwise.runs.tolerant import Lines
+from groupwise.runs.ledger import Lines
 
 BLOCK, HEAD = 32_768, 7
 START = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)

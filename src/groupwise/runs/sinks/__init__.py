@@ -1,20 +1,112 @@
-"""Where a run's metrics are shown, too: W&B, TensorBoard, trackio, MLflow, or a place of your own.
+"""Stores that show a run's metrics, too: W&B, TensorBoard, trackio, MLflow, or one of the user's.
 
 A sink reads the lines that the run has written to `metrics.jsonl`, in a process of its own; the run never waits for it
-but at its end, for a bounded time. To add one: a module with a `Sink`, and a line in `SINKS`.
+but at its end, for a bounded time. To add one: a `Sink`, and its name in `SINKS`.
 """
 
-from typing import Annotated
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
-from groupwise.config.kinds import Kinds
-from groupwise.runs.sinks.base import Line, Sink, SinkConfig, SinkRun
+from groupwise.config.kinds import Kinds, KindSection
+
+ESTIMATE = ("", "/low", "/high")
+"""What three numbers in a row are: a value and the ends of its 95 % interval."""
+
+
+class SinkConfig(KindSection):
+    """Where the run's metrics are shown, too. It does not change the run, and the run directory does not record it."""
+
+    wait_s: float = Field(30.0, gt=0)
+    """Most seconds that the run waits at its end until the sink has taken the last lines; then the sink is stopped, and
+    a warning says so."""
+
+
+class Line(NamedTuple):
+    """A line of the run's metrics, as numbers by name."""
+
+    number: int
+    """Its place in the file, from 0. A resumed run writes the lines after its checkpoint again, with the same
+    numbers."""
+    step: int
+    """The step it tells of; in evaluations, the number of finished steps."""
+    time: float
+    """When it was written, in seconds since 1970."""
+    values: Mapping[str, float]
+    """For example `step/reward`, `dev/pass_at_1`, `dev/pass_at_1/low`."""
+
+    @classmethod
+    def of(cls, number: int, entry: Mapping[str, Any]) -> "Line":
+        """The line that holds this JSON object; what is neither a number nor a table of numbers is left out."""
+        told = {key: value for key, value in entry.items() if key not in ("kind", "step", "time")}
+        values = dict(_numbers(told, str(entry.get("kind", "step"))))
+        return cls(number, int(entry["step"]), float(entry["time"]), values)
+
+
+def _numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, int | float):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{name}/{key}")
+    elif isinstance(value, list) and len(value) == len(ESTIMATE) and all(isinstance(x, int | float) for x in value):
+        yield from zip((name + end for end in ESTIMATE), value, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRun:
+    """The run whose lines a sink gets."""
+
+    path: Path
+    """Its directory."""
+    id: str
+    """Eight hex digits that survive a resume; `--restart` draws new ones."""
+    recipe: Mapping[str, Any]
+    """Its resolved recipe, as nested tables."""
+
+    @property
+    def name(self) -> str:
+        """What the store calls the run: its directory, as the recipe writes it."""
+        return self.path.as_posix()
+
+
+ConfigT = TypeVar("ConfigT", bound=SinkConfig)
+
+
+class Sink(ABC, Generic[ConfigT]):
+    """A store of metrics. It lives in its own process: whatever it does there, the run continues."""
+
+    Config: ClassVar[type[SinkConfig]] = SinkConfig
+    """Class of its settings."""
+
+    @abstractmethod
+    def __init__(self, config: ConfigT, run: SinkRun) -> None:
+        """Open the store, or reopen it if the run is resumed."""
+
+    @property
+    def held(self) -> int | None:
+        """How many lines of the run the store has already; it is given those after them.
+
+        None, where the store cannot say: as many as `write` has returned for so far.
+        """
+        return None
+
+    @abstractmethod
+    def write(self, lines: Sequence[Line]) -> None:
+        """Take the next lines, in order. Each is given once, over all resumes of the run."""
+
+    def close(self) -> None:
+        """Hand on what is still kept back; no line follows."""
+
 
 SINKS = Kinds(
     "sink",
     {
-        name: f"groupwise.runs.sinks.{name}:{name.capitalize()}"
+        name: f"groupwise.runs.sinks.stores:{name.capitalize()}"
         for name in ("wandb", "tensorboard", "trackio", "mlflow")
     },
 )
@@ -24,5 +116,3 @@ SinkName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """A name of the user's own; files in the run directory carry it."""
 SinkSections = dict[SinkName, Annotated[SinkConfig, SINKS]]
 """The `[sinks.NAME]` sections of a recipe."""
-
-__all__ = ["SINKS", "Line", "Sink", "SinkConfig", "SinkName", "SinkRun", "SinkSections"]

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from groupwise.config import read_toml
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.sinks import SINKS
-from groupwise.runs.sinks.base import Line, SinkConfig, SinkRun
-from groupwise.runs.sinks.state import SinkFiles
+from groupwise.runs.sinks import SINKS, Line, SinkConfig, SinkRun
+from groupwise.runs.sinks.process import SinkFiles
 
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the metrics."""

@@ -17,8 +17,7 @@ from groupwise.config import parse
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.directory import begin_run
 from groupwise.runs.sinks import SINKS
-from groupwise.runs.sinks.process import Sinks
-from groupwise.runs.sinks.state import SinkFiles
+from groupwise.runs.sinks.process import SinkFiles, Sinks
 from groupwise.trainers import train
 from groupwise.trainers.sft import SftRecipe
 

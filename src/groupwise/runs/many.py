@@ -1,4 +1,4 @@
-"""Commands of Groupwise that this process runs as processes of their own: for their memory, and several at a time."""
+"""Jobs side by side, each of which may run commands of Groupwise as processes."""
 
 import os
 import signal
@@ -6,16 +6,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
 class Children:
-    """Processes that do not outlive what started them: Ctrl-C and SIGTERM are passed on, each once.
-
-    with ThreadPoolExecutor(2) as pool, Children(at_once=2) as children:
-        pool.map(children.run, commands)
-    """
+    """Processes that do not outlive their parent: Ctrl-C and SIGTERM are passed on, each once."""
 
     def __init__(self, at_once: int) -> None:
         """`at_once` share the CPU threads."""
@@ -84,3 +85,34 @@ def share_of_threads(at_once: int) -> dict[str, str]:
     Who sets OMP_NUM_THREADS has chosen.
     """
     return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once)), **os.environ}
+
+
+def many(
+    jobs: Sequence[Job],
+    at_once: int,
+    work: Callable[[Job, Children], Result],
+    on_done: Callable[[Job, int], None] = lambda job, done: None,
+) -> list[Result]:
+    """Work on jobs in threads, `at_once` at a time, and return the results in the order of the jobs.
+
+    An error in one cancels those that have not started, and is raised when the others have ended.
+
+    Args:
+        jobs: the jobs.
+        at_once: number of threads; processes share the CPU threads.
+        work: called with a job and the `Children` that run its commands.
+        on_done: called with a job and the number of jobs done, after each.
+    """
+    number = count(1)
+    with ThreadPoolExecutor(at_once) as pool, Children(at_once) as children:
+
+        def run(job: Job) -> Result:
+            result = work(job, children)
+            on_done(job, next(number))
+            return result
+
+        try:
+            return list(pool.map(run, jobs))
+        except Exception:
+            pool.shutdown(cancel_futures=True)
+            raise
