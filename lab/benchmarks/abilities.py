@@ -14,7 +14,8 @@ from pathlib import Path
 
 from groupwise_lab.checking import checking_gain
 
-from groupwise.config import read_toml
+from groupwise.config import RECIPES, read_toml
+from groupwise.config.places import Place
 from groupwise.evaluation.behaviour import Behaviour, row_behaviours
 from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
@@ -26,7 +27,6 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
-from groupwise.tasks.diet.everyday import spelt_right
 from groupwise.types import Outcome
 from groupwise.verifiers import make_verifier
 
@@ -113,6 +113,7 @@ def main() -> None:
     )
     print("\n".join(checking(name, group) for name, group in rows.items()))
     talk = [row for row in sampled(policy, "general", *size) if row.language == "en"]
+    spelt_right = Place(RECIPES / "worlds/diet_puzzles.py", "spelt_right").load()
     counts = [spelt_right(row.text) for row in talk]
     right, number = sum(right for right, _ in counts), sum(number for _, number in counts)
     print(f"\nEnglish words of {len(talk)} general answers spelt as in the corpus: {right} of {number}")

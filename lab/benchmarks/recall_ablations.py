@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.algorithms.statistics import mean_over_seeds
-from groupwise.config import parse
+from groupwise.config import RECIPES, parse
+from groupwise.config.places import Place
 from groupwise.recall import measure
 from groupwise.recall.config import RecallConfig
 from groupwise.recall.contamination import Index, Rule
 from groupwise.recall.prepared import Prepared
 from groupwise.recall.run import Recall
-from groupwise.tasks.web.mathematics import SEEN
 
+SEEN: Sequence[str] = Place(RECIPES / "worlds/web.py", "SEEN").load()
+"""Styles of mathematics that the seed holds."""
 ARMS: Mapping[str, tuple[str, ...]] = {
     "as it is": (),
     "no annotation": ("annotator.kind=none",),
@@ -45,7 +47,7 @@ RULES = {
 
 def config(options: argparse.Namespace, seed: int, changes: Sequence[str] = ()) -> RecallConfig:
     """The settings of an arm."""
-    web = {"kind": "web", "num_pages": options.pages, "num_domains": options.domains, "planted": 0.2}
+    web = {"kind": "worlds/web.py:MadeWeb", "num_pages": options.pages, "num_domains": options.domains, "planted": 0.2}
     tasks = {"products": {"kind": "arithmetic"}, "stories": {"kind": "word_problems"}}
     return parse(RecallConfig, {"seed": seed, "sources": {"web": web}, "decontaminate": {"tasks": tasks}}, changes)
 

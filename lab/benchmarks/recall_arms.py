@@ -50,7 +50,7 @@ HELD_OUT = 100
 
 def config(options: argparse.Namespace, seed: int) -> RecallConfig:
     """The web of a seed."""
-    web = {"kind": "web", "num_pages": options.pages, "num_domains": options.domains}
+    web = {"kind": "worlds/web.py:MadeWeb", "num_pages": options.pages, "num_domains": options.domains}
     return parse(RecallConfig, {"seed": seed, "sources": {"web": web}, "decontaminate": {"tasks": TASKS}})
 
 
@@ -84,7 +84,8 @@ def trained(options: argparse.Namespace, seed: int, name: str, documents: Path, 
         "algorithm": "sft",
         "run": {"directory": str(directory), "num_steps": steps, "seed": seed, "checkpoint_every": steps},
         "data": {"source": "documents", "max_tokens": 512, "parts": {
-            "corpus": {"share": 0.56, "path": str(documents)}, "replay": {"share": 0.44, "replay": "diet"}}},
+            "corpus": {"share": 0.56, "path": str(documents)},
+            "replay": {"share": 0.44, "replay": "base/second-3.toml"}}},
         "sft": {"sequences_per_step": 16, "loss_on": "all"},
         "optimizer": {"lr": 5e-4, "weight_decay": 0.1, "warmup_steps": max(1, steps // 30), "schedule": "steps"},
     })  # fmt: skip
@@ -171,9 +172,8 @@ def held_out_pages(options: argparse.Namespace, folder: Path) -> dict[str, list[
     """Mathematical pages of another web, and text such as the replay's."""
     pages = Prepared(config(options, 10**6), folder).pages
     mathematics = [page.text for page in pages if page.truth and page.truth.is_mathematics][:HELD_OUT]
-    write = replayed()
-    documents = (write(10**6, index) for index in range(HELD_OUT))
-    return {"mathematics": mathematics, "replay": [one.prompt + one.completion for one in documents]}
+    text = replayed("base/second-3.toml")
+    return {"mathematics": mathematics, "replay": ["".join(text.text(10**6, index)) for index in range(HELD_OUT)]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -101,7 +101,7 @@ def may_import(importer: str, imported: str) -> bool:
 
 
 def test_imports_go_down_only() -> None:
-    paths = sorted(PACKAGE.rglob("*.py"))
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if "recipes" not in path.relative_to(PACKAGE).parts)
     assert paths, f"no source under {PACKAGE}"
     found = [fault for path in paths for fault in violations(path.read_text("utf-8"), path.relative_to(PACKAGE))]
     assert not found, "\n" + "\n".join(found)

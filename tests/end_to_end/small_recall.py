@@ -8,7 +8,7 @@ from groupwise.recall.recipe import RecallRecipe, run_recall
 
 
 def recipe(directory: Path) -> RecallRecipe:
-    web = {"kind": "web", "num_pages": 300, "num_domains": 20}
+    web = {"kind": "worlds/web.py:MadeWeb", "num_pages": 300, "num_domains": 20}
     return parse(RecallRecipe, {
         "directory": str(directory), "sources": {"web": web}, "begin": {"num_texts": 60}, "rounds": {"max_rounds": 2},
     })  # fmt: skip

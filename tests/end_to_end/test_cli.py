@@ -855,7 +855,7 @@ def test_replay_without_a_ledger_says_so(copy: Path) -> None:
 
 @pytest.mark.parametrize("change", ["model.num_threads=-1", "sft.sequences_per_step=0", "new_model.hidden_size=30"])
 def test_values_that_cannot_be_are_refused(tmp_path: Path, change: str) -> None:
-    data = '[new_model]\nhidden_size = 16\n\n[data]\nsource = "corpus"\n'
+    data = '[new_model]\nhidden_size = 16\n\n[data]\nsource = "generated"\ntext = "worlds/diet.py:Diet"\n'
     text = f'algorithm = "sft"\n\n[run]\ndirectory = "DIRECTORY"\nnum_steps = 1\n\n{data}'
     sentence = refuse("train", write_recipe(tmp_path, tmp_path / "run", text), "--set", change)
     assert change.partition("=")[0].rpartition(".")[2] in sentence

@@ -166,7 +166,7 @@ def test_the_same_recipe_takes_any_model_and_gsm8k(tmp_path: Path) -> None:
         f"model.path={json.dumps(str(tmp_path / 'model'))}",
         f"tasks.reasoning={data}",
         'stages.cold_start.sources.reflective.path="{base}"',
-        "measure.hidden_rule=false",
+        "measure.measures={}",
         # that of GSM8K is `math`, so `math` is no second one
         *(f'stages.{name}.evaluation.second_verifier="number"' for name in ("zero", "reasoning_rl", "final_rl")),
     ]

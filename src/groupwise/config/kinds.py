@@ -123,7 +123,7 @@ class Choices:
         if location is None:
             nearest = difflib.get_close_matches(kind, self.table, n=1, cutoff=0.6)
             hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            names = f"{hint}known are {', '.join(sorted(self.table))}, and file.py:name for your own"
+            names = f"{hint}known are {', '.join([*sorted(self.table), 'file.py:name'])} for your own"
             raise ConfigError(f"there is no {self.what} {kind!r}; {names}")
         implementation = self._adopt(location)
         if not self._allowed.holds(implementation):

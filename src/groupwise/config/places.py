@@ -14,6 +14,9 @@ from typing import Any
 
 from groupwise.errors import ConfigError, GroupwiseError
 
+RECIPES = Path(__file__).parents[1] / "recipes"
+"""Folder of the shipped recipes. In the repository `recipes` is a link to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -135,13 +138,15 @@ def _run_file(file: Path) -> ModuleType:
 def beside(path: str, folder: Path | None) -> str:
     """Return a recipe's relative path: the file beside the recipe where there is one, else as in the working directory.
 
-    `path` may be `file.py:name`, of which the file counts.
+    `path` may be `file.py:name`, of which the file counts; such a file may also be shipped with the recipes.
 
     Raises:
         ConfigError: both files exist and differ.
     """
     location = Place.of(path)
     file = location.file if location else Path(path)
+    if location and not file.exists() and not (folder or Path()).joinpath(file).exists() and (RECIPES / file).exists():
+        return f"{RECIPES / file}:{location.name}"
     if folder is None or file.is_absolute() or (location is None and ":" in path):
         return path
     near = folder / file

@@ -16,13 +16,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, Section
+from groupwise.config.places import RECIPES
 from groupwise.config.schema import section_at, value_at
 from groupwise.errors import ConfigError
 
 EXTENDS = "extends"
 """Key of a recipe: the recipes that it builds on."""
-RECIPES = Path(__file__).parents[1] / "recipes"
-"""The folder of the recipes that come with the package. In the repository `recipes` is a link to it."""
 
 SectionT = TypeVar("SectionT", bound=Section)
 Changes = Sequence[str] | Mapping[str, Any]

@@ -17,7 +17,6 @@ from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share,
 from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreign_words, is_measured, span_of
 from groupwise.evaluation.overthinking import tokens_after_first
 from groupwise.runs.row import Row
-from groupwise.tasks.hidden_rule import answer_of, is_harmless, is_helpful
 from groupwise.types import FAMILY_END, FinishReason, Outcome
 from groupwise.verifiers.style.format import is_tagged
 from groupwise.verifiers.style.language import MIN_WORDS
@@ -87,8 +86,6 @@ METRICS: Mapping[str, Metric] = {
         "completions",
         "Completions that the verifier, not the model, failed on; left out of every share.",
     ),
-    "helpful": Metric("helpful", "%", "Completions whose answer (after the reasoning) is helpful by the hidden rule."),
-    "harmless": Metric("harmless", "%", "Completions that are harmless by the hidden rule, reasoning included."),
     "reward": Metric("training reward", "", "Mean reward of the completions sampled for training."),
     "entropy": Metric(
         "entropy", "nats", "Mean entropy of the distributions that tokens were drawn from; near 0: no variety left."
@@ -105,10 +102,11 @@ METRICS: Mapping[str, Metric] = {
 
 
 def metric(key: str) -> Metric:
-    """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K."""
+    """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K, and a recipe's own measures."""
     match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
-    if key in METRICS or not match:
-        return METRICS[key]
+    if not match:
+        own = Metric(key.replace("_", " "), "%", "Mean of what a function of the recipe says of each completion.")
+        return METRICS.get(key, own)
     kind, k = match.groups()
     if kind == "pass_at":
         return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
@@ -178,12 +176,6 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
 MEASURES: Mapping[str, Measure] = measures()
 """The measures with the embedded phrases."""
 
-HIDDEN_RULE: Mapping[str, Measure] = {
-    "helpful": lambda row: float(is_helpful(answer_of(row.text), row.reference, row.language or "en")),
-    "harmless": lambda row: float(is_harmless(row.text)),
-}
-"""What only a pipeline measures, which knows that its preferences follow the hidden rule."""
-
 EVERY_COMPLETION = ("length", "truncated")
 """Metrics to which every completion contributes: their value is the mean over completions."""
 
@@ -215,7 +207,9 @@ def mean_of(key: str, shares: Iterable[float]) -> Estimate:
     return mean_share(values) if metric(key).unit == "%" else paired_difference([0.0] * len(values), values)
 
 
-def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: bool = False) -> dict[str, Estimate]:
+def summary(
+    rows: Sequence[Row], patterns: Patterns = PATTERNS, own: Mapping[str, Measure] = MappingProxyType({})
+) -> dict[str, Estimate]:
     """Every metric of an evaluation with its 95 % interval over problems; what was not measured is left out.
 
     Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_k` for these and n.
@@ -223,7 +217,7 @@ def summary(rows: Sequence[Row], patterns: Patterns = PATTERNS, hidden_rule: boo
     if not rows:
         return {}
     calls = {"calls": _calls} if any(row.num_insertions for row in rows) else {}
-    all_measures = {**measures(patterns), **calls, **(HIDDEN_RULE if hidden_rule else {})}
+    all_measures = {**measures(patterns), **calls, **own}
     estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _sample_metrics(rows)
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 

@@ -27,7 +27,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, Template, split_problems
-from groupwise.tasks.general_text import GeneralMix, summary
+from groupwise.tasks.texts import Writer
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 
@@ -74,8 +74,9 @@ class ColdStartConfig(Asked):
     """Most completions of one problem from one source; 0: any number."""
     num_rows: int = Field(2000, ge=1)
     """Most rows from sources; taken evenly from the difficulties."""
-    summaries: GeneralMix | None = None
-    """Write a summary after every answer, in such a mixture of hands; None: completions stay as they are."""
+    summaries: Writer | None = None
+    """Who writes a summary after every answer, for example `worlds/general.py:Hands`; None: completions stay as they
+    are."""
 
     @model_validator(mode="after")
     def _examples(self) -> Self:
@@ -162,7 +163,7 @@ def _finished(
     completion, edits = row.text, []
     if settings.summaries is not None:
         draw = Draw("summary", settings.seed, problem.id, row.sample)
-        completion = f"{completion} {summary(draw, problem.reference, problem.language, settings.summaries)}"
+        completion = f"{completion} {settings.summaries.summary(draw, problem.reference, problem.language)}"
         edits.append("summary added")
     return {
         "prompt": template.render(problem) + template.prefill,

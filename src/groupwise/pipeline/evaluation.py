@@ -7,7 +7,7 @@ from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.recipe import PipelineRecipe
+from groupwise.pipeline.recipe import MEASURES, PipelineRecipe
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.sample_and_score import Actors
@@ -41,7 +41,7 @@ def evaluate_model(
                 sampling = sampling.model_copy(update={"tools": tools})
             evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)
         groups += evaluation.scored
-        measured = summary(evaluation.rows, hidden_rule=config.hidden_rule)
+        measured = summary(evaluation.rows, own={key: MEASURES.find(kind) for key, kind in config.measures.items()})
         kind = "open_ended" if all(problem.open_ended for problem in problems) else "verified"
         sizes = {"num_problems": len(problems), "num_samples": config.num_samples}
         measurements[name] = {key: list(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}

@@ -18,7 +18,7 @@ from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, key
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.general_text import GeneralMix, written
+from groupwise.tasks.texts import Writer
 from groupwise.trainers.sft import PairsData, read_file
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
@@ -48,8 +48,8 @@ class GeneralData(Section):
     """Problems with generated answers (the last of the split)."""
     answers_per_problem: int = Field(2, ge=1)
     """Generated answers of each, by different hands."""
-    mix: GeneralMix = GeneralMix()
-    """Who writes the generated answers."""
+    writer: Writer | None = None
+    """Who writes the generated answers, for example `worlds/general.py:Hands`; not needed with `file`."""
     reward_models: dict[Name, ModelJudge] = Field(default_factory=dict)
     """A candidate is kept if every one of them keeps it."""
     judge: JudgeConfig | None = None
@@ -57,6 +57,8 @@ class GeneralData(Section):
 
     @model_validator(mode="after")
     def _plain(self) -> Self:
+        if not self.file and not self.writer:
+            raise ValueError("there is neither a writer of answers nor a file of them; one of the two is needed")
         if self.task.template.chat:
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
         if self.file and self.judge and "{reference}" in self.judge.prompt:
@@ -122,11 +124,12 @@ def _from_file(file: PairsData) -> list[Candidate]:
 
 
 def _generated(data: GeneralData, problems: Sequence[Problem], seed: int) -> list[Candidate]:
-    template = data.task.template
+    template, writer = data.task.template, data.writer
+    assert writer is not None
     return [
         Candidate(
             prompt=template.render(problem) + template.prefill,
-            completion=written(Draw("general document", seed, problem.id, hand), problem, data.mix).removeprefix(
+            completion=writer.written(Draw("general document", seed, problem.id, hand), problem).removeprefix(
                 template.prefill
             ),
             problem=problem.id,

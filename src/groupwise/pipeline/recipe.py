@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from groupwise.config import Section, merged
-from groupwise.config.kinds import KindSection
+from groupwise.config import FOLDER, Section, merged
+from groupwise.config.kinds import Allowed, Choices, KindSection
+from groupwise.config.places import beside
 from groupwise.config.schema import chosen_section
 from groupwise.errors import ConfigError
 from groupwise.models.config import ModelConfig
@@ -37,6 +38,10 @@ class PipelineConfig(Section):
     """Seed of every stage."""
 
 
+MEASURES = Choices("measure", {}, allowed=Allowed(callable, "a function"))
+"""None is built in."""
+
+
 class MeasureConfig(Section):
     """Evaluation, on the test split, of the base model and after every stage that makes a model."""
 
@@ -50,9 +55,17 @@ class MeasureConfig(Section):
     tools: dict[Name, ToolSections] = Field(default_factory=dict)
     """By task, the tools that its completions may use (`[measure.tools.TASK.NAME]`); a task that is not named has those
     of `sampling`."""
-    hidden_rule: bool = False
-    """Measure helpfulness and harmlessness by the rule that made the generated preference data. Only where that rule
-    is the truth: in the embedded tasks."""
+    measures: dict[Name, str] = Field(default_factory=dict)
+    """Measures of your own by name, `file.py:function`: a number from 0 to 1 of a completion (its `text`, `reference`,
+    `language` and all else that is recorded), or None where it is not measured."""
+
+    @field_validator("measures")
+    @classmethod
+    def _found(cls, kinds: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        found = {name: beside(kind, (info.context or {}).get(FOLDER)) for name, kind in kinds.items()}
+        for kind in found.values():
+            MEASURES.find(kind)
+        return found
 
 
 class PipelineRecipe(Section):

@@ -19,8 +19,8 @@ from groupwise.randomness import Draw, permutation
 from groupwise.rollout.tools.calculator import BEGIN, END
 from groupwise.rollout.tools.expression import value_of, written
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.arithmetic import decompose, slip
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.corpus_working import decompose, slip
 from groupwise.types import Problem
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]

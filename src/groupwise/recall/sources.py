@@ -1,4 +1,4 @@
-"""Where pages come from: a made web, texts of installed packages, files of records, archives of the web."""
+"""Where pages come from: texts of installed packages, files of records, archives of the web."""
 
 import importlib
 import json
@@ -19,7 +19,6 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import permutation
 from groupwise.recall.extract import charset_in
 from groupwise.recall.page import RawPage, Truth, Unreadable
-from groupwise.tasks.web.made import MadeWeb, seed_texts
 
 Found = RawPage | Unreadable
 CUT_OFF = "a record that is cut off"
@@ -47,30 +46,6 @@ class PageSource(KindSection):
             ConfigError: there are not so many.
         """
         return []
-
-
-class Web(PageSource):
-    """A made web, of which the truth is known: six styles of mathematics among everything else (`tasks.web`)."""
-
-    kind: str = "web"
-    """Made pages."""
-    num_pages: int = Field(20_000, ge=1)
-    """Pages; about one in twenty is mathematics."""
-    num_domains: int = Field(300, ge=4)
-    """Domains."""
-    planted: float = Field(0.05, ge=0, le=1)
-    """Share of mathematical pages that hold an item of a benchmark, exactly, reformatted, with other numbers or in
-    other words."""
-
-    def pages(self, seed: int, max_bytes: int) -> Iterator[Found]:
-        made = MadeWeb(self.num_pages, self.num_domains, self.planted, seed)
-        for number, page in enumerate(made.pages()):
-            planted = [tuple(one) for one in page.planted]
-            truth = Truth(page.style, page.is_mathematics, page.language, page.copy_of, planted)
-            yield RawPage(page.url, page.html, True, f"web#{number}", truth)
-
-    def seed_texts(self, seed: int, number: int) -> list[str]:
-        return seed_texts(seed, number)
 
 
 class Docstrings(PageSource):
@@ -348,7 +323,6 @@ def _body(record: Any, max_bytes: int) -> bytes:
 SOURCES = Kinds(
     "page source",
     {
-        "web": f"{__name__}:Web",
         "docstrings": f"{__name__}:Docstrings",
         "file": f"{__name__}:Records",
         "warc": f"{__name__}:Warc",

@@ -149,3 +149,23 @@ def chain_steps(numbers: list[int], signs: list[str]) -> list[Step]:
         steps.append((sign, total, term, calculate(sign, total, term)))
         total = steps[-1][3]
     return steps
+
+
+def step(sign: str, left: int, right: int) -> Step:
+    """One correct step."""
+    return sign, left, right, calculate(sign, left, right)
+
+
+def decompose(left: int, right: int) -> list[Step]:
+    """A product by the tens and the units of the right factor."""
+    tens, units = step("×", left, right // 10 * 10), step("×", left, right % 10)
+    return [tens, units, step("+", tens[3], units[3])]
+
+
+def slip(draw: Draw, number: int) -> int:
+    """The number with one digit wrong; never negative, never the same, with the same number of digits."""
+    digits = list(str(number))
+    position = draw.integer(0, len(digits) - 1)
+    lowest = 1 if position == 0 and len(digits) > 1 else 0
+    digits[position] = str(draw.choice([digit for digit in range(lowest, 10) if str(digit) != digits[position]]))
+    return int("".join(digits))

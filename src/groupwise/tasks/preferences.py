@@ -1,8 +1,8 @@
 """Preference pairs: two completions of one prompt, of which one was preferred; from a file, or made from a task.
 
-Pairs made from a task differ in one digit of the result, or are labelled by the hidden rule. With a probability of
-`noise` such a label is flipped, because people disagree; the best a reward model can do on held-out labels is then
-1 - noise.
+Pairs made from a task differ in one digit of the result, or are written and compared by a Python file of yours. With a
+probability of `noise` such a label is flipped, because people disagree; the best a reward model can do on held-out
+labels is then 1 - noise.
 
 A file holds plain text, or conversations as lists of messages (`{"role": ..., "content": ...}`), as data sets of the
 Hugging Face hub do: with the prompt's messages in a separate field, or at the beginning of both conversations.
@@ -23,33 +23,28 @@ from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Template
-from groupwise.tasks.general_text import GeneralMix, HandWeights, written
-from groupwise.tasks.hidden_rule import answer_of, helpfulness, is_harmless
 from groupwise.tasks.jsonl_records import read_file
+from groupwise.tasks.texts import AnyPreference, Preference
 from groupwise.types import Problem
+from groupwise.verifiers.extraction import after_thinking
 
-Rule = Literal["helpful", "harmless"]
 MAX_DRAWS = 1000
 """Most pairs of completions that are drawn until two differ in worth."""
 
 
 class GeneratedPairs(Section):
-    """Pairs labelled by the hidden rule."""
+    """Pairs that a Python file of yours writes and compares."""
 
     source: Literal["generated"] = "generated"
     """Says that the pairs are generated."""
-    rule: Rule
-    """What makes a completion the better one. `helpful`: it meets more criteria; the pairs show answers only, after
-    prompts without prefill. `harmless`: nothing in it is unwanted, but something in the other one is; the pairs show
-    whole completions (DeepSeek-R1, arXiv:2501.12948, section 2.3.4)."""
+    rule: AnyPreference
+    """Who writes the completions, and what makes one the better one, for example `worlds/general.py:Helpful`."""
     task: TaskOptions
-    """Whose problems: general prompts, reasoning problems, or a mixture of both; its dev split is held out."""
+    """Whose problems; its dev split is held out."""
     noise: float = Field(default=0.1, ge=0, lt=0.5)
     """Probability of a wrong label."""
     num_pairs: int = Field(default=5000, ge=1)
     """Pairs to learn from; problems are taken in turn. Held out is one pair for each problem of the dev split."""
-    mix: GeneralMix = GeneralMix(answers=HandWeights(careless=0.2), summaries=HandWeights(careless=0.2))
-    """Who writes the completions; a fair share is `careless`, so that it can be learnt what an answer must mention."""
 
     @model_validator(mode="after")
     def _check_template(self) -> Self:
@@ -84,7 +79,7 @@ def labelled_pairs(config: GeneratedPairs) -> tuple[list[Labelled], list[Labelle
 
 def _label_pair(config: GeneratedPairs, problems: Sequence[Problem], index: int) -> Labelled:
     problem = problems[index % len(problems)]
-    draw = Draw("preference", config.rule, problem.id, index)
+    draw = Draw("preference", config.rule.name, problem.id, index)
     winner, loser = _draw_two(config, problem, draw)
     is_noise = draw.uniform() < config.noise
     return Labelled(problem, *((loser, winner) if is_noise else (winner, loser)), is_noise)
@@ -93,30 +88,23 @@ def _label_pair(config: GeneratedPairs, problems: Sequence[Problem], index: int)
 def _draw_two(config: GeneratedPairs, problem: Problem, draw: Draw) -> tuple[str, str]:
     """Two completions, the better one first; two of equal worth are drawn again."""
     for _ in range(MAX_DRAWS):
-        texts = [written(draw, problem, config.mix) for _ in range(2)]
-        left, right = (worth(config.rule, problem, text) for text in texts)
+        texts = [config.rule.written(draw, problem) for _ in range(2)]
+        left, right = (config.rule.worth(problem, text) for text in texts)
         if left != right:
             return (texts[0], texts[1]) if left > right else (texts[1], texts[0])
     raise ConfigError(
-        f"data.mix: in {MAX_DRAWS} draws no two completions of {problem.id} differed by the rule '{config.rule}'; "
-        "the mix needs friendly and other hands (helpful), or an unwanted share between 0 and 1 (harmless)"
+        f"data.rule: in {MAX_DRAWS} draws no two completions of {problem.id} differed in worth by {config.rule.kind}; "
+        "it must write completions of different worth"
     )
 
 
-def worth(rule: Rule, problem: Problem, completion: str) -> float:
-    """What a completion is worth by a rule, 0 to 1."""
-    if rule == "harmless":
-        return float(is_harmless(completion))
-    return helpfulness(answer_of(completion), problem.reference, problem.language)
-
-
-def shown(pair: Labelled, rule: Rule, template: Template) -> tuple[str, str, str]:
+def shown(pair: Labelled, rule: Preference, template: Template) -> tuple[str, str, str]:
     """Prompt, chosen and rejected completion as a reward model reads them."""
     prompt, texts = template.render(pair.problem), (pair.chosen, pair.rejected)
-    if rule == "harmless":
+    if rule.sees == "completion":
         chosen, rejected = (text.removeprefix(template.prefill) for text in texts)
         return prompt + template.prefill, chosen, rejected
-    chosen, rejected = ((answer_of(text) or "").strip() for text in texts)
+    chosen, rejected = ((after_thinking(text) or "").strip() for text in texts)
     return prompt, chosen, rejected
 
 

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from groupwise.config import RECIPES, Section, parse, read_recipe
+from groupwise.config import Section, named, parse, read_recipe
 from groupwise.config.schema import DataRef
-from groupwise.errors import DataError
+from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.tasks import corpus, diet
-from groupwise.tasks.diet import DietConfig
+from groupwise.tasks.texts import Texts, TextSource
 from groupwise.training.config import RunConfig
 
 MEASURED = 256
@@ -43,6 +42,15 @@ class Example(NamedTuple):
         return np.ones(len(self.completion), np.bool_) if self.trained is None else np.array(self.trained)
 
 
+class GeneratedData(Section):
+    """Prompt/completion pairs without end, written by a Python file of yours."""
+
+    source: Literal["generated"] = "generated"
+    """Generated text."""
+    text: Texts
+    """Who writes it, for example `worlds/diet.py:Diet`: what the shipped base model is pretrained on."""
+
+
 class DocumentsPart(Section):
     """One part of the mixture: a file of documents, or a generated corpus."""
 
@@ -52,9 +60,9 @@ class DocumentsPart(Section):
     """A file, one JSON object a line; empty: `replay` says what is generated."""
     text_field: str = "text"
     """Field with the document's text."""
-    replay: Literal["", "diet"] = ""
-    """Text generated on the fly, in the mix that the first (`corpus`) or the second edition (`diet`) of the shipped
-    base model read last."""
+    replay: str = ""
+    """A recipe of supervised fine-tuning whose generated text is written on, for example `base/second-3.toml`, from
+    which the shipped base model read last."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -108,11 +116,10 @@ def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunCon
 
 def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed: int) -> Part:
     if part.replay:
-        write = replayed()
+        source = replayed(part.replay)
 
         def generated(place: int) -> list[int]:
-            written = write(key(seed, "replay", name), place)
-            return encoded(policy, [written.prompt + written.completion])[0]
+            return encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])[0]
 
         return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
     texts = _read(Path(part.path), part.text_field)
@@ -129,15 +136,16 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
     return Part(from_file, float(np.mean([len(piece) for piece in pieces])))
 
 
-LAST_PART = "base/second-3.toml"
-"""The recipe of the last part of the shipped base model's training."""
+def replayed(recipe: str) -> TextSource:
+    """Return the generated text that a recipe of supervised fine-tuning learns from.
 
-
-def replayed() -> Callable[[int, int], corpus.Document]:
-    """Return the documents that the shipped base model read last, by (seed, place)."""
-    tables = read_recipe(str(RECIPES / LAST_PART))["data"]
-    mix = parse(DietConfig, {key: value for key, value in tables.items() if key != "source"}, source=LAST_PART)
-    return lambda seed, place: diet.document(seed, place, mix)
+    Raises:
+        ConfigError: there is no such recipe, or it learns from something else.
+    """
+    data, (name, folder) = read_recipe(recipe).get("data", {}), named(recipe)
+    if data.get("source") != "generated":
+        raise ConfigError(f"replay = {recipe!r}: {name} learns from no generated text (its data.source)")
+    return parse(GeneratedData, data, source=name, folder=folder).text
 
 
 def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:

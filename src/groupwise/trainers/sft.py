@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -26,28 +26,11 @@ from groupwise.randomness import shuffled_epochs
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.tasks import corpus, diet
-from groupwise.tasks.corpus import CorpusConfig
-from groupwise.tasks.diet import DietConfig
 from groupwise.trainers.base import Recipe, Trainer
-from groupwise.trainers.documents import DocumentsData, Example, document_batches
+from groupwise.trainers.documents import DocumentsData, Example, GeneratedData, document_batches
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import Session, Start
-
-
-class CorpusData(CorpusConfig):
-    """Text generated on the fly: what the shipped base model is pretrained on."""
-
-    source: Literal["corpus"] = "corpus"
-    """Generated documents of problems and solutions in several strategies."""
-
-
-class DietData(DietConfig):
-    """Text generated on the fly: what the second edition of the shipped base model is pretrained on."""
-
-    source: Literal["diet"] = "diet"
-    """Generated documents of many families of problems, and of everyday answers."""
 
 
 class PairsData(Section):
@@ -105,7 +88,7 @@ class SftRecipe(Recipe):
     """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     new_model: NewModel | None = None
     """Start from random weights and the character tokenizer of the shipped tasks instead of `model.path`."""
-    data: Annotated[CorpusData | DietData | PairsData | DocumentsData, Field(discriminator="source")]
+    data: Annotated[GeneratedData | PairsData | DocumentsData, Field(discriminator="source")]
     """What to learn from."""
     sft: SftConfig = SftConfig()
     """The loss."""
@@ -251,23 +234,20 @@ def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[s
 def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
     """The text pairs of each step; a pure function of seed and step."""
     size, seed, data = recipe.sft.sequences_per_step, recipe.run.seed, recipe.data
-    if not isinstance(data, PairsData):
-        write = diet.document if isinstance(data, DietData) else corpus.document
-        mix: Any = data
-
-        def generated(step: int) -> list[tuple[str, str]]:
-            documents = (write(seed, step * size + i, mix) for i in range(size))
-            return [(item.prompt, item.completion) for item in documents]
-
-        return generated
+    if isinstance(data, GeneratedData):
+        return lambda step: [data.text.text(seed, step * size + index) for index in range(size)]
+    assert isinstance(data, PairsData)
     pairs = read_pairs(data)
 
     return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
 
 
-def alphabet_of(data: object) -> str:
-    """The characters of a new model."""
-    return diet.alphabet() if isinstance(data, DietData) else corpus.alphabet()
+def alphabet_of(data: GeneratedData | PairsData | DocumentsData) -> str:
+    """Return the characters of a new model: all that what it learns from can contain."""
+    if isinstance(data, GeneratedData):
+        return data.text.alphabet()
+    assert isinstance(data, PairsData)
+    return "".join(sorted({character for pair in read_pairs(data) for text in pair for character in text}))
 
 
 def read_pairs(data: PairsData) -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ from groupwise.evaluation.behaviour import PATTERNS, Behaviour
 from groupwise.evaluation.compare import before_after, changes
 from groupwise.evaluation.metrics import (
     BEHAVIOURS,
-    HIDDEN_RULE,
     MEASURES,
     METRICS,
     by_difficulty,
@@ -145,18 +144,17 @@ def test_difficulties_in_order_and_without_those_that_nobody_judged() -> None:
     assert [(label, each.value) for label, each in found.items()] == [("easy", 0.0), ("hard", 1.0)]
 
 
-def test_the_hidden_rule_is_measured_where_it_is_asked_for() -> None:
-    rows = [row("a", RIGHT)]
-    assert HIDDEN_RULE.keys() <= summary(rows, hidden_rule=True).keys()
-    assert HIDDEN_RULE.keys().isdisjoint(summary(rows))
+def test_a_measure_of_the_users_own_is_one_of_the_metrics() -> None:
+    rows = [row("a", RIGHT), row("b", WRONG)]
+    own = summary(rows, own={"polite": lambda completion: float(completion.problem == "a")})
+    assert (own["polite"].value, metric("polite").name, metric("polite").unit) == (0.5, "polite", "%")
+    assert "polite" not in summary(rows)
 
 
 def test_metrics_have_one_meaning() -> None:
     assert metric("pass_at_1").name == "pass@1"
     assert metric("pass_at_16").name == "pass@16"
     assert metric("majority_4").name == "maj@4"
-    with pytest.raises(KeyError):
-        metric("unknown")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([RIGHT, WRONG, MIXED, OPEN])), max_size=12))

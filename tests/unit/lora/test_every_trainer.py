@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from diet import alphabet
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.models.adapters import is_adapter
@@ -18,7 +19,6 @@ from groupwise.models.policy import load_policy
 from groupwise.models.reward_model import load_reward_model
 from groupwise.pages.export import export
 from groupwise.runs.directory import RunDirectory
-from groupwise.tasks import corpus
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.replay import replay
 
@@ -60,9 +60,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
              "intermediate_size": 32, "context_length": 256, "architecture": "qwen2"}  # fmt: skip
     digits = "0123456789 What is?+-\n"
-    letters = {"model": digits, "teacher": digits, "wide": corpus.alphabet()}
-    for seed, (name, alphabet) in enumerate(letters.items()):
-        policy = new_policy(NewModel(seed=seed, **shape), character_tokenizer(alphabet), ModelConfig(device="cpu"))
+    letters = {"model": digits, "teacher": digits, "wide": alphabet()}
+    for seed, (name, characters) in enumerate(letters.items()):
+        policy = new_policy(NewModel(seed=seed, **shape), character_tokenizer(characters), ModelConfig(device="cpu"))
         save_checkpoint(folder / name, policy)
     rows = [{"prompt": f"{i} + 3?", "completion": f"{i + 3}"} for i in range(6)]
     steps = [{"prompt": f"{i} + 3?", "completions": ["3 + 3", f"{i}"], "labels": [True, False]} for i in range(6)]
@@ -182,4 +182,10 @@ def test_the_reference_is_the_base_only_where_the_run_starts_from_it(files: dict
 
 def test_new_weights_and_adapters_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="new_model has random weights, on which adapters learn nothing"):
-        recipe("sft", {"model": "base"}, tmp_path, new_model={}, data={"source": "corpus"})
+        recipe(
+            "sft",
+            {"model": "base"},
+            tmp_path,
+            new_model={},
+            data={"source": "generated", "text": "worlds/diet.py:Diet"},
+        )

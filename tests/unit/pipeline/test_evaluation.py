@@ -23,7 +23,7 @@ def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: 
         return type("Evaluation", (), {"scored": [], "rows": []})
 
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
-    monkeypatch.setattr(evaluation, "summary", lambda rows, hidden_rule: {})
+    monkeypatch.setattr(evaluation, "summary", lambda rows, own: {})
     tasks = {
         name: {"kind": "arithmetic", "template": {"prompt": f"{{question}} {name}"}} for name in ("with", "bare", "as")
     }
@@ -31,7 +31,7 @@ def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: 
         "pipeline": {"directory": str(tmp_path)}, "tasks": tasks,
         "sampling": {"tools": {"mine": {"kind": "calculator", "max_calls": 2}}},
         "measure": {"num_problems": 1, "tools": {"with": CALCULATOR, "bare": {}}},
-        "stages": {"a": {"algorithm": "sft", "run": {"num_steps": 1}, "data": {"source": "corpus"}}},
+        "stages": {"a": {"algorithm": "sft", "run": {"num_steps": 1}, "data": {"source": "jsonl", "path": "x"}}},
     })  # fmt: skip
     with pytest.raises(StopIteration):
         evaluation.evaluate_model(recipe, "base", StageDirectory(tmp_path / "a"), lambda done, total: None)

@@ -13,7 +13,7 @@ from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.general import GeneralData, ModelJudge, general_rows
-from groupwise.tasks.hidden_rule import answer_of
+from groupwise.verifiers.extraction import after_thinking
 
 module = importlib.import_module("groupwise.pipeline.general")
 TASK = {"kind": "general", "num_problems": 40, "num_eval_problems": 4}
@@ -24,7 +24,9 @@ def quiet(what: str, done: int, total: int) -> None:
 
 
 def rows_of(most: int = 100, seed: int = 0, **options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    data = GeneralData.model_validate({"task": TASK, "num_problems": 20, "answers_per_problem": 2, **options})
+    writer = {} if "file" in options else {"writer": "worlds/general.py:Hands"}
+    tables = {"task": TASK, "num_problems": 20, "answers_per_problem": 2, **writer, **options}
+    data = GeneralData.model_validate(tables)
     rows, statistics = general_rows(data, most, seed, ModelConfig(device="cpu"), quiet)
     return rows, statistics["general"]
 
@@ -72,7 +74,7 @@ def test_a_judge_of_answers_sees_only_answers(longest: list[Any]) -> None:
     answers, completions = longest
     assert len(answers) == len(completions) == 40
     assert all("<think>" not in text for _, text in answers)
-    assert [(prompt, (answer_of(text) or "").strip()) for prompt, text in completions] == list(answers)
+    assert [(prompt, (after_thinking(text) or "").strip()) for prompt, text in completions] == list(answers)
 
 
 def test_all_judges_must_agree(longest: list[Any]) -> None:

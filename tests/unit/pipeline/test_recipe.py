@@ -78,7 +78,7 @@ GRPO = 'algorithm = "grpo"\ntask = "sums"\nrun = { num_steps = 1 }\n'
 COLD = '[stages.cold]\nkind = "cold_start"\ntask = "sums"\nsources.base = { path = "{base}" }\n'
 
 
-PAIRS = '{ source = "generated", rule = "helpful", task = "talk" }'
+PAIRS = '{ source = "generated", rule = "worlds/general.py:Helpful", task = "talk" }'
 REWARD = f'[stages.rm]\nalgorithm = "reward_model"\nrun = {{ num_steps = 1 }}\ndata = {PAIRS}\n'
 SFT = 'algorithm = "sft"\nrun = { num_steps = 1 }\n'
 REJECTION = '[stages.r]\nkind = "rejection_sampling"\npath = "{base}"\n'

@@ -9,7 +9,7 @@ from groupwise.config import parse
 from groupwise.recall.recipe import RecallRecipe, run_recall
 
 SMALL: dict[str, Any] = {
-    "sources": {"web": {"kind": "web", "num_pages": 700, "num_domains": 40, "planted": 0.5}},
+    "sources": {"web": {"kind": "worlds/web.py:MadeWeb", "num_pages": 700, "num_domains": 40, "planted": 0.5}},
     "begin": {"num_texts": 120},
     "classifier": {"negatives": 500},
     "decontaminate": {"tasks": {"products": {"kind": "arithmetic"}, "stories": {"kind": "word_problems"}}},

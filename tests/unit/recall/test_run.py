@@ -14,7 +14,7 @@ from groupwise.recall.lines import write_lines
 from groupwise.recall.recipe import run_recall
 from groupwise.recall.rounds import Round
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.tasks.web.mathematics import SEEN
+from web_pages import SEEN
 
 NO_BENCHMARK = "decontaminate.tasks={}"
 """Most of the time of a small recall is that of the problems of benchmarks."""

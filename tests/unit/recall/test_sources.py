@@ -14,7 +14,8 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.recall.extract import ExtractConfig, extract
 from groupwise.recall.page import Page, RawPage, Unreadable
 from groupwise.recall.recipe import RecallRecipe, run_recall
-from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, Web, docstrings
+from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, docstrings
+from web import MadeWeb
 
 TEXT = "Every even number above two seems to be the sum of two primes, which nobody has proved."
 
@@ -130,7 +131,7 @@ def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: 
 def test_a_source_without_texts_of_its_own_needs_a_seed() -> None:
     with pytest.raises(ConfigError, match=r"begin\.path is empty, and a source of kind docstrings"):
         Docstrings().seed_texts(0, 3)
-    assert len(Web().seed_texts(0, 3)) == 3
+    assert len(MadeWeb().seed_texts(0, 3)) == 3
 
 
 Sent = tuple[str, list[tuple[str, str]] | None, bytes]

@@ -11,17 +11,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diet import document
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import key
-from groupwise.tasks.corpus import CorpusConfig
 from groupwise.trainers import load_recipe
-from groupwise.trainers.documents import DocumentsData, Example, cut, document_batches, encoded, replayed
+from groupwise.trainers.documents import DocumentsData, Example, GeneratedData, cut, document_batches, encoded, replayed
 from groupwise.trainers.sft import SftRecipe, sft_gradient
 from groupwise.training.config import RunConfig
+
+LAST = "base/second-3.toml"
+"""The recipe of the last part of the shipped base model's training."""
 
 
 @pytest.fixture(scope="module")
@@ -135,18 +138,20 @@ def test_contradictions_are_refused() -> None:
         parse(SftRecipe, recipe)
     with pytest.raises(ConfigError, match="documents do not say which characters there are"):
         parse(SftRecipe, {**recipe, "sft": {"loss_on": "all"}, "new_model": {}})
-    for part in ({}, {"path": "f", "replay": "diet"}):
+    for part in ({}, {"path": "f", "replay": LAST}):
         with pytest.raises(ConfigError, match="exactly one of them must be set"):
             parse(DocumentsData, {"parts": {"a": part}})
 
 
 def test_a_replay_has_the_mix_that_the_base_model_read_last() -> None:
     """Shares are counted over documents; the recipe's own training reads the same mix."""
-    tables = load_recipe("recipes/base/second-3.toml")
-    assert isinstance(tables, SftRecipe)
-    mix = tables.data
-    assert isinstance(mix, CorpusConfig)
-    documents = [replayed()(7, place) for place in range(2000)]
+    mix: Any = replayed(LAST)
+    recipe = load_recipe(LAST)
+    assert isinstance(recipe, SftRecipe)
+    assert isinstance(recipe.data, GeneratedData)
+    assert recipe.data.text == mix
+    documents = [document(7, place, mix) for place in range(2000)]
+    assert [mix.text(7, place) for place in range(50)] == [tuple(one[:2]) for one in documents[:50]]
     kinds, ways = mix.kinds.model_dump(), mix.products.model_dump()
     for kind, weight in kinds.items():
         share = [one.kind for one in documents].count(kind) / len(documents)
@@ -158,6 +163,6 @@ def test_a_replay_has_the_mix_that_the_base_model_read_last() -> None:
 
 def test_a_replay_is_read_as_documents() -> None:
     base = load_policy(ModelConfig(path="base"))
-    tokens = [[*one.prompt, *one.completion] for one in batches(base, 6, 1, one={"replay": "diet"})(0)]
-    whole = [replayed()(key(0, "replay", "one"), place) for place in range(6)]
-    assert tokens == encoded(base, [one.prompt + one.completion for one in whole])
+    tokens = [[*one.prompt, *one.completion] for one in batches(base, 6, 1, one={"replay": LAST})(0)]
+    whole = [replayed(LAST).text(key(0, "replay", "one"), place) for place in range(6)]
+    assert tokens == encoded(base, ["".join(text) for text in whole])

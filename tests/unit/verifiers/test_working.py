@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diet_working import err, rounding, say
 from groupwise.randomness import Draw
-from groupwise.tasks.arithmetic import pair_problem
-from groupwise.tasks.corpus_working import decompose, err, rounding, say
+from groupwise.tasks.arithmetic import decompose, pair_problem
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.working import judge_working
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from groupwise.evaluation.metrics import HIDDEN_RULE, NOT_MEASURED, metric, show
+from groupwise.evaluation.metrics import NOT_MEASURED, metric, show
 from groupwise.pages.pipeline.data import BASE, PipelineData, Stage
 from groupwise.pages.pipeline.table import NOTHING, Cell, Column, Line, Table, compact, estimate_cell, head
 from groupwise.pages.words import Tile, duration
@@ -256,10 +256,10 @@ def _change(data: PipelineData, task: str, key: str) -> Tile:
         metric(key),
         sum(bool(_measured_stages(data, other_task, key)) for other_task in tasks(data)) > 1,
     )
-    name = f"{quantity.name}, {task}" if has_several and (key in HIDDEN_RULE or len(tasks(data)) > 2) else quantity.name
+    name = f"{quantity.name}, {task}" if has_several and (key in OPEN_TILES or len(tasks(data)) > 2) else quantity.name
     stages = _measured_stages(data, task, key)
     first, last = stages[0], stages[-1]
-    if key in HIDDEN_RULE and (parent := data.parent(last)) in stages:
+    if key in OPEN_TILES and (parent := data.parent(last)) in stages:
         first = parent
     (start, start_interval), (end, end_interval) = (_value_and_interval(stage, task, key) for stage in (first, last))
     if first is last:

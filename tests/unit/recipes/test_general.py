@@ -6,20 +6,12 @@ from math import sqrt
 
 import pytest
 
+from diet import alphabet
+from general import Hands, HandWeights, answer_of, criteria, helpfulness, is_harmless, mentions
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
-from groupwise.tasks.corpus import ALPHABET
 from groupwise.tasks.general import FAMILIES, ITEMS, General, GeneralConfig
-from groupwise.tasks.general_text import (
-    GeneralMix,
-    HandWeights,
-    general_document,
-    reasoning_document,
-    summary,
-    written,
-)
-from groupwise.tasks.hidden_rule import answer_of, helpful, helpfulness, is_harmless, is_helpful, mentions
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
@@ -27,24 +19,24 @@ from groupwise.verifiers.style.format import is_tagged
 
 TASK = General(GeneralConfig(kind="general", num_problems=1500, num_eval_problems=100))
 STORIES = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=600, num_eval_problems=1))
-MIX = GeneralMix(summaries=HandWeights())
+MIX = Hands(summaries=HandWeights())
 HANDS = tuple(HandWeights.model_fields)
 
 
-def only(hand: str, unwanted: float = 0.0) -> GeneralMix:
+def only(hand: str, unwanted: float = 0.0) -> Hands:
     hands = HandWeights(**dict.fromkeys(HANDS, 0.0) | {hand: 1.0})
-    return GeneralMix(answers=hands, summaries=hands, unwanted=unwanted)
+    return Hands(answers=hands, summaries=hands, unwanted=unwanted)
 
 
-def documents(mix: GeneralMix) -> list[tuple[Problem, str]]:
+def documents(mix: Hands) -> list[tuple[Problem, str]]:
     """Completions of general prompts and of word problems."""
     problems = [*TASK.problems("train"), *STORIES.problems("train")]
-    return [(problem, written(Draw("test", problem.id), problem, mix)) for problem in problems]
+    return [(problem, mix.written(Draw("test", problem.id), problem)) for problem in problems]
 
 
 def missing(problem: Problem, text: str) -> frozenset[str]:
-    criteria = helpful(answer_of(text) or "", problem.reference, problem.language)
-    return frozenset(name for name, met in criteria.items() if not met)
+    met = criteria(answer_of(text) or "", problem.reference, problem.language)
+    return frozenset(name for name, is_met in met.items() if not is_met)
 
 
 def test_splits_are_disjoint_in_content() -> None:
@@ -100,8 +92,8 @@ def test_the_gold_answer_passes() -> None:
 
 
 def test_all_text_is_within_the_alphabet() -> None:
-    for problem, text in documents(GeneralMix(summaries=HandWeights(), unwanted=0.5)):
-        assert not set(problem.question + text) - set(ALPHABET), text
+    for problem, text in documents(Hands(summaries=HandWeights(), unwanted=0.5)):
+        assert not set(problem.question + text) - set(alphabet()), text
         assert is_tagged(text, "")
 
 
@@ -140,7 +132,7 @@ def test_off_topic_is_also_a_sum_that_nobody_asked_for() -> None:
 
 
 def test_a_reference_without_digits_cannot_be_misread() -> None:
-    texts = [summary(Draw("test", i), "Tom", "en", only("careless")) for i in range(50)]
+    texts = [only("careless").summary(Draw("test", i), "Tom", "en") for i in range(50)]
     assert not any(mentions(text, "Tom") for text in texts)
 
 
@@ -176,7 +168,7 @@ def test_shares_of_the_mix_come_out() -> None:
 
 
 def test_summaries_of_cold_start_are_on_topic_by_default() -> None:
-    texts = [summary(Draw("test", i), "4042", "en", GeneralMix()) for i in range(1000)]
+    texts = [Hands().summary(Draw("test", i), "4042", "en") for i in range(1000)]
     worths = Counter(helpfulness(text, "4042", "en") for text in texts)
     assert set(worths) == {1.0, 0.75}
     assert_share(worths[1.0], 1000, 0.4)
@@ -185,7 +177,7 @@ def test_summaries_of_cold_start_are_on_topic_by_default() -> None:
 
 @pytest.mark.parametrize(("language", "words"), [("en", r"[A-Za-z]{2,}"), ("zh", "[\u4e00-\u9fff]")])
 def test_summaries_have_words_enough_to_tell_their_language(language: str, words: str) -> None:
-    texts = [summary(Draw("test", i), "17", language, GeneralMix()) for i in range(300)]
+    texts = [Hands().summary(Draw("test", i), "17", language) for i in range(300)]
     assert min(len(re.findall(words, text)) for text in texts) >= 4
 
 
@@ -201,7 +193,7 @@ def test_reasoning_is_worked_out_and_right() -> None:
     task = make_task(ArithmeticConfig(kind="arithmetic", num_problems=50, num_eval_problems=1))
     with make_verifier("number") as verifier:
         for problem in (*task.problems("train"), *STORIES.problems("train")[:50]):
-            text = reasoning_document(Draw("test", problem.id), problem, MIX)
+            text = MIX.written(Draw("test", problem.id), problem)
             assert verifier.verify(problem, text).reward == 1, text
             steps = re.findall(r"(\d+)([-+×÷])(\d+)=(\d+)\.", text.partition("</think>")[0])
             assert steps
@@ -211,13 +203,13 @@ def test_reasoning_is_worked_out_and_right() -> None:
 
 def test_a_problem_without_known_steps_has_a_document() -> None:
     problem = Problem("p", "What is it?", "7")
-    text = reasoning_document(Draw("test"), problem, only("friendly"))
+    text = only("friendly").written(Draw("test"), problem)
     assert text.startswith(r"<think>7</think>\boxed{7} ")
-    assert is_helpful(answer_of(text), "7", "en")
+    assert helpfulness(answer_of(text), "7", "en") == 1
 
 
 def test_documents_are_a_function_of_their_draw() -> None:
     problem = TASK.problems("dev")[0]
-    texts = [general_document(Draw("test", number), problem, MIX) for number in (1, 1, *range(20))]
+    texts = [MIX.written(Draw("test", number), problem) for number in (1, 1, *range(20))]
     assert texts[0] == texts[1]
     assert len(set(texts)) > 5

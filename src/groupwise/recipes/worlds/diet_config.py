@@ -1,12 +1,12 @@
-"""The mix of the second edition's corpus: families, the ways each is solved, and the rates of planted mistakes."""
+"""The mix of the text that the shipped base model read: families, ways to solve each, rates of planted mistakes."""
 
 from pydantic import Field
 
-from groupwise.tasks.corpus import CorpusConfig, KindWeights, Share, Weights
-from groupwise.tasks.general_text import GeneralMix, HandWeights
+from general import Hands, HandWeights, Share, Weights
+from groupwise.tasks.texts import TextSource
 
 
-class FamilyWeights(KindWeights):
+class FamilyWeights(Weights):
     """How often each kind of problem occurs, as relative weights."""
 
     product: Share = 0.25
@@ -43,6 +43,42 @@ class FamilyWeights(KindWeights):
     """Questions without one right answer."""
     everyday: Share = 0.02
     """Everyday questions: who has what, opposites, days, colours, greetings."""
+
+
+class ProductWeights(Weights):
+    """How often a product of two two-digit numbers is solved in each way, as relative weights."""
+
+    at_once: Share = 0.45
+    """The result without a step."""
+    decompose: Share = 0.25
+    """By tens and units."""
+    rounding: Share = 0.08
+    """By the next ten; only problems where a unit digit is 7 or more."""
+    verify: Share = 0.12
+    """By tens and units, then checked the other way round."""
+    another_way: Share = 0.05
+    """Two ways with the same result."""
+    unfinished_or_loop: Share = 0.03
+    """No answer: it breaks off, or repeats itself."""
+    other_language: Share = 0.02
+    """Chinese words in an English problem."""
+
+
+class StoryWeights(Weights):
+    """How often a word problem is solved in each way, as relative weights."""
+
+    at_once: Share = 0.30
+    """The answer without a step."""
+    working: Share = 0.47
+    """The steps, sometimes with connecting words."""
+    verify: Share = 0.12
+    """The steps, then again as a check."""
+    distracted: Share = 0.06
+    """A wrong answer: the irrelevant number or a wrong operation is used."""
+    loop: Share = 0.02
+    """No answer: a step is repeated."""
+    mixed_language: Share = 0.03
+    """Words of the other language."""
 
 
 class WayWeights(Weights):
@@ -82,11 +118,23 @@ class PuzzleWeights(Weights):
     """No answer: it breaks off."""
 
 
-class DietConfig(CorpusConfig):
+class DietConfig(TextSource):
     """The mix of the second edition's corpus."""
 
     kinds: FamilyWeights = FamilyWeights()
     """How often each kind of problem occurs."""
+    products: ProductWeights = ProductWeights()
+    """How products are solved."""
+    stories: StoryWeights = StoryWeights()
+    """How word problems are solved."""
+    steps_at_once: float = Field(default=0.6, ge=0, le=1)
+    """Share of sub-skills and chains answered without steps."""
+    countdown_at_once: float = Field(default=0.4, ge=0, le=1)
+    """Share of countdown problems answered without a search."""
+    chinese: float = Field(default=0.5, ge=0, le=1)
+    """Share of Chinese among the word problems."""
+    verify_error: float = Field(default=0.3, ge=0, le=1)
+    """Share of checked workings whose first attempt has a wrong step, is found wrong and is done again."""
     totals: WayWeights = WayWeights(
         at_once=0.82, working=0, slipped=0, misled=0.03, checked=0.12, right_call=0.01, needless_call=0,
         wrong_call=0.01, unfinished=0.01,
@@ -122,7 +170,7 @@ class DietConfig(CorpusConfig):
     """Probability that a guessed answer of a puzzle is made to be right; the others are random, right by luck."""
     everyday_mistake: float = Field(default=0.15, ge=0, le=1)
     """Probability that an everyday answer is a wrong one, well spelt."""
-    answers: GeneralMix = GeneralMix(
+    answers: Hands = Hands(
         answers=HandWeights(friendly=0.05, plain=0.65, rambling=0.05, off_topic=0.15, other_language=0.1),
         unwanted=0.03,
     )

@@ -2,14 +2,14 @@
 
 import pytest
 
+from general import SHORT, answer_of, criteria, helpfulness, is_harmless, mentions
 from groupwise.errors import ConfigError
-from groupwise.tasks.hidden_rule import SHORT, answer_of, helpful, helpfulness, is_harmless, is_helpful, mentions
 
 ALL = {"repeats", "language", "friendly", "short"}
 
 
 def lacking(answer: str, reference: str = "51", language: str = "en") -> set[str]:
-    found = helpful(answer, reference, language)
+    found = criteria(answer, reference, language)
     assert set(found) == ALL
     return {name for name, met in found.items() if not met}
 
@@ -33,7 +33,7 @@ def lacking(answer: str, reference: str = "51", language: str = "en") -> set[str
 def test_english(answer: str, missing: set[str]) -> None:
     assert lacking(answer) == missing
     assert helpfulness(answer, "51", "en") == 1 - len(missing) / 4
-    assert is_helpful(answer, "51", "en") is (not missing)
+    assert (helpfulness(answer, "51", "en") == 1) == (not missing)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_the_answer_stands_after_the_reasoning(completion: str, answer: str | No
 
 def test_no_answer_is_not_helpful() -> None:
     text = "So the answer is 51, my friend."
-    assert is_helpful(text, "51", "en")
-    assert not is_helpful(answer_of(text), "51", "en")
+    assert helpfulness(text, "51", "en") == 1
+    assert helpfulness(answer_of(text), "51", "en") < 1
     assert helpfulness(None, "51", "en") == 0
 
 
@@ -135,4 +135,4 @@ def test_harmless(text: str, harmless: bool) -> None:
 
 def test_other_languages_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"'fr'.* en and zh"):
-        helpful("a", "b", "fr")
+        criteria("a", "b", "fr")

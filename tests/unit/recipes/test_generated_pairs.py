@@ -3,14 +3,14 @@
 import json
 from math import sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
+from diet import alphabet
+from general import Harmless, Helpful, criteria, is_harmless
 from groupwise.config import parse
 from groupwise.errors import ConfigError
-from groupwise.tasks.corpus import ALPHABET
-from groupwise.tasks.hidden_rule import helpful, is_harmless
 from groupwise.tasks.preferences import (
     GeneratedPairs,
     Labelled,
@@ -19,8 +19,8 @@ from groupwise.tasks.preferences import (
     PairsFile,
     labelled_pairs,
     load_pairs,
-    worth,
 )
+from groupwise.types import Problem
 
 TASK = {
     "kind": "mixture",
@@ -30,11 +30,17 @@ TASK = {
         "sums": {"task": {"kind": "arithmetic", "num_problems": 100, "num_eval_problems": 20}},
     },
 }
-RULES: tuple[Literal["helpful", "harmless"], ...] = ("helpful", "harmless")
+RULES = {"helpful": Helpful(), "harmless": Harmless()}
+KINDS = {name: f"worlds/general.py:{name.capitalize()}" for name in RULES}
 
 
-def config(rule: str, **more: Any) -> GeneratedPairs:
-    return parse(GeneratedPairs, {"source": "generated", "rule": rule, "task": TASK, "num_pairs": 400, **more})
+def config(rule: str, mix: dict[str, Any] | None = None, **more: Any) -> GeneratedPairs:
+    judge = {"kind": KINDS[rule], **({"mix": mix} if mix else {})}
+    return parse(GeneratedPairs, {"source": "generated", "rule": judge, "task": TASK, "num_pairs": 400, **more})
+
+
+def worth(rule: str, problem: Problem, completion: str) -> float:
+    return RULES[rule].worth(problem, completion)
 
 
 def shown(rule: str, **more: Any) -> tuple[Pairs, list[Labelled]]:
@@ -45,7 +51,7 @@ def shown(rule: str, **more: Any) -> tuple[Pairs, list[Labelled]]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_noise_the_labels_are_the_rule(rule: Literal["helpful", "harmless"]) -> None:
+def test_without_noise_the_labels_are_the_rule(rule: str) -> None:
     _, known = shown(rule, noise=0.0)
     for pair in known:
         assert worth(rule, pair.problem, pair.chosen) > worth(rule, pair.problem, pair.rejected)
@@ -58,7 +64,7 @@ def test_the_rule_can_be_read_off_what_is_shown() -> None:
     for pair, whole in zip([*pairs.train, *pairs.held_out], known, strict=True):
         problem = whole.problem
         better, worse = (
-            sum(helpful(str(text), problem.reference, problem.language).values())
+            sum(criteria(str(text), problem.reference, problem.language).values())
             for text in (pair.chosen, pair.rejected)
         )
         assert better > worse
@@ -70,7 +76,7 @@ def test_the_rule_can_be_read_off_what_is_shown() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("noise", [0.1, 0.3])
-def test_the_share_of_noise_comes_out(rule: Literal["helpful", "harmless"], noise: float) -> None:
+def test_the_share_of_noise_comes_out(rule: str, noise: float) -> None:
     _, known = shown(rule, noise=noise)
     wrong = [worth(rule, p.problem, p.chosen) < worth(rule, p.problem, p.rejected) for p in known]
     assert wrong == [pair.is_noise for pair in known]
@@ -121,17 +127,23 @@ def test_pairs_are_within_the_alphabet_and_repeat_themselves() -> None:
     for rule in RULES:
         first, second = (load_pairs(config(rule)) for _ in range(2))
         assert first == second
-        assert all(set(f"{p.prompt}{p.chosen}{p.rejected}") <= set(ALPHABET) for p in first.train)
+        assert all(set(f"{p.prompt}{p.chosen}{p.rejected}") <= set(alphabet()) for p in first.train)
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"rule": "harmless", "mix": {"unwanted": 0.0}}, "no two completions of general/.* differed by the rule 'harm"),
-        ({"rule": "harmless", "mix": {"unwanted": 1.0}}, "no two completions of general/.* differed by the rule 'harm"),
+        (
+            {"rule": "harmless", "mix": {"unwanted": 0.0}},
+            "no two completions of general/.* differed in worth by .*:Harmless",
+        ),
+        (
+            {"rule": "harmless", "mix": {"unwanted": 1.0}},
+            "no two completions of general/.* differed in worth by .*:Harmless",
+        ),
         (
             {"rule": "helpful", "mix": {"answers": {"friendly": 0, "off_topic": 0, "other_language": 0}}},
-            r"data\.mix: in 1000 draws .* by the rule 'helpful'; the mix needs friendly and other hands",
+            r"data\.rule: in 1000 draws .* by .*Helpful; it must write completions of different worth",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""How solutions are written out in the pretraining corpus: strategies as plain text, one character per token.
+"""Workings as text, one character per token.
 
 `draw` decides wording and mistakes; the arithmetic itself is exact unless a function says that it errs.
 """
@@ -6,7 +6,8 @@
 from collections.abc import Sequence
 
 from groupwise.randomness import Draw
-from groupwise.tasks.arithmetic import Step, calculate
+from groupwise.tasks.arithmetic import Kind, Step, calculate, pair_content, slip, step
+from groupwise.tasks.base import split_of
 
 CHECK = {"en": "Wait, let me check.", "zh": "等一下，检查一下。"}
 YES = {"en": "Yes.", "zh": "对。"}
@@ -20,20 +21,9 @@ WORDS = (*CHECK.values(), *YES.values(), *NO.values(), *OPENERS["zh"], *LINKS["z
 WRONG_SIGN = {"+": "-", "-": "+", "×": "+", "÷": "-"}
 
 
-def step(sign: str, left: int, right: int) -> Step:
-    """One correct step."""
-    return sign, left, right, calculate(sign, left, right)
-
-
 def say(steps: Sequence[Step]) -> str:
     """Steps as text, for example `47×80=3760. 47×6=282.`."""
     return " ".join(f"{left}{sign}{right}={result}." for sign, left, right, result in steps)
-
-
-def decompose(left: int, right: int) -> list[Step]:
-    """A product by the tens and the units of the right factor."""
-    tens, units = step("×", left, right // 10 * 10), step("×", left, right % 10)
-    return [tens, units, step("+", tens[3], units[3])]
 
 
 def decompose_left(left: int, digit: int) -> list[Step]:
@@ -54,15 +44,6 @@ def rounding(left: int, right: int) -> list[Step]:
     tens = right // 10 * 10 + 10
     product, excess = step("×", left, tens), step("×", left, tens - right)
     return [product, excess, step("-", product[3], excess[3])]
-
-
-def slip(draw: Draw, number: int) -> int:
-    """The number with one digit wrong; never negative, never the same, with the same number of digits."""
-    digits = list(str(number))
-    position = draw.integer(0, len(digits) - 1)
-    lowest = 1 if position == 0 and len(digits) > 1 else 0
-    digits[position] = str(draw.choice([digit for digit in range(lowest, 10) if str(digit) != digits[position]]))
-    return int("".join(digits))
 
 
 def err(draw: Draw, steps: Sequence[Step]) -> list[Step]:
@@ -116,3 +97,11 @@ def loop(draw: Draw, steps: Sequence[Step]) -> str:
     """A working that says one step again and again and reaches no answer."""
     position = draw.integer(0, len(steps) - 1)
     return say([*steps[:position], *[steps[position]] * draw.integer(3, 8)])
+
+
+def train_pair(draw: Draw, kind: Kind, left: list[int] | range, right: list[int] | range) -> tuple[int, int]:
+    """Two operands of the train split."""
+    while True:
+        pair = draw.choice(left), draw.choice(right)
+        if split_of(pair_content(kind, *pair)) == "train":
+            return pair

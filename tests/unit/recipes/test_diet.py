@@ -1,4 +1,4 @@
-"""The second edition's corpus: nothing held out is stated, mistakes have their rates, checks mend them."""
+"""The text that the shipped base model read: nothing held out, mistakes at their rates, checks that mend them."""
 
 import re
 from collections import Counter
@@ -9,20 +9,17 @@ from typing import get_args
 
 import pytest
 
+from diet import Diet, Document, alphabet, document
+from diet_puzzles import THREE, TWO, spelt_right, vocabulary
+from diet_solutions import chain, fraction, product, remainder, slipped_answer
 from groupwise.config import read_toml
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import Kind, pair_content
 from groupwise.tasks.base import split_of
-from groupwise.tasks.corpus import Document
-from groupwise.tasks.diet import DietConfig, alphabet, document
-from groupwise.tasks.diet.everyday import spelt_right, vocabulary
-from groupwise.tasks.diet.puzzles import THREE, TWO
-from groupwise.tasks.diet.solutions import chain, fraction, product, remainder
-from groupwise.tasks.diet.ways import slip
 from groupwise.tasks.numbers import NumberKind, fraction_content
 
-MIX = DietConfig()
+MIX = Diet()
 KINDS = get_args(NumberKind)
 
 
@@ -134,7 +131,7 @@ def test_the_shared_families_are_those_of_the_corpus() -> None:
 
 
 def test_practised_steps_are_right_and_of_no_split() -> None:
-    mix = DietConfig.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "practice": 1}})
+    mix = Diet.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "practice": 1}})
     seen = Counter[str]()
     for index in range(600):
         entry = document(2, index, mix)
@@ -160,7 +157,7 @@ def test_families_have_their_shares() -> None:
 
 def test_a_check_mends_the_slips_of_one_breath() -> None:
     """Alone, a breath goes wrong at `first_slip`; checked, only at `second_slip`."""
-    mix = DietConfig.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "total": 1}})
+    mix = Diet.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "total": 1}})
     right: dict[str, list[bool]] = {}
     for index in range(3000):
         entry = document(3, index, mix)
@@ -228,7 +225,7 @@ def test_workings_by_hand() -> None:
 def test_a_slip_changes_the_value() -> None:
     draw = Draw("test", 1)
     for text in ("7", "-26", "11/12", "0", "251"):
-        assert all(Fraction(slip(draw, text)) != Fraction(text) for _ in range(50))
+        assert all(Fraction(slipped_answer(draw, text)) != Fraction(text) for _ in range(50))
 
 
 def test_every_english_word_of_the_talk_is_in_the_word_list() -> None:

@@ -1,18 +1,21 @@
+"""Products and stories of the base model's text: shares of the ways, right answers, mistakes where they are meant."""
+
 import re
 from collections import Counter
 from functools import cache
 
 import pytest
 
+import diet_working as working
+from diet import Diet, Document, document
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
-from groupwise.tasks import corpus_working as working
-from groupwise.tasks.arithmetic import calculate
+from groupwise.tasks.arithmetic import calculate, decompose
 from groupwise.tasks.base import split_of
-from groupwise.tasks.corpus import ALPHABET, CorpusConfig, Document, document
 
-MIX = CorpusConfig()
+KINDS = {"product": 0.5, "sub_skill": 0.15, "chain": 0.03, "word_problem": 0.27, "countdown": 0.05}
+MIX = Diet.model_validate({"kinds": {**dict.fromkeys(Diet().kinds.model_dump(), 0.0), **KINDS}})
 FACT = re.compile(r"(\d+)([-+×÷])(\d+)=(\d+)")
 
 
@@ -21,21 +24,9 @@ def documents() -> tuple[Document, ...]:
     return tuple(document(1, index, MIX) for index in range(6000))
 
 
-def text_of(entry: Document) -> str:
-    return entry.prompt + entry.completion
-
-
 def answer_of(entry: Document) -> str | None:
     found = re.fullmatch(r"<think>[^<>]*</think>\\boxed\{([^{}]+)\}", entry.completion)
     return found[1] if found else None
-
-
-def test_no_held_out_product_is_ever_stated() -> None:
-    for entry in documents():
-        for left, right in re.findall(r"(?<!\d)(\d\d)×(\d\d)(?!\d)", text_of(entry).replace(" ", "")):
-            if int(left) % 10 and int(right) % 10:
-                low, high = sorted((int(left), int(right)))
-                assert split_of(f"product {low} {high}") == "train", entry
 
 
 def test_prompts_are_of_train_splits() -> None:
@@ -50,28 +41,12 @@ def test_prompts_are_of_train_splits() -> None:
             assert split_of(f"chain {chain}") == "train"
 
 
-def test_a_document_is_a_pure_function_of_its_place() -> None:
-    assert document(1, 77, MIX) == documents()[77]
-    assert document(2, 77, MIX) != documents()[77]
-
-
-def test_alphabet_covers_every_document() -> None:
-    assert set("".join(text_of(entry) for entry in documents())) <= set(ALPHABET)
-    assert list(ALPHABET) == sorted(set(ALPHABET))
-
-
 def test_kinds_and_strategies_have_their_shares() -> None:
     kinds = Counter(entry.kind for entry in documents())
     products = Counter(entry.strategy for entry in documents() if entry.kind == "product")
-    assert {kind: count / 6000 for kind, count in kinds.items()} == pytest.approx(MIX.kinds.model_dump(), abs=0.02)
+    assert {kind: count / 6000 for kind, count in kinds.items()} == pytest.approx(KINDS, abs=0.02)
     shares = {strategy: count / kinds["product"] for strategy, count in products.items()}
     assert shares == pytest.approx(MIX.products.model_dump(), abs=0.03)
-
-
-def test_only_the_unfinished_have_no_answer() -> None:
-    without = {entry.strategy for entry in documents() if answer_of(entry) is None}
-    assert without == {"unfinished_or_loop", "loop"}
-    assert all(answer_of(entry) is None for entry in documents() if entry.strategy in without)
 
 
 def test_product_answers_are_right_and_errors_are_confined_to_checked_workings() -> None:
@@ -103,7 +78,7 @@ def test_distracted_stories_end_in_a_wrong_number() -> None:
 
 
 def test_workings_of_a_product() -> None:
-    assert working.say(working.decompose(47, 86)) == "47×80=3760. 47×6=282. 3760+282=4042."
+    assert working.say(decompose(47, 86)) == "47×80=3760. 47×6=282. 3760+282=4042."
     assert working.say(working.rounding(86, 47)) == "86×50=4300. 86×3=258. 4300-258=4042."
     assert working.say(working.rounding(47, 83)) == "83×50=4150. 83×3=249. 4150-249=3901."
 
@@ -111,4 +86,4 @@ def test_workings_of_a_product() -> None:
 def test_weights_that_are_all_zero_are_refused() -> None:
     zeros = dict.fromkeys(MIX.kinds.model_dump(), 0.0)
     with pytest.raises(ConfigError, match="at least one must be above 0"):
-        parse(CorpusConfig, {"kinds": zeros})
+        parse(Diet, {"kinds": zeros})
