@@ -13,9 +13,11 @@ def test_every_file_that_is_no_python_is_package_data() -> None:
     taken = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
     files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
     assert {PACKAGE / "recipes" / "arithmetic.toml", PACKAGE / "py.typed"} <= files
+    assert {PACKAGE / "recipes" / "worlds" / "web.py"} <= taken
     assert sorted(str(path.relative_to(PACKAGE)) for path in files - taken) == []
 
 
 def test_every_folder_of_modules_is_a_package() -> None:
-    folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE / "cli" / "project", PACKAGE / "recipes" / "worlds"}
+    data = {PACKAGE / "cli" / "project", PACKAGE / "recipes" / "worlds"}
+    folders = {path.parent for path in PACKAGE.rglob("*.py")} - data
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
