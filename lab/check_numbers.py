@@ -49,9 +49,9 @@ class Number:
     minutes: float
     """Of one core."""
     factor: float = 1.0
-    """What the printed value is multiplied with: 100 where the page has percent."""
+    """Factor of the printed value: 100 where the page has percent."""
     needs: str = ""
-    """What must be there that this repository does not bring; such numbers are not picked."""
+    """Requirements that this repository does not bring; such numbers are not picked."""
     interval: tuple[float, float] | None = None
     """In which a value of another machine may lie, where the text has none."""
 
@@ -135,7 +135,7 @@ def prepared(work: Path, root: Path = ROOT) -> None:
 
 
 def output(command: str, work: Path) -> str:
-    """What a command prints; read where it has been run before.
+    """Return the output of a command, from its file if it has been run before.
 
     Raises:
         subprocess.CalledProcessError: it failed.

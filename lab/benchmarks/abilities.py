@@ -34,7 +34,7 @@ FAMILIES = Path(__file__).parents[2] / "recipes" / "tasks" / "families.toml"
 
 
 def way(row: Row) -> str:
-    """How a completion goes about its problem; the first that fits."""
+    """Return the way in which a completion works on its problem; the first that fits."""
     behaviours = row_behaviours(row)
     if Behaviour.UNFINISHED in behaviours:
         return "unfinished"

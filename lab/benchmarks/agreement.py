@@ -42,7 +42,7 @@ Differences = list[torch.Tensor]
 
 
 class Case:
-    """What one line of the table says."""
+    """One line of the table."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -83,7 +83,7 @@ def sample(policy: Policy, task_name: str, temperature: float, step: int = 0, **
 def compare(
     policy: Policy, groups: Sequence[Group], temperature: float, change: Callable[[Pack, Group], Pack] | None = None
 ) -> Differences:
-    """What the trainer makes of the sampled tokens, less what the sampler recorded."""
+    """Return the trainer's log-probabilities of the sampled tokens less those that the sampler recorded."""
 
     def differences(group: Group) -> torch.Tensor:
         def compute(packed: Pack) -> torch.Tensor:
@@ -151,7 +151,7 @@ def sound(name: str, policy: Policy) -> None:
 
 
 def faults(policy: Policy) -> None:
-    """What the check should say something of."""
+    """Return faults that the check should find."""
     steps = [(task, 1.0, sample(policy, task, 1.0, step=2)) for task in TASKS]
 
     def plant(name: str, make: Callable[[list[Group], float], Differences]) -> None:

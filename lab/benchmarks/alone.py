@@ -29,7 +29,7 @@ from groupwise.ranks.group import RANKS, Ranks
 
 
 class Nobody:
-    """What `Ranks` says in one process, said at once."""
+    """The answers of `Ranks` in one process, as constants."""
 
     rank, size, partial_sums = 0, 1, 1
     is_first, are_sums_fixed, offloads = True, False, False
@@ -96,7 +96,7 @@ def without_ranks() -> Iterator[int]:
 
 
 def calls(work: Callable[[], Any]) -> int:
-    """How often a piece of work asks the ranks for anything but a number that they hold."""
+    """Count the calls of a piece of work to the ranks, other than for a number that they hold."""
     count = 0
 
     def counted(name: str) -> Callable[..., Any]:

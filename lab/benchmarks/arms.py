@@ -1,4 +1,4 @@
-"""What the ablations of finished pipelines share: every arm of every seed in turn, and means over the seeds."""
+"""Shared by the ablations of finished pipelines: every arm of every seed in turn, and means over the seeds."""
 
 import argparse
 from collections.abc import Callable, Sequence

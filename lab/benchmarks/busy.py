@@ -1,4 +1,4 @@
-"""What other programs cost: steps of a run on a quiet machine and beside others, in turns, in one process.
+"""Measure the cost of other programs: steps of a run on a quiet machine and beside others, in turns, in one process.
 
     python lab/benchmarks/busy.py                                         # the demo's steps
     python lab/benchmarks/busy.py --recipe recipes/reward_model.toml
@@ -65,7 +65,7 @@ def tell(ids: list[int], number: int) -> None:
 
 
 def fair_share(name: str) -> float:
-    """How much longer a step takes if every thread gets the same share of the cores."""
+    """Return the factor by which a step takes longer if every thread gets the same share of the cores."""
     cores, ours = len(os.sched_getaffinity(0)), torch.get_num_threads()
     theirs = sum(cores if code == PRODUCTS else 1 for code in OTHERS[name])
     return max(1.0, (ours + theirs) / cores)

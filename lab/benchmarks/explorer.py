@@ -1,4 +1,4 @@
-"""How quick the explorer's pages are: ten thousand completions of a thousand tokens, and a full exported page.
+"""Time the explorer's pages: ten thousand completions of a thousand tokens, and a full exported page.
 
     pip install -c constraints.txt -e '.[explorer,browser]'   # and a Chromium
     python lab/benchmarks/explorer.py
@@ -149,7 +149,7 @@ def tell(what: str, waited: list[Waited], bar: float) -> None:
 
 
 def in_browser(run: Path, exported: Path, chromium: str, repeats: int) -> None:
-    """What a person waits for."""
+    """Return the times that a person waits, in seconds."""
     from playwright.sync_api import sync_playwright
 
     process, address = served(run)

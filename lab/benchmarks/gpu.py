@@ -194,7 +194,7 @@ def sample_with_transformers(bench: Bench, live: int) -> None:
 
 
 def bytes_per_step(bench: Bench, live: int) -> float:
-    """What a decode step must read: weights, and keys and values of prompts and completions."""
+    """Return the bytes that a decode step must read: weights, and keys and values of prompts and completions."""
     config = bench.peer.config
     width = config.hidden_size // config.num_attention_heads
     per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * width * BF16

@@ -1,4 +1,4 @@
-"""How time and memory of a GRPO step grow, along one dial at a time: a table and a picture.
+"""Measure the growth of a GRPO step in time and memory, along one dial at a time: a table and a picture.
 
     python lab/benchmarks/growth.py                                # all dials; ten minutes on two cores
     python lab/benchmarks/growth.py --dial completion --most 2048

@@ -209,7 +209,7 @@ def _cells(result: Result) -> list[str]:
 
 
 def split_table(results: Sequence[Result]) -> str:
-    """Where the time went: median seconds per shape and side."""
+    """Return the split of the time: median seconds per shape and side."""
     lines = [["shape", "side", "generate", "verify", "train"]]
     for result in results:
         for name, times in (("ours", result.ours), (f"TRL ({result.trl_settings})", result.trl)):

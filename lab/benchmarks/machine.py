@@ -1,4 +1,4 @@
-"""What the benchmarks ask of the machine: its name, its speed in matrix products, the memory of this process."""
+"""Facts of the machine for the benchmarks: its name, its speed in matrix products, the memory of this process."""
 
 import contextlib
 import os

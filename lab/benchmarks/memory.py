@@ -163,7 +163,7 @@ def main_shapes() -> None:
 
 
 def _child(*arguments: str) -> dict[str, Any]:
-    """What this program prints in a process of its own."""
+    """Return the output of this program in a process of its own."""
     done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -1,4 +1,4 @@
-"""What true steps that lead nowhere earn: the table of docs/do/prm.md.
+"""Measure the reward of true steps that lead nowhere: the table of docs/do/prm.md.
 
     python lab/benchmarks/padding.py
 

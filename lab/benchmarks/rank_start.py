@@ -89,7 +89,7 @@ def be_rank(directory: str, way: str) -> None:
 
 
 def measure(directory: Path, ranks: int, way: str) -> dict[str, object]:
-    """What the first of so many ranks says."""
+    """Return the output of the first of several ranks."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What each piece of recall is worth: the same made webs, with one piece changed at a time.
+"""Measure the worth of each piece of recall: the same made webs, with one piece changed at a time.
 
     python lab/benchmarks/recall_ablations.py                              # five seeds, 6,000 pages in 90 domains
     python lab/benchmarks/recall_ablations.py --seeds 2 --pages 1500 --domains 40 --json ablations.json  # goes on there
@@ -59,7 +59,7 @@ def unseen(one: Mapping[str, Any]) -> float:
 
 
 def figures(facts: Mapping[str, Any]) -> dict[str, float]:
-    """What is compared."""
+    """Return the figures that are compared."""
     first, last = facts["rounds"][0], facts["rounds"][-1]
     return {
         "precision": last["precision"][0] / max(1, last["precision"][1]),

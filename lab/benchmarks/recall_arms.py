@@ -1,4 +1,4 @@
-"""What a corpus is worth: the same model trained on the same number of steps of text from different corpora.
+"""Measure the worth of a corpus: the same model trained on the same number of steps of text from different corpora.
 
     python lab/benchmarks/recall_arms.py  # three seeds, 500 steps, then 40 of GRPO; goes on after a kill
     python lab/benchmarks/recall_arms.py --seeds 1 --steps 10 --pages 1500 --domains 40 --problems 10 --grpo 2 # a trial

@@ -1,4 +1,4 @@
-"""What recording costs a step: processor time of the record, beside that of the step that it describes.
+"""Measure the cost of recording a step: processor time of the record, beside that of the step that it describes.
 
     python lab/benchmarks/recording.py
     python lab/benchmarks/recording.py --steps 40 --set record.after_every=1

@@ -1,4 +1,4 @@
-"""Whether two versions computed the same: the ledgers of two runs, or of all stages of two pipelines, fact by fact.
+"""Compare what two versions computed: the ledgers of two runs, or of all stages of two pipelines, fact by fact.
 
     python lab/benchmarks/same_runs.py runs/before runs/after
 
@@ -33,7 +33,7 @@ def facts(path: Path) -> list[dict[str, Any]]:
 
 
 def same(before: Any, after: Any) -> bool:
-    """Whether two facts are the same, an advantage as its hash or as a number."""
+    """Return True if two facts are the same, an advantage as its hash or as a number."""
     if isinstance(before, dict) and isinstance(after, dict):
         return before.keys() == after.keys() and all(same(before[key], after[key]) for key in before)
     if isinstance(before, list) and isinstance(after, list):
@@ -49,7 +49,7 @@ def hashed(value: float, count: int) -> str:
 
 
 def difference(before: Path, after: Path) -> str:
-    """What is said of two ledgers; empty where they agree in all facts."""
+    """Return the first difference of two ledgers in words; empty where they agree in all facts."""
     old, new = facts(before), facts(after)
     for number, (one, other) in enumerate(zip(old, new, strict=False)):
         for key in sorted(one.keys() | other.keys()):

@@ -134,7 +134,7 @@ def _forced_lengths(lengths: Mapping[int, int], stop_id: int) -> Iterator[None]:
 
 
 class TrlSettings(NamedTuple):
-    """What may be chosen for TRL without changing what it computes."""
+    """Settings of TRL that do not change what it computes."""
 
     micro_batch: int
     """Completions per forward and backward; the rest is gradient accumulation. Generation is always one batch."""

@@ -1,4 +1,4 @@
-"""What a sink costs a step: the same run with and without it, step by step in turns, in one process.
+"""Measure the cost of a sink: the same run with and without it, step by step in turns, in one process.
 
     python lab/benchmarks/sinks.py --sink tensorboard
     python lab/benchmarks/sinks.py --sink wandb --set mode=offline --steps 60

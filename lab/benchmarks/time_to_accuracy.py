@@ -38,7 +38,7 @@ RECIPE = "recipes/arithmetic.toml"
 
 @dataclass
 class Curve:
-    """What one side reached when."""
+    """The accuracy of one side over time."""
 
     side: str
     seed: int

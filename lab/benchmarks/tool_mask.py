@@ -1,4 +1,4 @@
-"""What happens where the results of tool calls are trained: finished pipelines of recipes/tools.toml, trained again.
+"""Train the results of tool calls, and see: finished pipelines of recipes/tools.toml, trained again.
 
     groupwise pipeline recipes/tools.toml --seeds 5 --set pipeline.directory=runs/tools-seeds
     python lab/benchmarks/tool_mask.py runs/tools-seeds/seed-*  # some 5 minutes of one core a seed; resumes
@@ -35,7 +35,7 @@ ARMS: Mapping[str, tuple[bool, bool]] = {
     "GRPO alone": (False, True),
     "neither": (False, False),
 }
-"""Whether results are masked in fine-tuning, and in GRPO."""
+"""By name: True if results are masked in fine-tuning, and in GRPO."""
 
 
 def unmasked(group: AdvantagedGroup, updater: Updater) -> AdvantagedGroup:
@@ -109,7 +109,7 @@ def run_of(pipeline: Path, name: str) -> Path:
 
 
 def figures(data: EvaluationData) -> dict[str, float]:
-    """What is compared."""
+    """Return the figures that are compared."""
     families = {f"pass@1, {name}": mean.value for name, mean in by_family(data.rows).items()}
     found = summary(data.rows)
     return {**families, "calls": found["calls"].value if "calls" in found else 0.0}

@@ -34,7 +34,7 @@ class Trace:
     reference: str
     programs: tuple[str, ...]
     outputs: tuple[str, ...]
-    """What the authors' interpreter said to each program."""
+    """The answer of the authors' interpreter to each program."""
     text: str
 
 

@@ -1,4 +1,4 @@
-"""What leaving void turns out of the loss changes: finished pipelines of recipes/tools.toml, their GRPO trained again.
+"""Leave void turns out of the loss: finished pipelines of recipes/tools.toml, their GRPO trained again.
 
     groupwise pipeline recipes/tools.toml --seeds 5 --set pipeline.directory=runs/tools-seeds
     python lab/benchmarks/void_turns.py runs/tools-seeds/seed-*  # some 2 minutes of one core a seed; resumes

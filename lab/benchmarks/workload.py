@@ -77,7 +77,7 @@ SHAPES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one step must do; arrays are (prompts, completions)."""
+    """The work of one step; arrays are (prompts, completions)."""
 
     prompts: tuple[str, ...]
     lengths: NDArray[np.int64]
@@ -123,7 +123,7 @@ class Workload:
             return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention)
 
     def plan(self, step: int) -> StepPlan:
-        """What a step does; steps differ in prompts and lengths."""
+        """Return the work of a step; steps differ in prompts and lengths."""
         shape, random = self.shape, np.random.default_rng((self.seed, step))
         letters = LETTERS[random.integers(len(LETTERS), size=(shape.num_prompts, shape.prompt_tokens))]
         prompt, sample = np.indices((shape.num_prompts, shape.group_size))

@@ -1,4 +1,4 @@
-"""Whether checking pays: completions that check themselves beside those that do not, by accuracy and by length."""
+"""The gain from checking: completions that check themselves beside those that do not, by accuracy and by length."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _RESAMPLES = 2000
 
 
 class CheckingGain(NamedTuple):
-    """What checking costs and earns."""
+    """Costs and earnings of checking."""
 
     share: float
     """Completions that check."""

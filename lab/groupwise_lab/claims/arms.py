@@ -23,7 +23,7 @@ _OWN = re.compile(r"(?P<file>[^:]*\.py):(?P<name>\w+)")
 
 
 class Marks(NamedTuple):
-    """What a result was measured with."""
+    """The recipe and the base model of a result."""
 
     recipe: str
     """16 hex digits of what the arm's recipes say, and of the user's Python that they name; seeds and directories do
@@ -42,7 +42,7 @@ class ArmRun:
     folder: Path
     """Of the ledger; its recipes stand relative to it."""
     home: Path
-    """Where everything of this arm and seed is kept."""
+    """Folder of this arm and seed."""
 
     @property
     def directory(self) -> Path:
@@ -70,7 +70,7 @@ class ArmRun:
         return tuple(str(recipe_file(name, self.folder)) for name in self.arm.extends)
 
     def recipe(self) -> Recipe | PipelineRecipe | None:
-        """What the command runs, resolved and checked; None where nothing is trained."""
+        """Return the recipe of the command, resolved and checked; None where nothing is trained."""
         if self.arm.kind == "train":
             return load_recipe(self.folder / self.arm.recipe, self.overrides, self._over)
         return self._pipeline() if self.arm.kind == "pipeline" else None
@@ -79,7 +79,7 @@ class ArmRun:
         return load_pipeline(self.folder / self.arm.recipe, self.overrides)[0]
 
     def marks(self) -> Marks:
-        """What a result of today would be measured with."""
+        """Return the marks of a result measured today."""
         recipe = self.recipe()
         told = [evaluation_tables(evaluation, self.folder) for _, evaluation in sorted(self.arm.evaluations.items())]
         sizes = [evaluation.model_dump(mode="json") for _, evaluation in sorted(self.arm.evaluations.items())]
@@ -98,7 +98,7 @@ def code_mark(run: ArmRun) -> str:
 
 
 def said(recipe: Section) -> dict[str, Any]:
-    """What a recipe says beside defaults, without its seed and its directory."""
+    """Return the values of a recipe that are no defaults, without its seed and its directory."""
     tables: dict[str, Any] = recipe.model_dump(mode="json", exclude_defaults=True)
     for section in ("run", "pipeline"):
         if isinstance(tables.get(section), dict):
@@ -128,7 +128,7 @@ def _placed(value: Any, folder: Path) -> Any:
 
 
 def evaluation_tables(evaluation: EvaluationConfig, folder: Path) -> dict[str, Any]:
-    """What an evaluation changes of the run's task, verifier, sampling and behaviour, as nested tables."""
+    """Return the changes of an evaluation to task, verifier, sampling and behaviour, as nested tables."""
     over = [str(recipe_file(name, folder)) for name in evaluation.extends]
     return overridden(read_recipe({}, (), over), evaluation.overrides)
 

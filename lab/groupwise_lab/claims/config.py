@@ -53,7 +53,7 @@ class Arm(Section):
     overrides: Annotated[tuple[str, ...], ReadIf(lambda arm: arm.kind != "model", "a recipe")] = ()
     """Dotted changes on top, for example `grpo.group_size=8`."""
     minutes: float = Field(gt=0)
-    """What one seed takes on one core, measured or estimated."""
+    """Minutes of one core for a seed, measured or estimated."""
     evaluations: Annotated[
         dict[Name, EvaluationConfig], ReadIf(lambda arm: arm.kind != "pipeline", "a model of its own")
     ] = {}  # noqa: RUF012  pydantic copies it, and `ReadIf` compares with it
@@ -73,7 +73,7 @@ class Arms(Section):
     """All that is run for a ledger."""
 
     directory: str = "runs/claims"
-    """Where runs are kept; what is left of a killed one goes on from there."""
+    """Folder of the runs; a killed one resumes there."""
     arms: dict[Name, Arm] = Field(min_length=1)
     """By a name of your own, to which claims refer."""
 
@@ -95,7 +95,7 @@ class Measured(str):
 _NUMBERS = {
     "level": (1, 0), "difference": (1, 1), "difference_of_differences": (2, 2), "ratio": (1, 1), "slope": (0, 0),
 }  # fmt: skip
-"""How many of `of` and of `minus` each kind of statistic has."""
+"""Numbers of `of` and of `minus` by kind of statistic."""
 
 
 class Point(Section):
@@ -104,7 +104,7 @@ class Point(Section):
     at: float
     """The size."""
     of: str
-    """What is measured there, `ARM.METRIC`."""
+    """The measured quantity, `ARM.METRIC`."""
 
 
 class Statistic(Section):
@@ -117,16 +117,16 @@ class Statistic(Section):
     of: str | tuple[str, str] = ""
     """`ARM.METRIC`; two of them for a difference of differences."""
     minus: str | tuple[str, str] = ""
-    """What it is held against, likewise."""
+    """The quantity that it is compared with, likewise."""
     than: Annotated[float, ReadIf(lambda statistic: statistic.kind == "level", "kind = 'level'")] = 0.0
     """The number that a level is held against."""
     points: Annotated[tuple[Point, ...], ReadIf(lambda statistic: statistic.kind == "slope", "kind = 'slope'")] = ()
     """Sizes of a slope, two or more."""
     claimed: Literal["above", "below", "equal", "at_least", "at_most"]
-    """Where the source puts it: `above` the margin, `below` minus the margin, `equal` to zero up to the margin,
+    """The source's claim: `above` the margin, `below` minus the margin, `equal` to zero up to the margin,
     `at_least` minus the margin, `at_most` the margin. Of a ratio: above the margin, below one over it, and so on."""
     margin: float = Field(0.0, ge=0)
-    """What is too small to matter, in the metric's unit; of a ratio a factor, 1 or more."""
+    """Largest difference that does not matter, in the metric's unit; of a ratio a factor, 1 or more."""
     unit: str = ""
     """Unit for the table; empty: as it is, `%`: shares are shown as points."""
 
@@ -179,17 +179,17 @@ class Claim(Section):
     topic: str
     """Heading that it stands under in the document."""
     sentence: str = Field(min_length=20)
-    """What is claimed, in one sentence."""
+    """The claim in one sentence."""
     source: str = Field(min_length=4)
-    """Who claims it: paper, section."""
+    """Source: paper, section."""
     here: str = Field(min_length=20)
-    """What is done here to see, and how that differs from the source."""
+    """The experiment here, and its differences from the source."""
     seeds: int = Field(0, ge=0)
     """Seeds 0, 1, ... that are run; 0: five where each of its runs takes up to four minutes of one core, else three."""
     note: str = ""
-    """What the reader should know of the result; written after it."""
+    """Remark for the reader, written after the result."""
     statistic: Statistic
-    """What decides."""
+    """The statistic that decides."""
 
     @field_validator("seeds")
     @classmethod
@@ -208,14 +208,14 @@ class Ledger(Section):
     """A folder of claims."""
 
     folder: str
-    """Where it is."""
+    """Path of the ledger."""
     arms: Arms
-    """What is run."""
+    """The arms."""
     claims: dict[str, Claim]
     """By name of their files."""
 
     def seeds_of(self, claim: Claim) -> int:
-        """How many seeds a claim of this ledger is run with."""
+        """Return the number of seeds for a claim of this ledger."""
         longest = max(self.arms.arms[arm].minutes for arm in claim.arms)
         return claim.seeds or (SHORT_SEEDS if longest <= SHORT else LEAST_SEEDS)
 

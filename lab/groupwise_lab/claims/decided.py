@@ -22,7 +22,7 @@ class Decided:
     decision: Decision | None
     """None where no seed has all results: then nothing is said of it."""
     sides: Mapping[str, Estimate]
-    """What the statistic is made of, over these seeds."""
+    """Parts of the statistic over these seeds."""
 
     @property
     def verdict(self) -> str:
@@ -33,12 +33,12 @@ class Decided:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there are as many seeds as the rule needs."""
+        """True if there are as many seeds as the rule needs."""
         return len(self.seeds) >= LEAST_SEEDS
 
     @property
     def is_decided(self) -> bool:
-        """Whether it holds or does not."""
+        """True if it holds or does not."""
         return self.decision is not None and self.decision.ruling is not Ruling.OPEN
 
 
@@ -63,7 +63,7 @@ OF_MACHINES = ("processor_s", "peak_memory_mb")
 
 
 def _has_all(statistic: Statistic, results: Results, seed: int) -> bool:
-    """Whether all is there that the statistic needs; a cost counts only where one kind of machine has measured it."""
+    """Return True if the statistic has all its parts; a cost counts only if one kind of machine measured it."""
     pairs = [(results.get((measured.arm, seed)), measured.metric) for measured in statistic.measured]
     there = [result for result, metric in pairs if result is not None and metric in result.metrics]
     is_cost = any(metric.endswith(OF_MACHINES) for _, metric in pairs)

@@ -84,13 +84,13 @@ def _machines(results: Results) -> str:
 
 
 def _versions(found: Iterable[Decided], results: Results) -> str:
-    """How many of the measured claims have runs of more than one code."""
+    """Count the measured claims with runs of more than one code."""
     several = [_changed(one, results) for one in found if one.seeds]
     return f"Code: in {sum(several)} of {len(several)} claims with results it changed between the seeds.\n"
 
 
 def _changed(one: Decided, results: Results) -> bool:
-    """Whether an arm's seeds are of more than one code; two arms may differ, as each has the code that it uses."""
+    """Return True if the seeds of one arm are of several versions of the code; two arms may differ."""
     return any(len({results[arm, seed].code for seed in one.seeds}) > 1 for arm in one.claim.arms)
 
 
@@ -120,7 +120,7 @@ def _section(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
 
 
 def _not_measured(name: str, one: Decided, ledger: Ledger, results: Results) -> str:
-    """How many seeds there are, and what to run for more."""
+    """Return the number of seeds, and the command for more."""
     claim, there = one.claim, len(one.seeds)
     minutes = max(1, round(sum(_minutes(ledger, arm) for arm in claim.arms) * ledger.seeds_of(claim)))
     head = f"**Not yet measured: {there} of at least {LEAST_SEEDS} seeds**" if there else "**Not yet measured**"
@@ -163,7 +163,7 @@ def _mean(mean: Estimate) -> str:
 
 
 def claimed(statistic: Statistic) -> str:
-    """What is claimed, in words and names."""
+    """Return the claim in words and names."""
     first, *others = statistic.measured
     match statistic.kind:
         case "level":

@@ -41,7 +41,7 @@ DIGITS = 6
 
 
 def training_metrics(path: Path) -> dict[str, float]:
-    """What a finished training says of itself.
+    """Return the metrics of a finished training.
 
     Raises:
         DataError: it is not finished.

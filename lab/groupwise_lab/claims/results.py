@@ -1,4 +1,4 @@
-"""What was measured: `results/ARM.jsonl` beside the claims, a line for every seed, committed with them."""
+"""Results: `results/ARM.jsonl` beside the claims, a line for every seed, committed with them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -34,11 +34,11 @@ class Result(Section):
     machine: str
     """Processor and version of torch."""
     metrics: dict[str, float]
-    """What was measured, by name."""
+    """Measured values by name."""
 
     @property
     def marks(self) -> Marks:
-        """What it was measured with."""
+        """Marks of the recipe and the base model."""
         return Marks(self.recipe, self.base)
 
 
@@ -47,7 +47,7 @@ Results = Mapping[tuple[str, int], Result]
 
 
 def results_file(folder: Path, arm: str) -> Path:
-    """Where an arm's results are."""
+    """Return the path of an arm's results."""
     return folder / "results" / f"{arm}.jsonl"
 
 

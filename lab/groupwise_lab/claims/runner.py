@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for."""
+    """A request of the command line."""
 
     ledger: Ledger
     claims: Mapping[str, Claim]
@@ -77,7 +77,7 @@ def wanted(ledger: Ledger, arm: str) -> tuple[str, ...]:
 
 
 def missing(request: Request) -> list[Job]:
-    """What is to be run or read, cheapest first, all arms of a seed before the next seed.
+    """Return the runs to start or read, cheapest first, all arms of a seed before the next seed.
 
     Raises:
         ConfigError: an arm is unknown, or a recipe cannot be used.
@@ -116,7 +116,7 @@ def codes_of_today(ledger: Ledger, claims: Mapping[str, Claim]) -> dict[str, str
 
 
 def staleness(result: Result, today: Marks) -> str:
-    """Why a result is not one of today's ledger; empty where it is.
+    """Return the reason for which a result is stale; empty where it is not.
 
     Other code alone does not make it so, as most changes of code change no number; `claims --list` counts such results.
     """

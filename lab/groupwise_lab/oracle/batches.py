@@ -28,7 +28,7 @@ class Batches(NamedTuple):
 
 
 class _Outcomes(NamedTuple):
-    """What may become of one sample of each prompt; all (O,), parts (O, R)."""
+    """Possible outcomes of one sample of each prompt; all (O,), parts (O, R)."""
 
     prompts: Tensor
     sequences: Tensor
@@ -95,7 +95,7 @@ def _check_number(world: World, setting: Setting, outcomes_per_prompt: int) -> N
 
 
 def _places(world: World, outcomes: _Outcomes, setting: Setting) -> list[_Groups]:
-    """What may stand at each of the batch's P places."""
+    """Return the possible contents of each of the batch's P places."""
     groups = [_groups(outcomes, prompt, setting.group_size) for prompt in range(world.num_prompts)]
     if setting.dead_groups == "keep":
         return groups

@@ -74,7 +74,7 @@ def estimate(world: World, policies: Policies, setting: Setting) -> Estimated:
 
 
 def _nominal(world: World, sampler: Tensor, setting: Setting) -> float:
-    """What undoes the aggregation's unit: tokens per completion, so that a sum over tokens is comparable with ∇J."""
+    """Return the aggregation's unit to divide by: tokens per completion, which makes a sum over tokens comparable."""
     if setting.aggregation == "constant":
         return float(world.max_length)
     return float((world.probabilities(sampler) * world.lengths).sum(-1).mean())

@@ -1,4 +1,4 @@
-"""What each KL estimator's gradient really is, summed over every sequence."""
+"""The gradient of each KL estimator, summed over every sequence."""
 
 import math
 from typing import Literal, NamedTuple, get_args
@@ -13,7 +13,7 @@ from groupwise_lab.oracle.world import World
 
 COLUMNS = ("value", "std", "length", "to sequence", "to token", "to forward")
 WHERE = {"loss": "in loss", "corrected": "× ratio", "reward": "in reward"}
-"""How the report names the places."""
+"""Names of the places in the report."""
 REFERENCE, STALE = 1.0, 0.3
 """Standard deviation of the difference in logits between the policy and its reference, and an older policy."""
 Place = Literal["loss", "corrected", "reward"]
@@ -35,7 +35,7 @@ class Divergences(NamedTuple):
 
 
 class KlEstimate(NamedTuple):
-    """What an estimator gives."""
+    """Figures of one estimator."""
 
     value: float
     """Expected sum of its token values over a sequence, in nats."""

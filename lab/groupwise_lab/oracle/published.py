@@ -10,7 +10,7 @@ from groupwise.trainers.grpo import GrpoRecipe
 from groupwise_lab.oracle.setting import Setting
 
 _WHERE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
-"""What a whole recipe needs beside an algorithm; the oracle reads nothing of it."""
+"""Needs of a whole recipe beside an algorithm; the oracle reads nothing of it."""
 
 
 class Published(NamedTuple):
@@ -22,7 +22,7 @@ class Published(NamedTuple):
 
     @property
     def is_grpo(self) -> bool:
-        """Whether the group's trainer runs it, so that its whole setting can be gone through."""
+        """Return True if the trainer `grpo` runs it, so that its whole setting can be enumerated."""
         return bool(self.tables["algorithm"] == "grpo")
 
     @property
@@ -46,7 +46,7 @@ def _read(path: Path) -> tuple[str, Published]:
 
 
 def as_setting(published: Published, group_size: int) -> Setting:
-    """What the oracle goes through; KL terms are no part of it."""
+    """Return the setting that the oracle enumerates; KL terms are no part of it."""
     recipe = parse(GrpoRecipe, {**_WHERE, **published.tables}, source=published.source)
     return Setting(
         group_size,

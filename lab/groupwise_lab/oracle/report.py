@@ -10,14 +10,14 @@ from groupwise_lab.oracle.setting import Policies, Setting
 from groupwise_lab.oracle.toys import Toy
 
 FIGURES = ("cosine", "scale", "bias", "noise")
-"""What most sections say of an estimator; the properties of `Estimated`."""
+"""Figures of an estimator in most sections; the properties of `Estimated`."""
 LEGEND = {
     "cosine": "cosine of the angle between the expected gradient E[g] and the true one ∇J; 1 is the right direction",
     "scale": "length of E[g] along ∇J; other than 1 is no harm where the cosine is 1: the learning rate takes it up",
     "bias": "|E[g] - ∇J| / |∇J|: what no number of samples averages away, a wrong scale included",
     "noise": "standard deviation of one batch's gradient in units of |E[g]|; n batches divide it by √n",
 }
-"""What the columns mean."""
+"""Meaning of the columns."""
 READING = """## How to read the figures
 
 `groupwise oracle` goes through every batch that a toy world can produce, weights each with its probability, and calls
@@ -79,7 +79,7 @@ class Section(NamedTuple):
     key: str
     title: str
     text: str
-    """What is varied, and what to look for."""
+    """Explanation: the varied quantity and its expected effect."""
     world: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -106,7 +106,7 @@ def section(key: str, title: str, text: str, toy: Toy, rows: Iterable[Row], more
 
 
 def prose(sections: Mapping[str, Section]) -> str:
-    """How to read the figures, and what they say."""
+    """Explanation of the figures."""
 
     def figure(place: re.Match[str]) -> str:
         key, row, column = place[1].split("/")

@@ -1,4 +1,4 @@
-"""What the oracle is asked about: how a batch is drawn and judged, and how it becomes a gradient."""
+"""The setting of an enumeration: how a batch is drawn and judged, and how it becomes a gradient."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Setting:
     aggregation: str = "constant"
     truncated: Literal["keep", "mask"] = "keep"
     dead_groups: Literal["keep", "again", "other"] = "keep"
-    """What happens to a group of equal rewards: it stays; the same prompt is sampled again; or a group of another
+    """Treatment of a group of equal rewards: it stays; the same prompt is sampled again; or a group of another
     prompt takes its place (dynamic sampling from a large pool in which every prompt is as frequent)."""
     false_positive: float = 0.0
     """Chance that the verifier pays 1 for what deserves 0."""
@@ -46,7 +46,7 @@ class Policies(NamedTuple):
     old: Tensor
     """The denominator of the ratio."""
     sampler: Tensor
-    """Who drew the samples."""
+    """Policy that drew the samples."""
 
     @classmethod
     def on_policy(cls, theta: Tensor) -> "Policies":

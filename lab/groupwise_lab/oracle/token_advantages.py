@@ -114,7 +114,7 @@ def process(dials: Dials) -> Section:
 
 
 def steps(dials: Dials) -> Section:
-    """What a process reward model does to the gradient of the outcome."""
+    """Compare the gradient with a process reward model with that of the outcome."""
     world = toy(dials, group_size=3)
     perfect = world.world.values(world.theta)
     models = {"perfect": perfect, "poor": perfect + _errors(world), "inverted": 1 - perfect}
@@ -169,7 +169,7 @@ def _part_row(world: Toy, kind: str) -> Row:
 
 
 def part_scales(world: Toy, estimated: Estimated) -> list[float]:
-    """How much of each part's gradient an estimate holds, by least squares."""
+    """Return the share of each part's gradient in an estimate, by least squares."""
     own = [world.world.paying(part[..., None]).gradient(world.theta) for part in world.world.parts.unbind(-1)]
     basis = torch.stack([gradient.flatten() for gradient in own], 1)
     scales: list[float] = torch.linalg.lstsq(basis, estimated.mean.flatten()[:, None]).solution[:, 0].tolist()

@@ -46,7 +46,7 @@ class World:
 
     @cached_property
     def prefixes(self) -> list[tuple[int, ...]]:
-        """What may stand before a token."""
+        """Return the prefixes of a token."""
         return sorted({sequence[:t] for sequence in self.sequences for t in range(len(sequence))})
 
     @property
