@@ -92,7 +92,7 @@ class Choices:
         self,
         what: str,
         table: Mapping[str, str],
-        adopt: Callable[[Place], Any] | None = None,
+        adopt: str = "",
         allowed: Allowed = SECTION,
     ) -> None:
         """Name the part.
@@ -100,11 +100,12 @@ class Choices:
         Args:
             what: the part in words, as in `there is no verifier 'x'`; its entry points are in `groupwise.<what>`.
             table: `package.module:name` of every built-in implementation.
-            adopt: makes an implementation from the user's Python; by default it is run and taken as it is.
+            adopt: `package.module:name` of a function that makes an implementation of a `Place`; by default the user's
+                Python is run and taken as it is.
             allowed: what an implementation that is not built in must be.
         """
         self.what, self.table, self._allowed = what, dict(table), allowed
-        self._adopt = adopt or Place.load
+        self._adopt = adopt
         self.group = "groupwise." + what.replace(" ", "_")
 
     def find(self, kind: str) -> Any:
@@ -125,7 +126,7 @@ class Choices:
             hint = f"did you mean {nearest[0]!r}? " if nearest else ""
             names = f"{hint}known are {', '.join([*sorted(self.table), 'file.py:name'])} for your own"
             raise ConfigError(f"there is no {self.what} {kind!r}; {names}")
-        implementation = self._adopt(location)
+        implementation = _imported(self._adopt)(location) if self._adopt else location.load()
         if not self._allowed.holds(implementation):
             raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
         return implementation
@@ -139,7 +140,7 @@ class Kinds(Choices):
         what: str,
         table: Mapping[str, str],
         default: str | None = None,
-        adopt: Callable[[Place], Any] | None = None,
+        adopt: str = "",
         base: type[KindSection] | None = None,
     ) -> None:
         """Name the part, as `Choices` does.
@@ -148,7 +149,7 @@ class Kinds(Choices):
             what: the part in words.
             table: `package.module:name` of every built-in implementation.
             default: the kind of a section that names none; None: it must name one.
-            adopt: makes an implementation from the user's Python.
+            adopt: `package.module:name` of a function that makes an implementation of a `Place`.
             base: the class that every implementation builds on, where it is its own settings.
         """
         allowed = SECTION

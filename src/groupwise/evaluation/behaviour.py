@@ -18,11 +18,9 @@ from groupwise.config import parse
 from groupwise.evaluation.run_data import RunData
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
-from groupwise.verifiers.style.format import broken_tag
-from groupwise.verifiers.style.language import scripts_of, written_words
+from groupwise.verifiers.style.form import LOOP_TIMES, broken_tag, loop_period
+from groupwise.verifiers.style.language import scripts_of, units, words, written_words
 from groupwise.verifiers.style.phrases import BehaviourConfig, search
-from groupwise.verifiers.style.repetition import LOOP_TIMES, loop_period
-from groupwise.verifiers.style.words import units, words
 
 
 class Behaviour(StrEnum):

@@ -18,7 +18,7 @@ from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreig
 from groupwise.evaluation.overthinking import tokens_after_first
 from groupwise.runs.row import Row
 from groupwise.types import FAMILY_END, FinishReason, Outcome
-from groupwise.verifiers.style.format import is_tagged
+from groupwise.verifiers.style.form import is_tagged
 from groupwise.verifiers.style.language import MIN_WORDS
 
 NOT_MEASURED = "not measured"

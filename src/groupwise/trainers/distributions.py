@@ -13,8 +13,8 @@ from groupwise.trainers.record import discarded
 from groupwise.trainers.report import StepResult
 from groupwise.training.forward import Arrays
 from groupwise.types import FinishReason, ScoredGroup
+from groupwise.verifiers.style.form import loop_period
 from groupwise.verifiers.style.language import scripts_of, written_words
-from groupwise.verifiers.style.repetition import loop_period
 
 
 def distributions(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Outcome, Problem, ScoredGroup, Verdict
-from groupwise.verifiers.base import VerifierConfig
+from groupwise.verifiers.base import RESERVED, VerifierConfig
 from groupwise.verifiers.extraction import after_thinking
-from groupwise.verifiers.parts import RESERVED
 
 
 class RewardModelPartConfig(Section):

@@ -19,8 +19,8 @@ from groupwise.trainers.reward_part import RewardModelPartConfig, check_reward_m
 from groupwise.training.config import LossConfig
 from groupwise.training.optimizer import OptimizerConfig
 from groupwise.verifiers import VERIFIERS, VerifierConfig
-from groupwise.verifiers.parts import PartName, check_lengths
-from groupwise.verifiers.style.calls import check_price
+from groupwise.verifiers.base import PartName, check_lengths
+from groupwise.verifiers.style.length import check_price
 from groupwise.verifiers.style.phrases import BehaviourConfig
 
 

@@ -8,47 +8,53 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.errors import ConfigError
-from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, extraction_of, verdict
+from groupwise.verifiers.base import (
+    Finding,
+    Request,
+    Verifier,
+    VerifierConfig,
+    check_lengths,
+    extraction_of,
+    verdict,
+)
 from groupwise.verifiers.composition import ComposedVerifier, second_verifiers
-from groupwise.verifiers.equations import StepVerifier
-from groupwise.verifiers.overlap import OverlappedScoring
-from groupwise.verifiers.parts import check_lengths
-from groupwise.verifiers.score import check_failures, failure_share, part_statistics, score, spot_check
+from groupwise.verifiers.score import (
+    OverlappedScoring,
+    check_failures,
+    failure_share,
+    part_statistics,
+    score,
+    spot_check,
+)
+from groupwise.verifiers.steps import StepVerifier
 from groupwise.verifiers.table import VERIFIERS
 
 
 def verifier_config(section: VerifierConfig | Mapping[str, Any] | str) -> VerifierConfig:
-    """A verifier's settings from its kind or its table."""
+    """Read a verifier's settings from its kind or its table."""
     config = VERIFIERS.read(section)
     assert isinstance(config, VerifierConfig)
     return config
 
 
 def make_verifier(section: VerifierConfig | Mapping[str, Any] | str) -> Verifier:
-    """The verifier of a section, a table or a kind alone, with its parts around it.
+    """Make the verifier of a section, a table or a kind alone, with its parts around it.
 
     Raises:
         ConfigError: there is no such verifier, or it is its own second opinion; the message says what is allowed.
     """
     config = verifier_config(section)
-    is_plain = not config.parts and config.cap_wrong is None
-    verifier = _make_plain(config) if is_plain else _compose(config)
-    return StepVerifier(verifier, config) if config.steps == "equations" else verifier
-
-
-def _compose(config: VerifierConfig) -> Verifier:
     sections = second_verifiers(config.parts)
     if config.kind in {section.kind for section in sections.values()}:
         raise ConfigError(f"the verifier is {config.kind!r} already; a second opinion must come from another one")
-    main_config = config.model_copy(update={"parts": {}, "cap_wrong": None})
-    return ComposedVerifier(
-        _make_plain(main_config), config, {part: _make_plain(section) for part, section in sections.items()}
-    )
-
-
-def _make_plain(config: VerifierConfig) -> Verifier:
-    verifier: Verifier = VERIFIERS.find(config.kind)(config)
-    return verifier
+    verifier: Verifier
+    if config.parts or config.cap_wrong is not None:
+        main = VERIFIERS.find(config.kind)(config.model_copy(update={"parts": {}, "cap_wrong": None}))
+        others = {part: VERIFIERS.find(section.kind)(section) for part, section in sections.items()}
+        verifier = ComposedVerifier(main, config, others)
+    else:
+        verifier = VERIFIERS.find(config.kind)(config)
+    return StepVerifier(verifier, config) if config.steps == "equations" else verifier
 
 
 __all__ = [

@@ -1,23 +1,23 @@
-"""What a verifier is, what can be set about it, and how a finding becomes a verdict with reward parts."""
+"""The interface of verifiers: requests, settings, findings and verdicts, and the parts of a reward."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, model_validator
 
 from groupwise.config import FOLDER
 from groupwise.config.kinds import KindSection
-from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.sandbox.base import Closing
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.parts import PARTS, Part, PartName, contradiction
-from groupwise.verifiers.table import with_shared
+from groupwise.verifiers.table import PARTS, part_with_shared
 
 Extraction = Literal["boxed", "tag", "last_number"]
+PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+RESERVED = ("accuracy", "cap", "kl", "partial", "rubric")
+"""Parts that a verdict may have anyway; no part of a recipe has these names."""
 
 
 class Request(NamedTuple):
@@ -27,7 +27,7 @@ class Request(NamedTuple):
     text: str
     """The prompt's prefill followed by the completion."""
     num_tokens: int | None = None
-    """Length of the completion; None where nobody counted (a text from a file)."""
+    """Length of the completion; None where its tokens were not counted (a text from a file)."""
     max_tokens: int | None = None
     """Most tokens it could have had."""
     truncated: bool = False
@@ -40,27 +40,74 @@ class Request(NamedTuple):
     """`text` without what tools said that may not answer; None where that is all of it."""
 
     def readable(self, mode: Extraction) -> str:
-        """Where the answer is looked for. A number has no mark that could be taken apart in what a tool says."""
+        """Return the text in which the answer is looked for.
+
+        A number has no mark that could be taken apart in what a tool says.
+        """
         return self.text if self.own is None or mode != "last_number" else self.own
 
 
 class Asks(Protocol):
-    """What makes a prompt of a problem: a task's template."""
+    """The template of a task, which makes a prompt of a problem."""
 
     @property
     def chat(self) -> bool:
-        """Whether prompts are messages."""
+        """True when prompts are messages."""
 
     @property
     def system(self) -> str:
         """The system message."""
 
     def render(self, problem: Problem) -> str:
-        """The prompt, or the user's message."""
+        """Return the prompt, or the user's message."""
+
+
+class Part(KindSection):
+    """Settings common to all parts of the reward that stand beside the answer."""
+
+    weight: float = Field(ge=0, allow_inf_nan=False)
+    """Reward of a measure of 1. 0: measured, not paid."""
+    gate: Literal["always", "correct", "format"] = "always"
+    """Condition under which it counts: `always`, only where the answer is `correct`, or only where the part of kind
+    `format` is right. Penalties have gates too."""
+
+    def length_fault(self, max_tokens: int | None) -> str:
+        """Return why it cannot measure completions of at most `max_tokens` tokens; empty if it can."""
+        return ""
+
+
+class StylePart(Part):
+    """A measure of the text: a pure function of the request, its verdict and its settings.
+
+    To add one: a class in `style/`, and a line in `PARTS` (`table.py`).
+    """
+
+    @abstractmethod
+    def measure(self, request: Request, verdict: Verdict) -> float | None:
+        """Return a bounded number; None if the request does not hold what is measured (its tokens, for example)."""
+
+
+Parts = Mapping[str, Part]
+
+
+def format_part(parts: Parts) -> str | None:
+    """Return the name of the part that judges the format."""
+    return next((name for name, part in parts.items() if part.kind == "format"), None)
+
+
+def check_lengths(parts: Parts, max_tokens: int | None) -> None:
+    """Check that the parts that measure length can measure completions of at most `max_tokens` tokens.
+
+    Raises:
+        ConfigError: there is no limit, or L_cache is longer than it.
+    """
+    for name, part in parts.items():
+        if fault := part.length_fault(max_tokens):
+            raise ConfigError(f"verifier.parts.{name}{fault}")
 
 
 class VerifierConfig(KindSection):
-    """What every verifier reads; each kind adds its own settings."""
+    """Settings of every verifier; each kind adds more."""
 
     correct_reward: float = Field(default=1.0, allow_inf_nan=False)
     """Reward part `accuracy` of a correct answer; any other answer earns 0. DeepSeek-R1-Zero: 1."""
@@ -72,51 +119,61 @@ class VerifierConfig(KindSection):
     max_failure_share: float = Field(default=0.05, ge=0, le=1)
     """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
     parts: dict[PartName, Annotated[Part, PARTS]] = Field(default_factory=dict)
-    """More parts of the reward, by a name of your own: style, and the opinions of other verifiers."""
+    """More parts of the reward, by names that you choose: style, and the opinions of other verifiers."""
     cap_wrong: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Most that a completion without a correct answer may earn in all parts together; None: no cap."""
 
     @model_validator(mode="before")
     @classmethod
     def _pass_settings_on(cls, values: Any, info: ValidationInfo) -> Any:
-        """A second verifier takes the first's settings where it reads them and does not set its own."""
+        """Give a second verifier the first's settings where it reads them and sets none."""
         if not isinstance(values, Mapping) or not isinstance(values.get("parts"), Mapping):
             return values
-        dials = {key: value for key, value in values.items() if key not in VerifierConfig.model_fields | _NOT_SHARED}
-        parts = {name: _set_up(part, dials, (info.context or {}).get(FOLDER)) for name, part in values["parts"].items()}
-        return {**values, "parts": parts}
+        # not `partial_credit`: only the opinion of a second verifier counts, and its part says what that earns
+        kept = {*VerifierConfig.model_fields, "partial_credit"}
+        dials = {key: value for key, value in values.items() if key not in kept}
+        folder = (info.context or {}).get(FOLDER)
+        return {**values, "parts": {n: part_with_shared(part, dials, folder) for n, part in values["parts"].items()}}
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        fault = contradiction(self.parts, self.format_reward, self.correct_reward, self.cap_wrong)
-        if fault:
-            raise ValueError(fault)
+        form = format_part(self.parts)
+        for name, part in self.parts.items():
+            if name in RESERVED:
+                raise ValueError(f"parts.{name}: the names {', '.join(RESERVED)} are taken; any other is allowed")
+            if part.gate == "format" and form is None:
+                raise ValueError(
+                    f'parts.{name}: gate = "format" needs a part with kind = "format" (its weight may be 0)'
+                )
+        if self.format_reward and ("format" in self.parts or form):
+            raise ValueError(
+                f"format_reward = {self.format_reward:g} and a part for the format are both set; only one of them is "
+                "allowed"
+            )
+        if self.cap_wrong is not None and self.cap_wrong >= self.correct_reward:
+            raise ValueError(
+                f"cap_wrong = {self.cap_wrong:g} must be below correct_reward = {self.correct_reward:g}, or it caps "
+                "nothing"
+            )
         return self
 
 
-_NOT_SHARED = {"partial_credit": None}
-"""Only the opinion of a second verifier counts, and its part says what that earns."""
+def refuse_settings(config: VerifierConfig, names: Iterable[str], section: str, reason: str) -> None:
+    """Refuse settings that are read from another section than this one.
 
-
-def _set_up(part: Any, dials: Mapping[str, Any], folder: Path | None) -> Any:
-    kind = PARTS.kind_of(part)
-    if kind is None or not isinstance(part, Mapping | str):
-        return part
-    try:
-        if "verifier" not in PARTS.settings(beside(kind, folder)).model_fields:
-            return part
-    except ConfigError:
-        return part  # its fault is reported where it is read
-    table = {"verifier": kind} if kind not in PARTS.table else {}  # a function is its own verifier
-    table |= part if isinstance(part, Mapping) else {"kind": kind}
-    return {**table, "verifier": with_shared(table["verifier"], dials, folder)} if "verifier" in table else table
+    Raises:
+        ValueError: names the setting.
+    """
+    for name, field in type(config).model_fields.items():
+        if name in names and getattr(config, name) != field.get_default(call_default_factory=True):
+            raise ValueError(f"{section}.{name} = {getattr(config, name)!r} has no effect here: {reason}")
 
 
 class ExtractingConfig(VerifierConfig):
     """Settings of verifiers that read one answer."""
 
     extraction: Extraction = "boxed"
-    r"""Where the answer is: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
+    r"""Place of the answer: `boxed` (the one `\boxed{}`), `tag` (the one `<answer></answer>`), `last_number` (only
     to evaluate foreign models: in training it pays for numbers that merely occur)."""
 
 
@@ -130,13 +187,13 @@ class WorkersConfig(VerifierConfig):
 
 
 def extraction_of(config: VerifierConfig) -> Extraction:
-    """Where a verifier with these settings reads the answer; `boxed` for one that reads it in its own way."""
+    """Return the place at which a verifier with these settings reads the answer; `boxed` where none can be set."""
     return config.extraction if isinstance(config, ExtractingConfig) else "boxed"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a verifier found out about one answer, before rewards."""
+    """A verifier's finding about one answer, before rewards."""
 
     outcome: Outcome
     evidence: str
@@ -145,7 +202,7 @@ class Finding:
 
 
 def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Verdict:
-    """The finding with its reward parts `accuracy` and `format`; a failure of the verifier has none."""
+    """Return the finding with its reward parts `accuracy` and `format`; a failure of the verifier has none."""
     parts: dict[str, float] = {}
     if finding.outcome.judged:
         parts["accuracy"] = config.correct_reward if finding.outcome is Outcome.CORRECT else 0.0
@@ -156,18 +213,20 @@ def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Ve
 class Verifier(Closing, ABC):
     """Judges completions against reference answers.
 
-    A verifier never raises because of a completion, however odd: what it cannot read is UNPARSABLE, and where it fails
-    itself the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`. A subclass with its own
+    A verifier never raises because of a completion, however odd: what it cannot read is UNPARSABLE, and where the
+    verifier fails the outcome is TIMEOUT or CRASHED. Use it as a context manager, or call `close`. A subclass with more
     settings has them in a class `Config`, which builds on `VerifierConfig`.
     """
 
     Config: ClassVar[type[VerifierConfig]] = VerifierConfig
     mathematical: ClassVar[bool] = False
-    """Whether it compares answers as numbers or expressions, so that another such verifier can be asked as well."""
+    """True when it compares answers as numbers or expressions, so that another such verifier can be asked as well."""
     one_right: ClassVar[bool] = False
-    """Whether only the reference answer is right, however it is written."""
+    """True when only the reference answer is right, however it is written."""
     by_text_alone: ClassVar[bool] = False
-    """Whether it judges without asking a model or running a program, so that a few attacks cost nothing."""
+    """True when it judges without asking a model or running a program, so that a few attacks cost nothing."""
+    accepts_references: ClassVar[bool] = True
+    """True when a reference answer in the template's ideal form must be judged correct."""
 
     def __init__(self, config: VerifierConfig | None = None) -> None:
         cls = type(self)
@@ -178,25 +237,22 @@ class Verifier(Closing, ABC):
         """Seconds within which it owes a verdict."""
         return self.config.timeout_s if isinstance(self.config, WorkersConfig) else 5.0
 
-    accepts_references: ClassVar[bool] = True
-    """Whether a reference answer in the template's ideal form must be judged correct."""
-
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return "the verifier"
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same completion always gets the same verdict; not where a model judges or a program is timed."""
+        """True when equal completions always get equal verdicts; not where a model judges or a program is timed."""
         return True
 
     @abstractmethod
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
+        """Return one verdict per request, in the same order."""
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
-        """The verdict on one completion (prefill included)."""
+        """Judge one completion (prefill included)."""
         return self.verify_many([Request(problem, completion)])[0]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
@@ -208,7 +264,7 @@ class Verifier(Closing, ABC):
         return  # most verifiers need only what their tasks give them
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """How its verdict on a text came about, one sentence per step."""
+        """Explain a verdict on a text, one sentence per step."""
         return [verdict.evidence]
 
     def start(self) -> None:

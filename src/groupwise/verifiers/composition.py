@@ -5,31 +5,45 @@
 If a second verifier fails, that failure is the verdict; it never counts as zero.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import ast
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from groupwise.config.places import Place
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
-from groupwise.verifiers.parts import Part, Parts, StylePart, format_part
+from groupwise.verifiers.base import (
+    Asks,
+    Part,
+    Parts,
+    Request,
+    StylePart,
+    Verifier,
+    VerifierConfig,
+    format_part,
+    refuse_settings,
+)
 from groupwise.verifiers.table import VERIFIERS
+
+ONLY_FIRST = ("correct_reward", "format_reward", "partial_credit", "steps", "max_failure_share", "parts", "cap_wrong")
+"""Settings that a verifier's section may have only where it judges alone."""
 
 
 class VerifierPart(Part):
     """The opinion of a second verifier: 1 if it says correct, 0 if not, or in between where it grades (the judge).
 
-    Your own reward function is one: `kind = "rewards.py:reward"`.
+    A reward function of yours is one: `kind = "rewards.py:reward"`.
     """
 
     verifier: Annotated[VerifierConfig, VERIFIERS]
     """Its kind, for example `judge`, or its section. What it leaves out comes from the first verifier's section."""
     weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """What its opinion earns, with `combine = "add"`. 0: it only measures how often the two disagree."""
+    """Reward of its opinion, with `combine = "add"`. 0: it only measures how often the two disagree."""
     combine: Literal["add", "all", "any"] = "add"
-    """`add`: it earns its own part. `all`: an answer is correct only if it says so too. `any`: if either does.
+    """`add`: it earns a part. `all`: an answer is correct only if it says so too. `any`: if either does.
     Several decide in the order of the recipe."""
 
     @model_validator(mode="after")
@@ -43,23 +57,17 @@ class VerifierPart(Part):
         return self
 
 
-ONLY_FIRST = ("correct_reward", "format_reward", "partial_credit", "steps", "max_failure_share", "parts", "cap_wrong")
-"""Settings that a verifier's own section may have only where it judges alone."""
-
-
-def refuse_settings(config: VerifierConfig, names: Iterable[str], section: str, reason: str) -> None:
-    """Refuse settings that are read from another section than this one.
-
-    Raises:
-        ValueError: names the setting.
-    """
-    for name, field in type(config).model_fields.items():
-        if name in names and getattr(config, name) != field.get_default(call_default_factory=True):
-            raise ValueError(f"{section}.{name} = {getattr(config, name)!r} has no effect here: {reason}")
+def adopt_part(place: Place) -> type[Part]:
+    """Return a user's part; a user's function or verifier becomes a second verifier."""
+    if isinstance(place.definition(), ast.ClassDef):
+        target = place.load()
+        if isinstance(target, type) and issubclass(target, Part):
+            return target
+    return VerifierPart
 
 
 def second_verifiers(parts: Parts) -> dict[str, VerifierConfig]:
-    """The sections of the second verifiers by part name."""
+    """Return the sections of the second verifiers by part name."""
     return {name: part.verifier for name, part in parts.items() if isinstance(part, VerifierPart)}
 
 
@@ -67,8 +75,8 @@ class ComposedVerifier(Verifier):
     """Wraps a verifier; adds the parts of the configuration to its verdicts.
 
     `others` holds the second verifiers by part name; their reward, 0 to 1, is their opinion. All that is earned is in
-    `Verdict.parts`. What was measured is in `Verdict.measures` under the part's name, a second verifier's own measures
-    under `NAME/...`, and whether it disagreed with the first (0 or 1) under `disagreement/NAME`.
+    `Verdict.parts`. What was measured is in `Verdict.measures` under the part's name, a second verifier's measures
+    under `NAME/...`, and its disagreement with the first (0 or 1) under `disagreement/NAME`.
     """
 
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
@@ -78,21 +86,17 @@ class ComposedVerifier(Verifier):
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
-        """Whether the first verifier does."""
         return self._main.accepts_references
 
     @property
     def name(self) -> str:
-        """The first verifier's."""
         return self._main.name
 
     @property
     def repeatable(self) -> bool:
-        """Whether all verifiers are repeatable."""
         return all(verifier.repeatable for verifier in (self._main, *self._others.values()))
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         main_verdicts = [self._refuse_collision(verdict) for verdict in self._main.verify_many(requests)]
         outcomes = [verdict.outcome for verdict in main_verdicts]
         verdicts = self._ask(requests, main_verdicts, outcomes, decide=True)
@@ -101,21 +105,17 @@ class ComposedVerifier(Verifier):
         return [self._cap(verdict) for verdict in verdicts]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Check with every verifier."""
         for verifier in (self._main, *self._others.values()):
             verifier.check(problems, template)
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """What the first verifier says."""
         return self._main.explain(problem, text, verdict)
 
     def start(self) -> None:
-        """Start every verifier."""
         for verifier in (self._main, *self._others.values()):
             verifier.start()
 
     def close(self) -> None:
-        """Close every verifier."""
         with ExitStack() as stack:
             for verifier in (self._main, *self._others.values()):
                 stack.callback(verifier.close)
@@ -140,7 +140,7 @@ class ComposedVerifier(Verifier):
         return results
 
     def _refuse_collision(self, verdict: Verdict) -> Verdict:
-        """A user's verifier may earn a part that the recipe has too: neither may replace the other."""
+        """Fail where a user's verifier earns a part that the recipe has too: neither may replace the other."""
         names = [name for name, value in verdict.parts.items() if value and name in self.config.parts]
         if not names:
             return verdict
@@ -149,7 +149,7 @@ class ComposedVerifier(Verifier):
     def _hear(
         self, name: str, part: VerifierPart, verdict: Verdict, outcome: Outcome, opinion: Verdict | None
     ) -> Verdict:
-        """The verdict after a second verifier's opinion; without one its part earns nothing."""
+        """Return the verdict after a second verifier's opinion; without one its part earns nothing."""
         if not verdict.outcome.judged:
             return verdict
         if opinion is None:
@@ -214,5 +214,4 @@ class ComposedVerifier(Verifier):
 def _extend(
     verdict: Verdict, parts: Mapping[str, float] | None = None, measures: Mapping[str, float] | None = None
 ) -> Verdict:
-    """The verdict with more parts and measures."""
     return replace(verdict, parts={**verdict.parts, **(parts or {})}, measures={**verdict.measures, **(measures or {})})

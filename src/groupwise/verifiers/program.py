@@ -13,7 +13,7 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, S
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
-from groupwise.verifiers.code_extraction import extract_program
+from groupwise.verifiers.extraction import extract_program
 from groupwise.verifiers.table import VERIFIERS
 
 MAX_PRINTED = 500

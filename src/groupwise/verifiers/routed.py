@@ -9,8 +9,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from groupwise.config import FOLDER
 from groupwise.errors import ConfigError
 from groupwise.types import Problem, Verdict
-from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
-from groupwise.verifiers.composition import refuse_settings
+from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig, refuse_settings
 from groupwise.verifiers.table import VERIFIERS, with_shared
 
 PASSED_ON = ("correct_reward", "format_reward")

@@ -1,22 +1,17 @@
-"""The verifiers by name. To add one: a module here, and a line below."""
+"""The verifiers and the reward parts by name. To add one: a module here, and a line below.
+
+Nothing is imported before it is chosen, so this file stands below all others of the room.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from groupwise.config.kinds import Kinds
-from groupwise.config.places import Place, beside
+from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 
 _HERE = "groupwise.verifiers"
-
-
-def _adopt(place: Place) -> type:
-    """The verifier in a user's file: a class, or a function to judge by."""
-    from groupwise.verifiers.python import adopt  # not before: it is a verifier, and uses this table
-
-    return adopt(place)
-
 
 VERIFIERS = Kinds(
     "verifier",
@@ -26,25 +21,40 @@ VERIFIERS = Kinds(
         "countdown": f"{_HERE}.countdown:CountdownVerifier",
         "code": f"{_HERE}.code:CodeVerifier",
         "program": f"{_HERE}.program:ProgramVerifier",
-        "judge": f"{_HERE}.judge.verifier:JudgeVerifier",
-        "knights_knaves": f"{_HERE}.logic.puzzles:KnightsKnavesVerifier",
-        "json": f"{_HERE}.logic.json_text:JsonVerifier",
-        "instructions": f"{_HERE}.logic.instructions:InstructionsVerifier",
-        "game_move": f"{_HERE}.logic.puzzles:GameMoveVerifier",
+        "judge": f"{_HERE}.judge:JudgeVerifier",
+        "knights_knaves": f"{_HERE}.logic:KnightsKnavesVerifier",
+        "json": f"{_HERE}.logic:JsonVerifier",
+        "instructions": f"{_HERE}.logic:InstructionsVerifier",
+        "game_move": f"{_HERE}.logic:GameMoveVerifier",
         "propositional_proof": f"{_HERE}.proofs.propositional:PropositionalVerifier",
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGymVerifier",
-        "answered": f"{_HERE}.answered:AnsweredVerifier",
+        "answered": f"{_HERE}.unjudged:AnsweredVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },
-    adopt=_adopt,
+    adopt=f"{_HERE}.python:adopt",
 )
-"""Where each is defined."""
+
+PARTS = Kinds(
+    "reward part",
+    {
+        "format": f"{_HERE}.style.form:FormatPart",
+        "language": f"{_HERE}.style.language:LanguagePart",
+        "overlong": f"{_HERE}.style.length:OverlongPart",
+        "cosine_length": f"{_HERE}.style.length:CosineLengthPart",
+        "repetition": f"{_HERE}.style.form:RepetitionPart",
+        "calls": f"{_HERE}.style.length:CallsPart",
+        "verifier": f"{_HERE}.composition:VerifierPart",
+    },
+    adopt=f"{_HERE}.composition:adopt_part",
+)
+"""Parts of the reward beside the answer. A part has a bounded measure, and earns weight times measure where its gate is
+open."""
 
 
 def with_shared(section: Any, defaults: Mapping[str, Any], folder: Path | None) -> Any:
-    """A verifier's table or name, laid over the defaults that its kind reads."""
+    """Lay a verifier's table or name over the defaults that its kind reads."""
     kind = VERIFIERS.kind_of(section)
     if kind is None or not isinstance(section, Mapping | str):
         return section
@@ -54,3 +64,18 @@ def with_shared(section: Any, defaults: Mapping[str, Any], folder: Path | None) 
         return section  # its fault is reported where it is read
     table = section if isinstance(section, Mapping) else {"kind": section}
     return {**{key: value for key, value in defaults.items() if key in fields}, **table}
+
+
+def part_with_shared(part: Any, defaults: Mapping[str, Any], folder: Path | None) -> Any:
+    """Lay the verifier of a part, where it has one, over the defaults that its kind reads."""
+    kind = PARTS.kind_of(part)
+    if kind is None or not isinstance(part, Mapping | str):
+        return part
+    try:
+        if "verifier" not in PARTS.settings(beside(kind, folder)).model_fields:
+            return part
+    except ConfigError:
+        return part  # its fault is reported where it is read
+    table = {"verifier": kind} if kind not in PARTS.table else {}  # a function is its own verifier
+    table |= part if isinstance(part, Mapping) else {"kind": kind}
+    return {**table, "verifier": with_shared(table["verifier"], defaults, folder)} if "verifier" in table else table

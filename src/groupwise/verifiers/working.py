@@ -15,8 +15,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.equations import is_true, value
-from groupwise.verifiers.steps import NUMBER, boundaries, step_ends
+from groupwise.verifiers.steps import NUMBER, boundaries, is_true, step_ends, value
 
 _NUMBERS = re.compile(NUMBER)
 PLANNED = ("steps",)

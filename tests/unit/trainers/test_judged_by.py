@@ -19,7 +19,7 @@ from groupwise.tasks.base import GeneratedConfig, GeneratedTask, Template
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding, Verifier, verdict
 from groupwise.verifiers.extraction import extract
-from groupwise.verifiers.parts import StylePart
+from groupwise.verifiers.base import StylePart
 
 
 class LowerConfig(ExtractingConfig):

@@ -18,8 +18,7 @@ from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, make_verifier
-from groupwise.verifiers.code import CodeVerifier
-from groupwise.verifiers.code_tests import read_tests, same_tokens
+from groupwise.verifiers.code import CodeVerifier, read_tests, same_tokens
 
 DATA = Path(__file__).parents[4] / "shared/data"
 PROBES = DATA / "attack_probes/code.jsonl"

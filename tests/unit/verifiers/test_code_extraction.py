@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.verifiers.code_extraction import extract_program
+from groupwise.verifiers.extraction import extract_program
 
 FENCE = "```"
 

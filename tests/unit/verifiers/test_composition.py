@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import ComposedVerifier, Request, Verifier, VerifierConfig, make_verifier, verifier_config
 from groupwise.verifiers.base import Finding, verdict
-from groupwise.verifiers.equations import StepVerifier
+from groupwise.verifiers.steps import StepVerifier
 
 PROBLEM = Problem("p", "q", "3", language="zh")
 GOOD, BAD = "<think>一加二等于三</think>\\boxed{3}", "<think>一加二等于三</think>\\boxed{4}"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.equations import equation_steps, value
+from groupwise.verifiers.steps import equation_steps, value
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from groupwise.errors import ConfigError
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, Verdict
 from groupwise.verifiers import VERIFIERS, Request, Verifier, make_verifier, score, spot_check
-from groupwise.verifiers.answered import AnsweredVerifier
+from groupwise.verifiers.unjudged import AnsweredVerifier
 
 OPEN = Problem("open", "Should I give Anna a cup or a pen?", "Anna", open_ended=True, verifier="answered")
 SUM = Problem("sum", "What is 1 + 2?", "3", verifier="number")

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from groupwise.errors import ConfigError
-from groupwise.verifiers.equations import equation_steps
-from groupwise.verifiers.steps import DECIDED, MAX_STEPS, Step, inner_ends, split_steps, step_ends
+from groupwise.verifiers.steps import DECIDED, MAX_STEPS, Step, equation_steps, inner_ends, split_steps, step_ends
 
 TEXTS = st.text(alphabet="12+= .\nab。</think>", max_size=40)
 KINDS = st.sampled_from(["equation", "sentence", "newline", r"\d+", " *\n"])

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import Request
-from groupwise.verifiers.parts import PARTS, StylePart
-from groupwise.verifiers.style.format import FormatPart
+from groupwise.verifiers.base import Request, StylePart
+from groupwise.verifiers.style.form import FormatPart, RepetitionPart
+from groupwise.verifiers.style.language import units
 from groupwise.verifiers.style.length import CosineLengthPart, OverlongPart
-from groupwise.verifiers.style.repetition import RepetitionPart
-from groupwise.verifiers.style.words import units
+from groupwise.verifiers.table import PARTS
 
 PROBLEM = Problem("p", "q", "3")
 

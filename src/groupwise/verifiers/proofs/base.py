@@ -10,8 +10,7 @@ from groupwise.config import ReadIf, Section
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import Extracted, extract
-from groupwise.verifiers.proofs.expressions import UnreadableError
-from groupwise.verifiers.proofs.natural_deduction import RuleError
+from groupwise.verifiers.proofs.natural_deduction import RuleError, UnreadableError
 
 MAX_LENGTH = 20_000
 """Most characters of a proof that are read."""

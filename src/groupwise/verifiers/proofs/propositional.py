@@ -16,8 +16,15 @@ from typing import NamedTuple
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import Finding
 from groupwise.verifiers.proofs.base import KernelVerifier
-from groupwise.verifiers.proofs.expressions import FORMULAS, Expression, UnreadableError, parse_stated
-from groupwise.verifiers.proofs.natural_deduction import RuleError, Theorem, infer
+from groupwise.verifiers.proofs.natural_deduction import (
+    FORMULAS,
+    Expression,
+    RuleError,
+    Theorem,
+    UnreadableError,
+    infer,
+    parse_stated,
+)
 
 MAX_LINES = 200
 _NUMBER = re.compile(r"([0-9]{1,4})[.):]\s+")

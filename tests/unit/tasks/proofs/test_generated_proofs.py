@@ -14,8 +14,7 @@ from groupwise.tasks.proofs.propositional import NATURAL_DEDUCTION, Propositiona
 from groupwise.tasks.proofs.propositional import draw_problem as draw_proof
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.proofs.expressions import FORMULAS, Expression
-from groupwise.verifiers.proofs.natural_deduction import RULES
+from groupwise.verifiers.proofs.natural_deduction import FORMULAS, RULES, Expression
 
 SMALL = {"num_problems": 150, "num_eval_problems": 8}
 PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(kind="propositional_proofs", **SMALL))

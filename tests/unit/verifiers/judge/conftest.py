@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.types import Problem
-from groupwise.verifiers.judge.verifier import JudgeVerifier
+from groupwise.verifiers.judge import JudgeVerifier
 
 KEY = "sk-secret-0123456789"
 Behaviour = Callable[["Exchange", int], None]

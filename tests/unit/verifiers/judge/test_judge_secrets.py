@@ -13,8 +13,8 @@ from pydantic import SecretStr, ValidationError
 from groupwise.config import dump_toml, parse
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem
+from groupwise.verifiers.judge import JudgeVerifier
 from groupwise.verifiers.judge.config import JudgeConfig
-from groupwise.verifiers.judge.verifier import JudgeVerifier
 
 VARIABLE = {"api_key_variable": "EXAMINER_KEY"}
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.judge import JudgeVerifier, rule
 from groupwise.verifiers.judge.endpoint import Opinion, read_reply
-from groupwise.verifiers.judge.verifier import JudgeVerifier, rule
 
 
 @pytest.mark.parametrize(

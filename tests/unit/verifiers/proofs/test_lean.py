@@ -18,8 +18,7 @@ from groupwise.verifiers import Request, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding
 from groupwise.verifiers.proofs import lean_backends
 from groupwise.verifiers.proofs.base import LeanConfig
-from groupwise.verifiers.proofs.lean import LeanVerifier, complete
-from groupwise.verifiers.proofs.lean_backends import LeanProgram, Message, Reply
+from groupwise.verifiers.proofs.lean import LeanProgram, LeanVerifier, Message, Reply, complete
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 HEADER = "import Mathlib\nset_option maxHeartbeats 0\n"

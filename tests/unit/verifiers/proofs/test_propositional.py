@@ -14,8 +14,7 @@ from groupwise.randomness import Draw
 from groupwise.tasks.proofs.propositional import PropositionalProofsConfig, draw_problem
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.proofs.expressions import FORMULAS, Expression
-from groupwise.verifiers.proofs.natural_deduction import RULES, RuleError, Theorem, infer
+from groupwise.verifiers.proofs.natural_deduction import FORMULAS, RULES, Expression, RuleError, Theorem, infer
 
 VERIFIER = make_verifier("propositional_proof")
 

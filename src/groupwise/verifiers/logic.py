@@ -1,0 +1,352 @@
+"""Verifiers of logic and structure: they judge exactly, in this process, in time linear in the text.
+
+JSON is strictly parsed, then equal to the reference in structure, types and values. Strict means RFC 8259 without its
+leeway: no repeated key, no NaN or Infinity, nothing before or after the value. An integer field takes no 3.0 and no
+true; a field whose reference is a decimal number takes every spelling of that number.
+
+Instructions on the form of a text need `problem.data["constraints"]`, a list of mappings:
+`{"kind": "count", "unit": ..., "least": n, "most": n}`, `{"kind": "keyword", "word": ..., "least": n, "most": n}`,
+`{"kind": "case", "case": "lower" | "upper"}`, `{"kind": "first_word" | "last_word", "word": ...}`. A missing bound does
+not apply.
+"""
+
+import json
+import re
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
+from types import MappingProxyType
+from typing import Any, Generic, NoReturn, TypeVar
+
+from pydantic import Field
+
+from groupwise.types import Outcome, Problem, Verdict
+from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
+from groupwise.verifiers.extraction import explained, extract
+
+MAX_LENGTH = 10_000
+"""Most characters of an answer that are read."""
+
+ContentT = TypeVar("ContentT")
+
+
+class UnreadableError(Exception):
+    """The answer is not in the required form; the message says what it is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Finding):
+    """A finding with measures, which are for statistics and earn nothing."""
+
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+
+class ExactVerifier(Verifier):
+    """Reads the answer and judges it at once. Subclasses implement `find`."""
+
+    Config = ExtractingConfig
+    one_right = True
+    by_text_alone = True
+    config: ExtractingConfig
+
+    @abstractmethod
+    def find(self, problem: Problem, answer: str) -> Measured:
+        """The finding about an answer; raises UnreadableError where it is not in the required form."""
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+        return [self._judge(request.problem, request.readable(self.config.extraction)) for request in requests]
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        """What was read, and the finding."""
+        return [*explained(text, self.config.extraction), verdict.evidence]
+
+    def _judge(self, problem: Problem, text: str) -> Verdict:
+        extraction = extract(text, self.config.extraction)
+        if extraction.answer is None:
+            return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
+        finding = self._attempt(problem, extraction.answer)
+        return replace(verdict(finding, self.config, tags_right=extraction.tags_right), measures=finding.measures)
+
+    def _attempt(self, problem: Problem, answer: str) -> Measured:
+        if len(answer) > MAX_LENGTH:
+            return Measured(Outcome.UNPARSABLE, f"{len(answer)} characters, at most {MAX_LENGTH} are read")
+        try:
+            return self.find(problem, answer)
+        except UnreadableError as error:
+            return Measured(Outcome.UNPARSABLE, str(error))
+        except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
+            return Measured(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
+
+
+class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
+    """Reads answer and reference answer in one form and compares what was read; needs no further data."""
+
+    @abstractmethod
+    def read(self, text: str) -> ContentT:
+        """The content of an answer; raises UnreadableError."""
+
+    @abstractmethod
+    def difference(self, answer: ContentT, reference: ContentT) -> str:
+        """Where the two differ, for a person; empty when they are equal."""
+
+    @abstractmethod
+    def canonical(self, content: ContentT) -> str:
+        """One text for all spellings of the same content."""
+
+    def find(self, problem: Problem, answer: str) -> Measured:
+        """Correct when there is no difference from the reference answer."""
+        try:
+            reference = self.read(problem.reference)
+        except UnreadableError as error:
+            return Measured(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+        content = self.read(answer)
+        fault = self.difference(content, reference)
+        outcome = Outcome.WRONG if fault else Outcome.CORRECT
+        return Measured(outcome, fault or "it equals the reference answer", self.canonical(content))
+
+
+def plain(answer: str) -> str:
+    r"""An answer without LaTeX's text commands, braces and dollars; `\\` breaks the line; runs of blanks are one."""
+    for mark, replacement in (("\\\\", "\n"), ("\\text", ""), ("{", ""), ("}", ""), ("$", "")):
+        answer = answer.replace(mark, replacement)
+    return "\n".join(" ".join(line.split()) for line in answer.split("\n"))
+
+
+def shown(text: str) -> str:
+    """A piece of an answer for evidence: quoted, ASCII and short."""
+    return ascii(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+_SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+_CLAIM = re.compile(
+    r"(?:\(?[0-9]{1,2}[).:] ?)?(?P<name>[^:=]{1,60}?) ?(?: is(?: an?)?|:|=) ?(?P<role>knight|knave)", re.IGNORECASE
+)
+_MOVE = re.compile(r"[0-9]{1,3}(?: ?: ?[0-9]{1,3})?")
+Roles = dict[str, str]
+"""Role by name, both in lower case."""
+
+
+class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
+    """The role of everyone named in the reference answer, each named once and nothing else said.
+
+    Reads `Zoey is a knight, Ella is a knave` (also `Zoey: knight`, numbered lines, `and`) in any order and case.
+    """
+
+    def read(self, text: str) -> Roles:
+        roles: Roles = {}
+        for claim in _SEPARATOR.split(plain(text).rstrip(".")):
+            if claim.strip():
+                name, role = _read_claim(claim.strip())
+                if name in roles:
+                    raise UnreadableError(f"{shown(name)} is named twice")
+                roles[name] = role
+        return roles
+
+    def difference(self, answer: Roles, reference: Roles) -> str:
+        for name in [*reference, *answer]:
+            if answer.get(name) != reference.get(name):
+                role, true_role = answer.get(name, "nothing"), reference.get(name, "asked about")
+                return f"{shown(name)} is said to be {role}, not {true_role}"
+        return ""
+
+    def canonical(self, content: Roles) -> str:
+        return ", ".join(f"{name}: {role}" for name, role in sorted(content.items()))
+
+
+def _read_claim(claim: str) -> tuple[str, str]:
+    match = _CLAIM.fullmatch(claim)
+    if match is None:
+        raise UnreadableError(f"{shown(claim)} is not of the form `name is a knight` or `name is a knave`")
+    return match["name"].casefold(), match["role"].lower()
+
+
+class GameMoveVerifier(ExactVerifier):
+    """Any best move of the position is correct; a legal move that is not best and an illegal one are wrong.
+
+    Needs `problem.data["best_moves"]`, as the task's exact solver listed them, and `problem.data["legal_moves"]`, texts
+    such as `5` (a cell) or `2:3` (pile, count).
+    """
+
+    one_right = False
+
+    def find(self, problem: Problem, answer: str) -> Measured:
+        best_moves, legal_moves = list(problem.data["best_moves"]), list(problem.data["legal_moves"])
+        if not _MOVE.fullmatch(answer):
+            raise UnreadableError(f"{shown(answer)} is not a move")
+        move = answer.replace(" ", "")
+        if move in best_moves:
+            return Measured(Outcome.CORRECT, f"{move} is a best move", move)
+        return Measured(Outcome.WRONG, f"{move} is {'not a best' if move in legal_moves else 'no legal'} move", move)
+
+
+MAX_NESTING = 20
+MAX_DIGITS = 100
+_EXACT = Context(prec=MAX_DIGITS)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)', re.DOTALL)  # takes an open string too: linear on any text
+_BRACKET = re.compile(r"[\[\]{}]")
+_LARGE_EXPONENT = re.compile(r"[eE][-+]?0*[1-9][0-9]{3}")
+
+
+class JsonVerifier(ReferenceVerifier[Any]):
+    """Object members may come in any order, list items may not; white space between tokens is free."""
+
+    def read(self, text: str) -> Any:
+        _check_nesting(text)
+        try:
+            return json.loads(
+                text,
+                object_pairs_hook=_object,
+                parse_constant=_refuse_constant,
+                parse_float=lambda digits: Decimal(_bounded(digits)),
+                parse_int=lambda digits: int(_bounded(digits)),
+            )
+        except json.JSONDecodeError as error:
+            raise UnreadableError(f"not JSON: {error}") from None
+
+    def difference(self, answer: Any, reference: Any) -> str:
+        return _difference(answer, reference, "$")
+
+    def canonical(self, content: Any) -> str:
+        return json.dumps(content, sort_keys=True, default=lambda number: {"number": str(_EXACT.normalize(number))})
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_NESTING:
+            raise UnreadableError(f"nested deeper than {MAX_NESTING}")
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(members)
+    if len(content) != len(members):
+        raise UnreadableError("a key occurs twice in one object")
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise UnreadableError(f"{name} is not JSON")
+
+
+def _bounded(digits: str) -> str:
+    if len(digits) > MAX_DIGITS:
+        raise UnreadableError(f"a number has {len(digits)} characters, at most {MAX_DIGITS} are read")
+    if _LARGE_EXPONENT.search(digits):
+        raise UnreadableError(f"the number {shown(digits)} has an exponent of more than three digits")
+    return digits
+
+
+def _difference(answer: Any, reference: Any, path: str) -> str:
+    if isinstance(reference, Decimal) and type(answer) is int:
+        answer = Decimal(answer)
+    if type(answer) is not type(reference):
+        return f"{path} is of type {_type(answer)}, not {_type(reference)}"
+    if isinstance(reference, dict):
+        return _key_difference(answer, reference, path) or _first_difference(answer, reference, sorted(reference), path)
+    if isinstance(reference, list):
+        if len(answer) != len(reference):
+            return f"{path} has {len(answer)} items, not {len(reference)}"
+        return _first_difference(answer, reference, range(len(reference)), path)
+    return "" if answer == reference else f"{path} is {shown(str(answer))}, not {shown(str(reference))}"
+
+
+def _key_difference(answer: dict[str, Any], reference: dict[str, Any], path: str) -> str:
+    if missing_keys := sorted(reference.keys() - answer.keys()):
+        return f"{path} has no {shown(missing_keys[0])}"
+    if extra_keys := sorted(answer.keys() - reference.keys()):
+        return f"{path} has {shown(extra_keys[0])}, which nobody asked for"
+    return ""
+
+
+def _first_difference(answer: Any, reference: Any, keys: Any, path: str) -> str:
+    differences = (_difference(answer[key], reference[key], f"{path}.{key}") for key in keys)
+    return next(filter(None, differences), "")
+
+
+def _type(value: Any) -> str:
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", Decimal: "number"}
+    return names.get(type(value), "null")
+
+
+Constraint = Mapping[str, Any]
+
+_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)")
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters and digits; an apostrophe or hyphen within a word does not split it."""
+    return _WORD.findall(text)
+
+
+COUNTS: Mapping[str, Callable[[str], int]] = MappingProxyType({
+    "words": lambda text: len(words(text)),
+    "sentences": lambda text: len(_SENTENCE_END.findall(text)),
+    "lines": lambda text: sum(bool(line.strip()) for line in text.split("\n")),
+    "paragraphs": lambda text: len(_BLANK_LINES.split(text)),
+    "bullets": lambda text: sum(line.startswith("- ") for line in text.split("\n")),
+    "commas": lambda text: text.count(","),
+})  # fmt: skip
+"""What can be counted in a text without outer white space; blank lines are not lines; they separate paragraphs."""
+
+
+def _within(constraint: Constraint, number: int) -> bool:
+    return bool(constraint.get("least", number) <= number <= constraint.get("most", number))
+
+
+CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
+    "count": lambda constraint, text: _within(constraint, COUNTS[constraint["unit"]](text)),
+    "keyword": lambda constraint, text: _within(
+        constraint, [word.casefold() for word in words(text)].count(constraint["word"].casefold())
+    ),
+    "case": lambda constraint, text: {"lower": text.islower, "upper": text.isupper}[constraint["case"]](),
+    "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
+    "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
+})  # fmt: skip
+"""Whether a text meets a constraint, by kind."""
+
+
+class InstructionsConfig(ExtractingConfig):
+    """Settings of the verifier of instructions."""
+
+    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Reward part `partial`: this times the share of constraints met. 0: no such part."""
+
+
+class InstructionsVerifier(ExactVerifier):
+    """The measure `constraints` is the share (0 to 1) of the constraints met; only all of them are correct.
+
+    `partial_credit` pays for that share.
+    """
+
+    Config = InstructionsConfig
+    one_right = False
+    config: InstructionsConfig
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """One verdict per request, in the same order."""
+        verdicts, weight = super().verify_many(requests), self.config.partial_credit
+        if not weight:
+            return verdicts
+        return [
+            replace(verdict, parts={**verdict.parts, "partial": weight * verdict.measures.get("constraints", 0.0)})
+            if verdict.outcome.judged
+            else verdict
+            for verdict in verdicts
+        ]
+
+    def find(self, problem: Problem, answer: str) -> Measured:
+        constraints = list(problem.data["constraints"])
+        if character := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
+            raise UnreadableError(f"the text has the invisible character U+{ord(character):04X}")
+        if not words(answer):
+            raise UnreadableError("the text has no word")
+        violations = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
+        outcome = Outcome.WRONG if violations else Outcome.CORRECT
+        evidence = f"not met: {dict(violations[0])}" if violations else f"all {len(constraints)} constraints are met"
+        return Measured(outcome, evidence, answer, {"constraints": 1 - len(violations) / len(constraints)})

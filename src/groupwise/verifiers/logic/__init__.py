@@ -1,1 +1,0 @@
-"""Verifiers of logic and structure: exact, in process, without a worker."""
