@@ -59,7 +59,7 @@ def test_only_rollout_asks_an_engine() -> None:
         ("evaluation/chains.py", "from groupwise.rollout.tool_rounds import generate_with_tools"),
         ("evaluation/chains.py", "ask = engine.generate\nask(requests)"),
         ("pipeline/rollouts.py", "verdicts = self.actors.verifier.verify_many(requests)"),
-        ("trainers/ppo.py", "from groupwise.verifiers.score import score"),
+        ("trainers/ppo.py", "from groupwise.verifiers.scoring import score"),
         ("checks/audit/quick.py", "engine.generate(requests, sampling, finished)"),
     ],
 )

@@ -29,7 +29,7 @@ from groupwise.rollout.tools import ToolSections
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
-from groupwise.verifiers.score import score
+from groupwise.verifiers.scoring import score
 
 
 @dataclass(frozen=True, slots=True)

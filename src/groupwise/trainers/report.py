@@ -15,7 +15,7 @@ from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues, Verdict
-from groupwise.verifiers.score import part_statistics
+from groupwise.verifiers.scoring import part_statistics
 
 
 class StepResult(NamedTuple):

@@ -18,7 +18,7 @@ from groupwise.verifiers.base import (
     verdict,
 )
 from groupwise.verifiers.composition import ComposedVerifier, second_verifiers
-from groupwise.verifiers.score import (
+from groupwise.verifiers.scoring import (
     OverlappedScoring,
     check_failures,
     failure_share,

@@ -28,7 +28,7 @@ from groupwise.types import (
     ScoredGroup,
     Verdict,
 )
-from groupwise.verifiers.score import score
+from groupwise.verifiers.scoring import score
 from groupwise.verifiers.unjudged import Unjudged
 
 MAX_TOKENS = 12

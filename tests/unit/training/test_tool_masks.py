@@ -44,7 +44,7 @@ from groupwise.types import (
     Verdict,
 )
 from groupwise.verifiers import Request, make_verifier
-from groupwise.verifiers.score import score, spot_check
+from groupwise.verifiers.scoring import score, spot_check
 from groupwise.verifiers.unjudged import Unjudged
 
 PROBLEM = Problem("p", "?", "5")

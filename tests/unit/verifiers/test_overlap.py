@@ -115,7 +115,7 @@ def interrupted(scoring: OverlappedScoring, verifier: Watched) -> None:
 def test_an_interrupt_while_generating_awaits_what_is_under_way_and_drops_what_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("groupwise.verifiers.score.CLOSE_S", 30.0)
+    monkeypatch.setattr("groupwise.verifiers.scoring.CLOSE_S", 30.0)
     verifier = Watched(until=threading.Event())
     scoring = OverlappedScoring(verifier)
     with pytest.raises(KeyboardInterrupt):
@@ -125,7 +125,7 @@ def test_an_interrupt_while_generating_awaits_what_is_under_way_and_drops_what_w
 
 
 def test_closing_does_not_wait_for_a_verifier_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.verifiers.score.CLOSE_S", 0.05)
+    monkeypatch.setattr("groupwise.verifiers.scoring.CLOSE_S", 0.05)
     verifier = Watched(until=threading.Event())
     with OverlappedScoring(verifier) as scoring:
         scoring.submit(GROUPS[0])

@@ -19,7 +19,7 @@ from groupwise.rollout import sample_and_score
 from groupwise.trainers import ppo
 from groupwise.training.optimizer import Optimizer
 from groupwise.types import Completion, Outcome, ScoredGroup, Verdict
-from groupwise.verifiers import overlap
+from groupwise.verifiers import scoring
 
 RECIPE: dict[str, Any] = {
     "run": {"directory": "", "num_steps": 20, "checkpoint_every": 1000},
@@ -135,13 +135,13 @@ def pays_everybody(patch: pytest.MonkeyPatch) -> None:
 
 def slow_verifier(patch: pytest.MonkeyPatch) -> None:
     """The verifier sleeps."""
-    real = vars(overlap)["score"]
+    real = vars(scoring)["score"]
 
     def sleepy(*args: Any, **kwargs: Any) -> Any:
         time.sleep(0.3)
         return real(*args, **kwargs)
 
-    patch.setattr(overlap, "score", sleepy)
+    patch.setattr(scoring, "score", sleepy)
 
 
 def ever_slower(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers.judge import prompt as prompt_module
+from groupwise.verifiers.judge import config as prompt_module
 from groupwise.verifiers.judge.config import JudgeConfig, choose_fence, neutralise, render, shorten
 
 ATTACKS = [

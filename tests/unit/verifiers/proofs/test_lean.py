@@ -16,7 +16,7 @@ from groupwise.sandbox.base import Program, RunResult, Status
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding
-from groupwise.verifiers.proofs import lean_backends
+from groupwise.verifiers.proofs import lean
 from groupwise.verifiers.proofs.base import LeanConfig
 from groupwise.verifiers.proofs.lean import LeanProgram, LeanVerifier, Message, Reply, complete
 from groupwise.verifiers.proofs.natural_deduction import RuleError
@@ -151,7 +151,7 @@ def test_the_file_is_the_statement_and_the_proof_as_indented() -> None:
 
 
 def test_without_lean_the_verifier_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lean_backends, "SEARCHED", "/nowhere")
+    monkeypatch.setattr(lean, "SEARCHED", "/nowhere")
     with pytest.raises(ConfigError, match=r"'lean' needs a server \(verifier.proof.lean_url\) or the program lean"):
         make_verifier("lean")
 
@@ -196,7 +196,7 @@ def spoken(severity: str, text: str) -> bytes:
 def test_the_program_in_the_sandbox(
     monkeypatch: pytest.MonkeyPatch, status: Status, code: int | None, stdout: bytes, outcome: str
 ) -> None:
-    monkeypatch.setattr(lean_backends.shutil, "which", lambda *_, **__: "/usr/local/bin/lean")
+    monkeypatch.setattr(lean.shutil, "which", lambda *_, **__: "/usr/local/bin/lean")
     config = LeanVerifier.Config(kind="lean", proof=LeanConfig(timeout_s=7, lean_path="/usr/local/lib/mathlib"))
     good = RunResult(Status.EXITED, 0, spoken("info", "'groupwise_control' does not depend on any axioms"), b"", 0.1)
     bad = RunResult(Status.EXITED, 1, spoken("error", "no"), b"", 0.1)
