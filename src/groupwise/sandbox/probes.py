@@ -28,7 +28,7 @@ _MIN_SECRET = 6
 
 
 class ProbeResult(NamedTuple):
-    """What became of a probe."""
+    """Result of a probe."""
 
     id: str
     contained: bool
@@ -78,7 +78,7 @@ def _function_fault(result: RunResult) -> str:
 
 
 def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: tuple[str, ...]) -> str:
-    """What got through, in words; empty when nothing did."""
+    """Describe what got through; empty when nothing did."""
     text, expected = result.stdout.decode("utf-8", errors="replace"), probe["expected"]
     if expected.startswith(_HONEST):
         return "" if text.strip() == expected.removeprefix(_HONEST) else f"an honest program printed {text[:80]!r}"

@@ -29,15 +29,13 @@ class RemoteSandbox(Sandbox):
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        """One result per program."""
         return [results[0] for results in self._post([(program,) for program in programs])]
 
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        """Results of tester and solver of every pair."""
         return [(results[0], results[1]) for results in self._post(pairs)]
 
     def close(self) -> None:
-        """Nothing is open between requests."""
+        return  # nothing is open between requests
 
     def _post(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
         body = {"runs": [[self._encode(program) for program in run] for run in runs]}

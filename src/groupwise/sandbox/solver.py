@@ -15,7 +15,7 @@ from groupwise.sandbox.plain import PlainError, decode, encode
 
 MODULE = "solution"
 _ATTRIBUTES = {"getattr": getattr, "setattr": setattr}
-"""What tests may do to objects that stay here."""
+"""Operations of tests on objects that stay here."""
 
 
 def main(source: str) -> None:

@@ -52,7 +52,7 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
 
 
 def _fault(test: str, namespace: dict[str, Any]) -> str:
-    """Why a test fails; empty when it passes."""
+    """Return why a test fails; empty when it passes."""
     try:
         exec(compile(test, "test.py", "exec"), namespace)
     except AssertionError:
@@ -106,7 +106,7 @@ def _handle(number: Any) -> _Handle:
 
 
 def _exception(reply: Any) -> Exception:
-    """What the call raised, if that is a built-in exception; tests may expect it."""
+    """Return the exception of a call, if that is a built-in one; tests may expect it."""
     if type(reply) is dict and type(reply.get("missing")) is str:
         return _UnfitError(f"the program does not define {reply['missing'][:80]}")
     name = reply.get("raised") if type(reply) is dict else None

@@ -51,7 +51,7 @@ class Tests(ABC):
 
     @abstractmethod
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """Why each test failed, empty for one that passed; fewer than there are tests after an early stop.
+        """Return the fault of each test, empty for one that passed; fewer than there are tests after an early stop.
 
         Raises:
             SandboxFailedError: the sandbox failed.
@@ -69,7 +69,6 @@ class CallTests(Tests):
         return len(self.calls)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """One run answers all calls."""
         program = solver_program(source, [(self.entry_point, args) for args, _ in self.calls])
         answers = read_answers(_require_run(sandbox.run(program)), len(self.calls))
         return [
@@ -93,7 +92,6 @@ class StdioTests(Tests):
         return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """One run per test."""
         faults = []
         for stdin, expected in self.tests:
             result = _require_run(sandbox.run(Program(source, stdin=stdin.encode())))
@@ -121,7 +119,7 @@ class PythonTests(Tests):
         return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """Tester and solver, connected. A tester that does not end was kept busy by an answer."""
+        """Run tester and solver, connected. A tester that does not end was kept busy by an answer."""
         tester, solver = sandbox.run_pairs(
             [Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))]
         )[0]
@@ -169,7 +167,7 @@ _FORMS = {"calls": _calls, "stdio": _stdio, "python": _python}
 
 
 def same_tokens(output: str, expected: str, tolerance: float) -> bool:
-    """Whether two texts have the same tokens; numbers may differ by the tolerance, relative above 1."""
+    """Compare two texts token by token; numbers may differ by the tolerance, relative above 1."""
     tokens, targets = output.split(), expected.split()
     return len(tokens) == len(targets) and all(map(lambda a, b: _same(a, b, tolerance), tokens, targets))
 
@@ -189,7 +187,7 @@ class CodeConfig(VerifierConfig):
     """Reward part `partial`: this times the share of hidden tests passed. 0: no such part, and tests after the first
     failure may be left out."""
     sandbox: SandboxConfig = SandboxConfig()
-    """Where programs of completions run."""
+    """Sandbox in which programs of completions run."""
 
 
 class CodeVerifier(Verifier):
@@ -234,7 +232,7 @@ class CodeVerifier(Verifier):
             return list(threads.map(lambda job: self._judge(job[0], job[1], sandbox), jobs))
 
     def _judge(self, problem: Problem, source: str, sandbox: Sandbox) -> tuple[Finding, float | None]:
-        """A finding and the share of tests passed, where all were run."""
+        """Return a finding and, where all tests were run, the share of those passed."""
         try:
             tests = read_tests(problem.data)
             faults = tests.faults(source, sandbox, stop_early=self.config.partial_credit == 0)
@@ -253,7 +251,6 @@ class CodeVerifier(Verifier):
         return replace(result, parts={**result.parts, **extra_parts}, measures={"tests_passed": share})
 
     def close(self) -> None:
-        """End the sandbox; it is opened again when needed."""
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None

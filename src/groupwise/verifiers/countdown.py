@@ -33,11 +33,9 @@ class CountdownVerifier(Verifier):
     config: ExtractingConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         return [self._judge(request.problem, request.readable(self.config.extraction)) for request in requests]
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """What was read, and the finding."""
         return [*explained(text, self.config.extraction), verdict.evidence]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:

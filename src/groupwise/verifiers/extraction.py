@@ -1,4 +1,4 @@
-r"""Where the answer is in a completion: deterministic, linear in the length of the text, never a guess.
+r"""The answer (or the program) in a completion: deterministic, linear in the length of the text, never a guess.
 
 Only what follows the last `</think>` counts. Several different answers are no answer: a model that lists candidates
 must not be paid for the one that fits. Two things are not several answers: the same box repeated, and boxes with
@@ -30,7 +30,7 @@ class Extracted:
 
     answer: str | None
     reason: str
-    """Why there is no answer; empty when there is one."""
+    """The reason for having no answer; empty when there is one."""
     tags_right: bool
     """One `<think>`, one `</think>`, in order, then an answer."""
 
@@ -53,7 +53,7 @@ def extract(text: str, mode: Extraction) -> Extracted:
 
 
 def explained(text: str, mode: Extraction) -> list[str]:
-    """What was read in a completion, one sentence per step."""
+    """Describe the reading of a completion, one sentence per step."""
     region, extraction = after_thinking(text), extract(text, mode)
     if region is None:
         return []  # the verdict's evidence says so
@@ -112,7 +112,7 @@ def _gap(text: str) -> str | None:
 
 
 def _outermost(text: str) -> list[tuple[int, int, int]]:
-    """Where each complete outermost box begins, and its content begins and ends."""
+    """Find the complete outermost boxes: start of the box, start and end of its content."""
     spans: list[tuple[int, int, int]] = []
     for span in _closed_boxes(text):
         while spans and spans[-1][0] > span[0]:  # inside the box that has just been closed

@@ -53,14 +53,12 @@ class ExactVerifier(Verifier):
 
     @abstractmethod
     def find(self, problem: Problem, answer: str) -> Measured:
-        """The finding about an answer; raises UnreadableError where it is not in the required form."""
+        """Judge an answer; raise UnreadableError where it is not in the required form."""
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         return [self._judge(request.problem, request.readable(self.config.extraction)) for request in requests]
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """What was read, and the finding."""
         return [*explained(text, self.config.extraction), verdict.evidence]
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
@@ -86,18 +84,17 @@ class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
 
     @abstractmethod
     def read(self, text: str) -> ContentT:
-        """The content of an answer; raises UnreadableError."""
+        """Read the content of an answer; raise UnreadableError."""
 
     @abstractmethod
     def difference(self, answer: ContentT, reference: ContentT) -> str:
-        """Where the two differ, for a person; empty when they are equal."""
+        """Describe the first difference, for a person; empty when they are equal."""
 
     @abstractmethod
     def canonical(self, content: ContentT) -> str:
-        """One text for all spellings of the same content."""
+        """Return one text for all spellings of the same content."""
 
     def find(self, problem: Problem, answer: str) -> Measured:
-        """Correct when there is no difference from the reference answer."""
         try:
             reference = self.read(problem.reference)
         except UnreadableError as error:
@@ -292,7 +289,7 @@ COUNTS: Mapping[str, Callable[[str], int]] = MappingProxyType({
     "bullets": lambda text: sum(line.startswith("- ") for line in text.split("\n")),
     "commas": lambda text: text.count(","),
 })  # fmt: skip
-"""What can be counted in a text without outer white space; blank lines are not lines; they separate paragraphs."""
+"""Counts of a text without outer white space. Blank lines are not lines; they separate paragraphs."""
 
 
 def _within(constraint: Constraint, number: int) -> bool:
@@ -308,7 +305,7 @@ CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
     "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
     "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
 })  # fmt: skip
-"""Whether a text meets a constraint, by kind."""
+"""Checks of a text against a constraint, by kind."""
 
 
 class InstructionsConfig(ExtractingConfig):
@@ -329,7 +326,6 @@ class InstructionsVerifier(ExactVerifier):
     config: InstructionsConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         verdicts, weight = super().verify_many(requests), self.config.partial_credit
         if not weight:
             return verdicts

@@ -22,7 +22,7 @@ _PIECE = 1 << 16
 
 
 class Response(NamedTuple):
-    """What came back."""
+    """Reply to a request."""
 
     status: int
     retry_after: str
@@ -90,7 +90,6 @@ class _Source(io.RawIOBase):
         self._socket, self._deadline, self._remaining = connection, deadline, MAX_BYTES
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What HTTPResponse asks of a socket."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:

@@ -33,7 +33,7 @@ class ProgramConfig(VerifierConfig):
     """The verifier that judges what was printed, as if a completion said it in a box: its kind or its section. What
     answers earn is set here, not there."""
     sandbox: SandboxConfig = SandboxConfig()
-    """Where programs of completions run."""
+    """Sandbox in which programs of completions run."""
 
     @field_validator("answer")
     @classmethod
@@ -57,7 +57,6 @@ class ProgramVerifier(Verifier):
         self._judge: Verifier = VERIFIERS.find(self.config.answer.kind)(self.config.answer)
 
     def check(self, problems: Sequence[Any], template: Any) -> None:
-        """Whether the answers could be judged."""
         self._judge.check(problems, template)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
@@ -89,7 +88,6 @@ class ProgramVerifier(Verifier):
         return sandbox.run_many([Program(source=source) for source in sources])
 
     def close(self) -> None:
-        """End the sandbox and what the judge started; both are started again when needed."""
         self._judge.close()
         if self._sandbox is not None:
             self._sandbox.close()
@@ -97,7 +95,7 @@ class ProgramVerifier(Verifier):
 
 
 def _finding(end: RunResult) -> Finding:
-    """What a program printed, as an answer that is not judged yet (NONE); or why there is none."""
+    """Return what a program printed as an answer that is not judged yet (NONE), or a finding without one."""
     if end.status is Status.FAILED:
         return Finding(Outcome.CRASHED, f"the sandbox failed: {end.evidence}")
     if end.status is not Status.EXITED or end.exit_code:

@@ -32,12 +32,12 @@ OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "lan
 
 
 class PythonConfig(WorkersConfig):
-    """What is done with the values of a user's function."""
+    """Settings for the values of a user's function."""
 
     correct_above: float = Field(default=0.5, allow_inf_nan=False)
     """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""
     repeatable: bool = True
-    """Whether the same completion always gets the same value; `false` switches off repeated checks of a few."""
+    """True when equal completions always get equal values; `false` switches off repeated checks of a few."""
     memory_gb: float = Field(default=16.0, gt=0, allow_inf_nan=False)
     """Address space of one worker process in GiB; the function may import large libraries."""
 
@@ -82,17 +82,14 @@ class PythonVerifier(Verifier):
 
     @property
     def name(self) -> str:
-        """The place."""
         return str(self.place)
 
     @property
     def repeatable(self) -> bool:
-        """As the recipe says."""
         return self.config.repeatable
 
     @classmethod
     def sources(cls) -> tuple[Path, ...]:
-        """The file of the function, and those beside it that it imports."""
         return written_in(cls.place.file)
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
@@ -131,7 +128,7 @@ class PythonVerifier(Verifier):
                 ) from None
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request; an exception is CRASHED, a killed process TIMEOUT or CRASHED."""
+        """Return one verdict per request; an exception is CRASHED, a killed process TIMEOUT or CRASHED."""
         try:
             self._read_signature()
         except ConfigError as error:
@@ -147,7 +144,7 @@ class PythonVerifier(Verifier):
         return [self._verdicts([request], reply)[0] for request, reply in zip(requests, replies, strict=True)]
 
     def _judge_together(self, batch: Sequence[Request]) -> list[Verdict]:
-        """Completions of one problem as lists; if that fails, each alone, so that only the culprit is not judged."""
+        """Judge completions of one problem as lists; if that fails, one by one, so that only the culprit fails."""
         reply = self._pool.call(self._call_with_lists(batch), self.config.timeout_s)
         if len(batch) == 1 or (reply.status == "ok" and "found" in reply.value):
             return self._verdicts(batch, reply)
@@ -169,7 +166,7 @@ class PythonVerifier(Verifier):
         return [*system, {"role": "user", "content": prompt}]
 
     def _fields(self, request: Request) -> dict[str, Any]:
-        """All that can be given for a completion."""
+        """Return all arguments that can be given for a completion."""
         problem = request.problem
         prompt = self._template.render(problem) if self._template else problem.question
         values = (request.text, problem.reference, problem.question, prompt, problem.id, problem.difficulty,
@@ -220,5 +217,4 @@ class PythonVerifier(Verifier):
         return Verdict(outcome, parts, f"{self.place} returned {values}")
 
     def close(self) -> None:
-        """Kill the processes."""
         self._pool.close()

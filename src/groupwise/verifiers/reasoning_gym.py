@@ -16,7 +16,7 @@ MOST = 1_000_000
 
 
 class ReasoningGymConfig(PythonConfig):
-    """What is done with the scores of reasoning-gym, 0 to 1; the score is the reward."""
+    """Settings for the scores of reasoning-gym, 0 to 1; the score is the reward."""
 
     correct_above: float = 0.99
     """A score above this counts as a correct answer: many generators give a little for a well-formed wrong one."""
@@ -31,7 +31,7 @@ class ReasoningGymVerifier(PythonVerifier):
 
 
 def score(completion: str, dataset: str, seed: int, settings: str, index: int) -> float | Verdict:
-    """What the generator says about the answer; runs in a worker process."""
+    """Score the answer by its generator; runs in a worker process."""
     extraction = extract(completion, "tag")
     if extraction.answer is None:
         return Verdict(Outcome.UNPARSABLE, {"reward": 0.0}, extraction.reason)

@@ -44,7 +44,6 @@ class RoutedConfig(VerifierConfig):
         return self
 
     def member(self, kind: str) -> VerifierConfig:
-        """The section of one of the verifiers."""
         defaults = {name: getattr(self, name) for name in PASSED_ON}
         section = self.each.get(kind) or VERIFIERS.read({**defaults, "kind": kind})
         assert isinstance(section, VerifierConfig)
@@ -63,17 +62,14 @@ class RoutedVerifier(Verifier):
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
-        """Whether all verifiers needed so far do."""
         return all(verifier.accepts_references for verifier in self._verifiers.values())
 
     @property
     def repeatable(self) -> bool:
-        """Whether all verifiers needed so far are repeatable."""
         return all(verifier.repeatable for verifier in self._verifiers.values())
 
     @property
     def verdict_s(self) -> float:
-        """That of the slowest verifier needed so far."""
         return max((verifier.verdict_s for verifier in self._verifiers.values()), default=super().verdict_s)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
@@ -92,17 +88,14 @@ class RoutedVerifier(Verifier):
         return [verdict_by_index[index] for index in range(len(requests))]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Check the problems of every verifier with it."""
         for kind in dict.fromkeys(problem.verifier for problem in problems):
             group = [problem for problem in problems if problem.verifier == kind]
             self._verifier(group[0]).check(group, template)
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """What the problem's verifier says."""
         return self._verifier(problem).explain(problem, text, verdict)
 
     def close(self) -> None:
-        """Close every verifier."""
         with ExitStack() as stack:
             for verifier in self._verifiers.values():
                 stack.callback(verifier.close)

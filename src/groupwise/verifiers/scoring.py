@@ -93,7 +93,7 @@ def failure_share(scored: Sequence[ScoredGroup]) -> float:
 
 
 def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
-    """What the parts of the reward did, over judged completions.
+    """Return statistics of the parts of the reward over judged completions.
 
     `part/NAME/mean` and `part/NAME/std` (of the population) of every part, weighted as paid; `measure/NAME/mean` of
     every measure, over the completions that have it; `disagreement/NAME` counts the completions on which the second
@@ -181,7 +181,6 @@ class OverlappedScoring:
         return [self._scored[id(group)] for group in groups]
 
     def close(self) -> None:
-        """Drop what is not yet verified and end the thread."""
         self._is_closed = True
         self._arrived.put(None)
         self._thread.join(CLOSE_S)
@@ -206,7 +205,7 @@ class OverlappedScoring:
             self._error = error
 
     def _next(self) -> list[Group | None]:
-        """The groups that have arrived, at least one."""
+        """Wait for a group; return all that have arrived."""
         batch = [self._arrived.get()]
         while batch[-1] is not None and not self._arrived.empty():
             batch.append(self._arrived.get())

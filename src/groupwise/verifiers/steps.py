@@ -29,7 +29,7 @@ BOUNDARIES = {
     "sentence": re.compile(r"[.!?]\s|[。！？]"),
     "newline": re.compile(r"(?<=\S)[^\S\n]*\n"),
 }
-"""What ends a step. Where a sentence or a line ends is decided by the text up to there, which an unbiased baseline
+"""Ends of steps. Where a sentence or a line ends is decided by the text up to there, which an unbiased baseline
 needs (`process_gae`); where an equation ends shows only in what follows it."""
 DECIDED = ("sentence", "newline")
 """Settings whose ends what follows never moves; of a regular expression `inner_ends` takes the first that it sees."""
@@ -68,7 +68,7 @@ def _boundary(step: str) -> re.Pattern[str]:
 
 
 def step_ends(text: str, step: str) -> list[int]:
-    """Where the steps of a text end, in characters, increasing; the last is the text's length.
+    """Return the ends of a text's steps, in characters, increasing; the last is the text's length.
 
     >>> step_ends("45×7=315. 300+15=314", "equation"), step_ends("One is 1.5. Two.</think> 3. 4.", "sentence")
     ([8, 20], [12, 30])
@@ -84,7 +84,7 @@ def step_ends(text: str, step: str) -> list[int]:
 
 
 def inner_ends(text: str, step: str) -> list[int]:
-    r"""Where steps end for a reader who goes from left to right and takes no end back, in characters, increasing.
+    r"""Return the ends of steps for a reader who goes from left to right and takes no end back, in characters.
 
     What is an end here stays one whatever follows, so a baseline that is read there knows nothing of the next step;
     only `equation` cannot have that, whose ends are those of the whole text. The end of the text is not among them
@@ -106,7 +106,7 @@ def inner_ends(text: str, step: str) -> list[int]:
 
 
 def boundaries(text: str, step: str) -> list[re.Match[str]]:
-    """What ends the steps of a text, the first `MAX_STEPS` of it."""
+    """Return the first `MAX_STEPS` matches that end steps of a text."""
     return list(islice(_boundary(step).finditer(text), MAX_STEPS))
 
 
@@ -157,38 +157,30 @@ class StepVerifier(Verifier):
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
-        """Whether the wrapped verifier does."""
         return self._main.accepts_references
 
     @property
     def name(self) -> str:
-        """The wrapped verifier's."""
         return self._main.name
 
     @property
     def repeatable(self) -> bool:
-        """Whether the wrapped verifier is repeatable."""
         return self._main.repeatable
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         verdicts = self._main.verify_many(requests)
         return [_add_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Check with the wrapped verifier."""
         self._main.check(problems, template)
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """What the wrapped verifier says."""
         return self._main.explain(problem, text, verdict)
 
     def start(self) -> None:
-        """Start the wrapped verifier."""
         self._main.start()
 
     def close(self) -> None:
-        """Close the wrapped verifier."""
         self._main.close()
 
 
@@ -209,7 +201,7 @@ def equation_steps(text: str) -> list[StepReward]:
 
 
 def is_true(equation: str) -> bool:
-    """Whether all sides have the same value.
+    """True when all sides have the same value.
 
     >>> is_true("45×7=300+15"), is_true("1=2"), is_true("1÷0=1÷0")
     (True, False, False)

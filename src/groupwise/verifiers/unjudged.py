@@ -11,7 +11,6 @@ class Unjudged(Verifier):
     """Says that no completion was judged."""
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """No verdict on any of them."""
         return [Verdict(Outcome.NONE, {}, "not judged") for _ in requests]
 
 
@@ -21,7 +20,6 @@ class AnsweredVerifier(Verifier):
     accepts_references = False
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         return [
             verdict(_finding(request.text), self.config, tags_right=thought_once(request.text)) for request in requests
         ]

@@ -101,7 +101,6 @@ class Worker:
         return data
 
     def kill(self) -> None:
-        """End the process at once and wait for it."""
         with contextlib.suppress(SandboxError):  # the server is gone, and its workers with it
             self._server.end_worker(self._pid)
         self._finalizer()

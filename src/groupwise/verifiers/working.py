@@ -19,11 +19,11 @@ from groupwise.verifiers.steps import NUMBER, boundaries, is_true, step_ends, va
 
 _NUMBERS = re.compile(NUMBER)
 PLANNED = ("steps",)
-"""What a problem's data must have: its plan."""
+"""Keys that a problem's data must have: its plan."""
 
 
 class StepKind(StrEnum):
-    """What a step is."""
+    """Judgement of a step."""
 
     SOUND = "sound"
     """True, of known numbers, and used by a later step or the answer."""
@@ -38,7 +38,7 @@ class StepKind(StrEnum):
 
     @property
     def correct(self) -> bool:
-        """Whether it is free of mistakes, its own and inherited ones."""
+        """True when it is free of mistakes, inherited ones included."""
         return self in (StepKind.SOUND, StepKind.IDLE)
 
 
@@ -46,10 +46,10 @@ class StepJudgement(NamedTuple):
     """The truth about one step."""
 
     end: int
-    """Where it ends in the text, in characters."""
+    """End in the text, in characters."""
     kind: StepKind
     evidence: str
-    """Why, in words a person can check; empty where it is sound."""
+    """Reason in words that a person can check; empty where it is sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Working:
 
     @property
     def right_answer_wrong_working(self) -> bool:
-        """Whether the answer is right although a step is not."""
+        """True when the answer is right although a step is not."""
         return self.answered_right and self.first_error is not None
 
 
@@ -83,11 +83,9 @@ class _Equation(NamedTuple):
 
 @dataclass(slots=True)
 class _Knowledge:
-    """Which numbers may be read."""
-
     known: set[Fraction]
     in_parts: bool
-    """Whether a number's parts may be read too; not where every number is to be used once."""
+    """True when a number's parts may be read too; not where every number is to be used once."""
     spoilt: set[Fraction] = field(default_factory=set)
     """Results of mistakes."""
 

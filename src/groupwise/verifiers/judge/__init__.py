@@ -59,7 +59,7 @@ class JudgeVerifier(Verifier):
         ]
 
     def _prompt(self, request: Request) -> str | Finding:
-        """What to send, or the finding that needs no judge."""
+        """Return the prompt, or the finding that needs no judge."""
         judge, problem = self.config.judge, request.problem
         if "{reference}" in judge.prompt and not problem.reference.strip():
             return Finding(Outcome.CRASHED, f"problem {problem.id} has no reference answer for the judge")
@@ -83,12 +83,11 @@ class JudgeVerifier(Verifier):
 
 
 def _answer(text: str) -> str:
-    """What follows the reasoning; empty while the reasoning is still open."""
     return (after_thinking(text) or "").strip()
 
 
 class Ruling(NamedTuple):
-    """What an opinion comes to."""
+    """Meaning of an opinion."""
 
     share: float | None
     """1 for CORRECT, 0 for WRONG, a tenth of the score; None when the judge could not judge."""

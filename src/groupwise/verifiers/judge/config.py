@@ -58,9 +58,9 @@ class JudgeConfig(Section):
     accept_score: int = Field(default=5, ge=1, le=10)
     """Lowest rubric score whose outcome is `correct`. For statistics: the reward is the score's share either way."""
     see: Literal["answer", "completion"] = "answer"
-    """What the judge sees: `answer` (what follows the last `</think>`) or the whole `completion`."""
+    """The text shown to the judge: `answer` (what follows the last `</think>`) or the whole `completion`."""
     prompt: str = PROMPT
-    """What is asked. `{question}`, `{reference}` and `{answer}` become fenced blocks; that they are data, and how the
+    """The question. `{question}`, `{reference}` and `{answer}` become fenced blocks; that they are data, and how the
     verdict must be written, is said around it. With `rubric`, say here what earns points."""
     max_chars: int = Field(default=20_000, ge=2)
     """Characters of an answer that are shown; a longer one loses its middle, and the judge reads how much."""
@@ -93,7 +93,7 @@ class JudgeConfig(Section):
 
     @model_validator(mode="after")
     def _check_values(self) -> "JudgeConfig":
-        """Faults are named without their values: a mistaken one may hold a secret."""
+        """Name faults without their values: a mistaken one may hold a secret."""
         for fault in (_url_fault(self.url), _key_fault(self), _prompt_fault(self.prompt, self.mode)):
             if fault:
                 raise ValueError(fault)

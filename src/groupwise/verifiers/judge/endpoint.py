@@ -35,7 +35,7 @@ class Opinion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no opinion; it says nothing about the answer."""
+    """Reason for having no opinion; it says nothing about the answer."""
 
     outcome: Outcome
     """TIMEOUT or CRASHED."""
@@ -206,7 +206,7 @@ class Cache:
         self._directory = Path(directory).expanduser() if directory else None
 
     def get(self, digest: str) -> Opinion | None:
-        """The opinion on that request; None when there is none, or when its file is damaged."""
+        """Return the opinion on that request; None when there is none, or when its file is damaged."""
         try:
             return _read(digest, self._path(digest).read_bytes()) if self._directory else None
         except FileNotFoundError:
@@ -282,6 +282,5 @@ class Budget:
             self._spent["max_requests"] += 1
 
     def spend_tokens(self, tokens: int) -> None:
-        """Count the tokens of one request and its reply."""
         with self._lock:
             self._spent["max_total_tokens"] += tokens

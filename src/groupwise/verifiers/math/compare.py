@@ -17,7 +17,7 @@ from groupwise.verifiers.math.numbers import DECIMALS, decimal_comma, equal_numb
 from groupwise.verifiers.math.structure import Node, names, read
 
 Leaf = Callable[[str, str], bool | None]
-"""Whether an answer's expression equals the reference's; None: this leaf cannot tell."""
+"""Comparison of the reference's expression with the answer's; None: this leaf cannot tell."""
 
 _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
 _REAL_SET = re.compile(
@@ -34,7 +34,7 @@ _NEAR = 50
 def equivalent(
     reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None = None, decimals: int = DECIMALS
 ) -> bool | None:
-    """Whether a normalised answer is the reference; None when the leaves could not tell.
+    """Compare a normalised answer with the reference; None when the leaves could not tell.
 
     `same_leaf` compares single expressions. `same_whole` compares sets of real numbers and families with a free whole
     number, which have no parts; without it they are left undecided.
@@ -55,7 +55,6 @@ def equivalent(
 
 
 def _disagree(reference: dict[str, str], answer: dict[str, str]) -> bool:
-    """Whether free letters run through different sets."""
     if any(reference[name] != answer[name] for name in reference.keys() & answer.keys()):
         return True
     return bool(reference and answer) and len({*reference.values(), *answer.values()}) > 1
@@ -73,7 +72,7 @@ def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | No
 
 
 def may_be_real_sets(*texts: str) -> bool:
-    """Whether texts can be sets of real numbers of which one is written by relations, as a difference or in words."""
+    """True when texts can be sets of real numbers of which one is written by relations, as a difference or in words."""
     flags = [_REAL_SET.search(text) is not None for text in texts]
     return any(flags) and all(
         flag or _SET_LIKE.fullmatch(text) is not None for text, flag in zip(texts, flags, strict=True)

@@ -1,4 +1,4 @@
-r"""What is refused before any parser sees it: too long, too deep, too large, or read wrongly by LaTeX parsers.
+r"""Answers refused before any parser sees them: too long, too deep, too large, or read wrongly by LaTeX parsers.
 
 The size of an answer is estimated on its text, without computing it: a policy must not dodge its penalty by an answer
 such as `9^{9^{9^9}}` that runs the verifier into its deadline, for a deadline says nothing about the answer.
@@ -36,7 +36,7 @@ _EAGER = re.compile(
 
 
 def refusal(text: str) -> str | None:
-    """Why an answer is not even read, or None: too long, too deep, too many links, invisible characters."""
+    """Return why an answer is not even read: too long, too deep, too many links, invisible characters; or None."""
     if len(text) > MAX_LENGTH:
         return f"the answer has {len(text)} characters, at most {MAX_LENGTH} are read"
     if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co") and char not in "\n\t\r" for char in text):
@@ -49,7 +49,7 @@ def refusal(text: str) -> str | None:
 
 
 def unreadable(text: str) -> str | None:
-    """Why a normalised answer that is not a plain number must not be parsed: it would be read wrongly, or never end."""
+    """Return why a normalised answer must not be parsed: it would be read wrongly, or never end; or None."""
     if re.search(r"[0-9] [0-9]", text):
         return "two numbers are side by side without an operator"
     if re.search(r"%[ ]?[^ ,;)\]}]", text):
@@ -68,7 +68,7 @@ def unreadable(text: str) -> str | None:
 
 
 def too_long(reference: str, answer: str) -> str | None:
-    """Why an answer would keep a parser busy: its tokens, which cost it about a millisecond each."""
+    """Return why an answer would keep a parser busy: its tokens, which cost it about a millisecond each; or None."""
     limit = max(MAX_TOKENS, 2 * len(_TOKEN.findall(reference)))
     return f"the answer has more than {limit} symbols" if len(_TOKEN.findall(answer)) > limit else None
 
@@ -106,7 +106,7 @@ class _Sizes:
         self._position = self._depth = 0
 
     def group(self) -> _Size:
-        """Up to the bracket that closes this group, or the end."""
+        """Read up to the bracket that closes this group, or the end."""
         digits, terms = 0.0, [0.0]
         while (token := self._take()) and token not in _CLOSE:
             if token in _BETWEEN_TERMS:
@@ -117,7 +117,7 @@ class _Sizes:
         return _Size(digits, max(terms) + math.log10(len(terms)))
 
     def _item(self, token: str) -> _Size:
-        """What a token begins: a number, letter, command or group, with its powers and factorials."""
+        """Read what a token begins: a number, letter, command or group, with its powers and factorials."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise OverflowError

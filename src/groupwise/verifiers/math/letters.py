@@ -102,7 +102,7 @@ def _last_declaration(text: str) -> tuple[str, list[str], str] | None:
 
 
 def _beginnings(tail: str) -> Iterator[int]:
-    r"""Where a declaration can begin: at a separator, a bracket, words, or `\forall`."""
+    r"""Yield the places at which a declaration can begin: a separator, a bracket, words, or `\forall`."""
     for match in re.finditer(r"[,;]|\(|\0+|\\forall(?![a-z])| (?:where|for|with) ", tail):
         yield match.start()
 

@@ -94,7 +94,7 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
         (" ", r" +", " "),
     )
 ]  # fmt: skip
-"""What a text must hold for a pattern to occur, the pattern, and what replaces it; in order."""
+"""Triggers (a text that must occur for the pattern to occur), patterns and their replacements, in order."""
 _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")

@@ -49,11 +49,10 @@ class Number:
 
     @property
     def exact(self) -> Fraction:
-        """The number it stands for."""
         return self.value / 100 if self.percent else self.value
 
     def canonical(self) -> str:
-        """`7`, `-1/2` or `50%`: equal strings for equal spellings."""
+        """Return `7`, `-1/2` or `50%`: equal strings for equal spellings."""
         return f"{self.value}%" if self.percent else str(self.value)
 
 
@@ -70,7 +69,7 @@ def parse_number(text: str) -> Number | None:
 
 
 def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
-    """Whether an answer is the reference number under the policies of this module."""
+    """Compare an answer with the reference number under the policies of this module."""
     if reference.exact == answer.exact:
         return True
     if reference.percent != answer.percent and reference.value == answer.value:
@@ -79,7 +78,7 @@ def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
 
 
 def decimal_comma(reference: str, answer: str) -> bool:
-    """Whether one side is the other with a comma for the decimal point: `1000,99` and `1000.99`.
+    """True when one side is the other with a comma for the decimal point: `1000,99` and `1000.99`.
 
     The comma of the reference may also separate two values, so there one digit after it is not enough.
     """

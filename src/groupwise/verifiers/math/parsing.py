@@ -62,7 +62,7 @@ def parse_alike(reference: str, answer: str) -> tuple[Any, Any]:
 
 
 def one_line(error: Exception) -> str:
-    """An error as evidence."""
+    """Return an error as evidence."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
@@ -88,7 +88,7 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
     mode = PredictionMode.SLL
 
     def parse(self, latex_str: str) -> Any:
-        """By the fast prediction of ANTLR, whose successes agree with the full one; by the full one when it fails."""
+        """Parse by the fast prediction of ANTLR, whose successes agree with the full one; else by the full one."""
         try:
             return super().parse(latex_str)
         except Exception:
@@ -98,7 +98,6 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
             return super().parse(latex_str)
 
     def parse_number(self, text: str) -> Any:
-        """A number, decimals exactly: a float would make `e^{0.5}` a float as well."""
         return Rational(text.replace(",", ""))
 
     def create_parser(self, latex_str: str) -> Any:
@@ -125,7 +124,7 @@ def _bracket_arguments(latex: str) -> str:
 
 
 def _argument_end(latex: str, start: int) -> int | None:
-    """Where a multiplication sign ends the argument that begins at `start`; None if something else ends it."""
+    """Find the multiplication sign that ends the argument at `start`; None if something else ends it."""
     depth, bar = 0, latex.find("|", start + 1) if latex[start : start + 1] == "|" else -1
     for mark in _ARGUMENT.finditer(latex, max(start, bar + 1)):
         depth += (mark["open"] is not None) - (mark["close"] is not None)

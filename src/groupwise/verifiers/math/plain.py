@@ -55,7 +55,7 @@ _NO_UNITS = frozenset(
 
 
 def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool | None:
-    """Whether two normalised expressions are equal; None when it takes a parser to tell."""
+    """Compare two normalised expressions; None when it takes a parser to tell."""
     if compact(reference) == compact(answer):
         return True
     if reference.casefold() in _ORDINAL_WORDS or answer.casefold() in _ORDINAL_WORDS:
@@ -73,7 +73,7 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
 
 
 def is_plain(text: str) -> bool:
-    """Whether a normalised expression is a number, a word or a choice, perhaps with a unit: no parser is needed."""
+    """True for a number, a word or a choice, perhaps with a unit: no parser is needed."""
     value, _ = split_unit(text)
     return is_words(text) or _CHOICE.fullmatch(text) is not None or parse_number(value) is not None
 
@@ -117,7 +117,6 @@ def _split_ordinal(text: str) -> tuple[str, str] | None:
 
 
 def _mark(number: int) -> str:
-    """The letters after an ordinal number."""
     return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 

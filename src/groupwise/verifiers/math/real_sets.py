@@ -68,7 +68,7 @@ class _NoSetError(Exception):
 
 
 def same_set_texts(reference: str, answer: str) -> bool | None:
-    """Whether two normalised texts are the same set of real numbers; None if either cannot be read as one."""
+    """Compare two normalised texts as sets of real numbers; None if either cannot be read as one."""
     try:
         left, right = (
             _read_set(_JOINT.sub(lambda match: f" {match[1] or match[2]} ", text)) for text in (reference, answer)
@@ -79,7 +79,7 @@ def same_set_texts(reference: str, answer: str) -> bool | None:
 
 
 def is_real_set(text: str) -> bool:
-    """Whether a normalised text is a set of real numbers that can be read."""
+    """True when a normalised text is a set of real numbers that can be read."""
     return same_set_texts(text, text) is not None
 
 
@@ -252,7 +252,7 @@ _SPLITS = ((_COMMA, _enumeration), (_OR, _alternatives), (_AND, _conditions), (_
 
 
 def same_sets(gold: Any, value: Any) -> bool | None:
-    """Whether two sets, or inequalities in one unknown, hold the same real numbers; None when that cannot be told."""
+    """Compare two sets, or inequalities in one unknown, of real numbers; None when that cannot be told."""
     return _same(_real_set(gold), _real_set(value))
 
 
@@ -266,7 +266,6 @@ def _same(left: tuple[Any, Any] | None, right: tuple[Any, Any] | None) -> bool |
 
 
 def _real_set(expression: Any) -> tuple[Any, Any] | None:
-    """The unknown (None for a plain set) and the set."""
     if isinstance(expression, And):
         parts = [_real_set(part) for part in expression.args]
         if None in parts or len({part[0] for part in parts if part}) != 1:
@@ -323,7 +322,7 @@ def _holds(part: Any, point: Any) -> bool:
 
 
 def _side(end: Any, point: Any) -> int:
-    """Where an end lies: -1 left of the point, 0 at it, 1 right of it."""
+    """Return -1 for an end left of the point, 0 at it, 1 right of it."""
     if end in (oo, -oo):
         return 1 if end == oo else -1
     difference = end.evalf(_DIGITS) - point

@@ -44,7 +44,7 @@ class _UnknownError(Exception):
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Whether an answer equals the reference; None: this checker cannot tell."""
+    """Compare an answer with the reference; None: this checker cannot tell."""
     if max(len(reference), len(answer)) > _LONGEST:
         return None
     left, right = _clean(reference), _clean(answer)
@@ -174,7 +174,6 @@ class _Reader:
         self._point, self._depth = point, 0
 
     def value(self) -> Any:
-        """The value of the whole text."""
         value = self._sum()
         if self._tokens:
             raise _UnknownError
@@ -270,7 +269,7 @@ class _Reader:
         return mpmath.root(radicand, int(degree))
 
     def _argument(self) -> Any:
-        """A group, or a single token."""
+        """Read a group, or a single token."""
         token = self._peek()
         if token[:1].isdigit() and len(token) > 1 and token.isdigit():
             raise _UnknownError  # `x^12` and `\frac1234` mean different things to different readers

@@ -48,7 +48,7 @@ _QUANTITY = re.compile(
     r"\\(?:angle|triangle|overline|vec|binom|max|min|log|sin|cos|tan|cot|operatorname|mathbb)(?![a-z])|[A-Z]{2}|\[[A-Z]"
     r"|\\text ?\{[^{}]{3,}\}|[A-Za-z](?:_(?:\w|\{[^{}]*\}))? ?\("
 )
-"""What occurs in the name of a quantity and not in an equation to solve: a segment, an area, a function, words."""
+"""Signs of the name of a quantity, not of an equation to solve: a segment, an area, a function, words."""
 _DESCRIPTION = re.compile(r"(?:\\[a-zA-Z]+|[A-Za-z0-9]|[-+*/^_{}()\[\]|:,. '])+")
 _CONSTANT_TERM = re.compile(r"(?:^|[-+]) ?[0-9.]+ ?(?=[-+]|$)")
 _HEDGE = (
@@ -83,7 +83,7 @@ class Node:
     items: tuple["Node", ...] = ()
     label: str = ""
     rounded: tuple["Node", ...] = ()
-    r"""Of an equation: the links after `\approx`."""
+    r"""Links of an equation after `\approx`."""
 
 
 @lru_cache(maxsize=2048)
@@ -150,7 +150,7 @@ def between(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def spans_of(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
-    """Where a pattern occurs outside brackets."""
+    """Find a pattern outside brackets."""
     return [match.span() for match in pattern.finditer(outer(text))]
 
 

@@ -178,7 +178,7 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
 
 
 def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
-    """Whether `left - right` has a constant ratio: a positive one of inequalities; of equations also of numerators."""
+    """Compare `left - right` by their ratio: constant, positive for inequalities; for equations also of numerators."""
     (kind, left), (other_kind, right) = _standard_form(gold), _standard_form(value)
     if kind is not other_kind:
         return False
@@ -192,7 +192,7 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
 
 
 def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
-    r"""Whether equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does."""
+    r"""True when equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does."""
     solution, other_solution = _solved_form(gold), _solved_form(value)
     if solution is None or other_solution is None or solution[0] == other_solution[0]:
         return False
@@ -204,7 +204,7 @@ def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
 
 
 def _is_solution(gold: Eq, value: Any, digits: float) -> bool:
-    """Whether an expression in letters is what the one other letter of an equation, linear in it, must be."""
+    """True for an expression that equals the one other letter of an equation, linear in it."""
     difference = gold.lhs - gold.rhs
     unknowns = difference.free_symbols - value.free_symbols
     if len(unknowns) != 1 or not value.free_symbols:
@@ -259,11 +259,10 @@ _FAMILY_DIGITS = 40
 _FAMILY_TOLERANCE = 1e-30
 
 Family = tuple[Any, Any]
-"""Offset and period."""
 
 
 def same_families(reference: str, answer: str) -> bool | None:
-    """Whether two answers with a free whole number are the same set of numbers; None if either is something else."""
+    """Compare two answers with a free whole number as sets; None if either is something else."""
     left, right = declared(reference), declared(answer)
     if "Z" not in (*left.domains.values(), *right.domains.values()):
         return None

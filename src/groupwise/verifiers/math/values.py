@@ -64,7 +64,7 @@ class LeftDomainError(Exception):
 
 
 def agree(gold: Expr, value: Expr, digits: float) -> bool | None:
-    """Whether two expressions are equal; None when their values do not tell."""
+    """Compare two expressions; None when their values do not tell."""
     gold, value = _prepare(gold), _prepare(value)
     if gold.has(nan, zoo, oo, -oo) or value.has(nan, zoo, oo, -oo):
         gold, value = gold.doit(), value.doit()
@@ -97,7 +97,7 @@ def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
 
 
 def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
-    """Whether a decimal with this many places is an exact number, rounded or cut."""
+    """True when a decimal with this many places is the exact number, rounded or cut."""
     with mpmath.workdps(places + _SURE):
         value = evaluate(_prepare(exact), {})
         if not isinstance(value, mpmath.mpf):

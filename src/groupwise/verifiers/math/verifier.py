@@ -34,10 +34,10 @@ class Pair(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far an answer was judged in this process."""
+    """Judgement of an answer in this process."""
 
     path: str
-    """What decided, in words; without a finding, what still has to."""
+    """The part that decided, in words; without a finding, the part that still has to."""
     pair: Pair
     finding: Finding | None
 
@@ -61,7 +61,7 @@ class ComparingVerifier(Verifier):
     config: ComparingConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request; equal pairs of reference and answer are compared once."""
+        """Return one verdict per request; equal pairs of reference and answer are compared once."""
         answers = [extract(request.readable(self.config.extraction), self.config.extraction) for request in requests]
         decimals = self.config.decimals
         steps = [
@@ -74,7 +74,6 @@ class ComparingVerifier(Verifier):
         ]
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """What was read, its normal form, what decided, and the finding."""
         extraction = extract(text, self.config.extraction)
         step = decide(problem, extraction, self.config.decimals)
         finding = step.finding or self.compare([step.pair])[step.pair]
@@ -90,7 +89,7 @@ class ComparingVerifier(Verifier):
 
     @abstractmethod
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
-        """What plain comparison could not decide."""
+        """Return findings about the pairs that plain comparison could not decide."""
 
 
 class MathConfig(ComparingConfig, WorkersConfig):
@@ -109,7 +108,6 @@ class MathVerifier(ComparingVerifier):
         self._cache: OrderedDict[Pair, Finding] = OrderedDict()
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
-        """What the fast path could not decide, in the workers."""
         findings = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
         open_pairs = sorted(set(pairs) - findings.keys())
         requests = [{**pair._asdict(), "decimals": self.config.decimals} for pair in open_pairs]
@@ -130,7 +128,7 @@ class MathVerifier(ComparingVerifier):
             )
 
     def unreadable(self, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
-        """The problems whose reference answers cannot be read, and why; empty ones are left out."""
+        """Return the problems whose reference answers cannot be read, with the reason; empty ones are left out."""
         references = [(problem, _reference(problem.reference, problem.language)) for problem in problems]
         texts = sorted({text for _, text in references if text and not is_plain(text)})
         replies = self._pool.map([{"reference": text} for text in texts], self.config.timeout_s)
@@ -148,11 +146,9 @@ class MathVerifier(ComparingVerifier):
             self._cache.popitem(last=False)
 
     def start(self) -> None:
-        """Start the server of the workers and one worker."""
         self._pool.start()
 
     def close(self) -> None:
-        """Kill the worker processes."""
         self._pool.close()
 
 
@@ -163,7 +159,7 @@ class NumberVerifier(ComparingVerifier):
     """
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
-        """What only a parser could compare is not a number."""
+        """Find what only a parser could compare wrong: it is not a number."""
         return {
             pair: Finding(Outcome.WRONG, f"{pair.answer[:200]!r} is not a plain number", compact(pair.answer))
             for pair in pairs

@@ -1,4 +1,4 @@
-"""What the verifiers of proofs share: the statement comes from the problem, only the proof from the completion."""
+"""The common part of verifiers of proofs: the statement comes from the problem, only the proof from the completion."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from groupwise.verifiers.proofs.natural_deduction import RuleError, UnreadableEr
 MAX_LENGTH = 20_000
 """Most characters of a proof that are read."""
 SEARCHED = "/usr/local/bin:/usr/bin"
-"""Where the programs of proof assistants must be for the sandbox to run them."""
+"""Directories in which the sandbox finds the programs of proof assistants."""
 PATIENCE = 8
 """A check may take this many times its limit by the clock, because the machine may be busy; then it is a timeout."""
 
 
 class ProofConfig(Section):
-    """What checking one proof may take."""
+    """Limits of checking one proof."""
 
     timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that checking one proof may take (of a Lean server: its own limit); a slower proof is
@@ -31,7 +31,7 @@ class ProofConfig(Section):
 
 
 class LeanConfig(ProofConfig):
-    """How the verifier `lean` checks proofs."""
+    """Settings of checking proofs with Lean."""
 
     lean_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """Base address of a Lean server, for example `http://localhost:8000`; empty: the program `lean` in the sandbox."""
@@ -50,10 +50,9 @@ class ProofVerifier(Verifier):
 
     @abstractmethod
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        """One finding per problem and proof, in the same order."""
+        """Return one finding per problem and proof, in the same order."""
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order."""
         answers = [extract(request.text, self.config.extraction) for request in requests]
         proofs = [_read(request.text, answer) for request, answer in zip(requests, answers, strict=True)]
         jobs = [
@@ -73,7 +72,7 @@ class KernelVerifier(ProofVerifier):
 
     @abstractmethod
     def find(self, problem: Problem, proof: str) -> Finding:
-        """What is found out about a proof.
+        """Judge a proof.
 
         Raises:
             UnreadableError: names the line of the proof.
@@ -81,7 +80,6 @@ class KernelVerifier(ProofVerifier):
         """
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        """One finding per problem and proof, in the same order."""
         return [self._attempt(problem, proof) for problem, proof in proofs]
 
     def _attempt(self, problem: Problem, proof: str) -> Finding:

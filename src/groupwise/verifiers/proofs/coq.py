@@ -45,9 +45,9 @@ class CoqConfig(ExtractingConfig):
     """Settings of the verifier of Coq proofs."""
 
     proof: ProofConfig = ProofConfig()
-    """What checking one proof may take."""
+    """Limits of checking one proof."""
     sandbox: SandboxConfig = SandboxConfig()
-    """Where Coq runs."""
+    """Sandbox in which Coq runs."""
 
 
 class _Job(NamedTuple):
@@ -105,7 +105,7 @@ class CoqVerifier(ProofVerifier):
         ]
 
     def _judge_failure(self, job: _Job, result: RunResult) -> Finding:
-        """A script that did not compile: wrong, unless the statement does not compile either."""
+        """Judge a script that did not compile: wrong, unless the statement does not compile either."""
         if result.status is Status.FAILED:
             return _crash(f"the sandbox failed: {result.evidence}")
         if result.status is Status.TIMEOUT:
@@ -116,7 +116,7 @@ class CoqVerifier(ProofVerifier):
         return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
 
     def _statement_fault(self, job: _Job) -> str:
-        """Why the statement itself does not compile; empty if it does, which is checked once."""
+        """Return why the statement does not compile; empty if it does, which is checked once."""
         key = job.header, job.statement
         if key not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
@@ -143,7 +143,6 @@ class CoqVerifier(ProofVerifier):
         return self._sandbox.run_many(programs)
 
     def close(self) -> None:
-        """End the sandbox; it is opened again when needed."""
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
@@ -185,7 +184,7 @@ def _succeeded(result: RunResult) -> bool:
 
 
 def _complaint(result: RunResult) -> str:
-    """What Coq, or else the sandbox, says."""
+    """Return the complaint of Coq, or else of the sandbox."""
     _, _, error = result.stderr.partition(b"Error:")
     return f"Coq: {_one_line(error)}" if error else result.evidence or f"coqc ended with {result.exit_code}"
 

@@ -37,7 +37,7 @@ _SEVERITIES = ("error", "warning", "info", "information", "trace")
 
 
 class Message(NamedTuple):
-    """Something that Lean said."""
+    """A message of Lean."""
 
     is_error: bool
     text: str
@@ -51,7 +51,7 @@ class LeanBackend(Protocol):
     """Compiles files with Lean."""
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
-        """One reply per file, in the same order."""
+        """Return one reply per file, in the same order."""
 
     def close(self) -> None:
         """End what was started; it may be used again."""
@@ -94,7 +94,6 @@ class LeanProgram:
         return list(map(_read_run, self._sandbox.run_many([self._program(source) for source in sources])))
 
     def close(self) -> None:
-        """End the sandbox; it is opened again when needed."""
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
@@ -131,12 +130,11 @@ class LeanServer:
         self._config, self._num_workers = config, num_workers
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
-        """One reply per file, in the same order."""
         with ThreadPoolExecutor(self._num_workers) as threads:
             return list(threads.map(self._compile, sources))
 
     def close(self) -> None:
-        """Nothing stays open between requests."""
+        return  # nothing stays open between requests
 
     def _compile(self, source: str) -> Reply:
         seconds, name = self._config.timeout_s, hashlib.sha256(source.encode()).hexdigest()[:32]
@@ -198,11 +196,11 @@ class LeanVerifierConfig(ExtractingConfig):
     """Settings of the verifier of Lean proofs."""
 
     proof: LeanConfig = LeanConfig()
-    """Who checks proofs, and what checking one may take."""
+    """The program or server that checks proofs, and its limits."""
     sandbox: Annotated[SandboxConfig, ReadIf(lambda config: not config.proof.lean_url, "an empty proof.lean_url")] = (
         SandboxConfig()
     )
-    """Where the program `lean` runs."""
+    """Sandbox in which the program `lean` runs."""
     num_workers: Annotated[int, ReadIf(lambda config: config.proof.lean_url, "proof.lean_url")] = Field(default=1, ge=1)
     """Proofs that a server is asked to check at the same time."""
 
@@ -234,7 +232,6 @@ class LeanVerifier(ProofVerifier):
                 raise VerifierError(f"Lean finds `{source}` {finding.outcome}, not {truth}: {finding.evidence}")
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        """One finding per problem and proof; equal files are compiled once."""
         files = [_file(problem, proof) for problem, proof in proofs]
         distinct_files = list(dict.fromkeys(file for file in files if not isinstance(file, Finding)))
         replies = self._backend.compile_many([_append_report(*file) for file in distinct_files])
@@ -245,7 +242,6 @@ class LeanVerifier(ProofVerifier):
         ]
 
     def close(self) -> None:
-        """End what the backend started; it may be used again."""
         self._backend.close()
 
 

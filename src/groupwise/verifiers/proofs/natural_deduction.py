@@ -44,7 +44,7 @@ class Grammar:
     """Other ways to write the symbols, longest first."""
 
     def normalise(self, text: str) -> str:
-        """The text with every symbol in its one spelling."""
+        """Return the text with every symbol in its one spelling."""
         for spelling, symbol in self.spellings.items():
             text = text.replace(spelling, symbol)
         return text
@@ -62,7 +62,7 @@ class Grammar:
         return expression
 
     def write(self, expression: Expression) -> str:
-        """The expression's text; what has an infix operator is put in parentheses within others."""
+        """Return the expression's text; parts with an infix operator have parentheses."""
         head, parts = expression
         if head in self.infix:
             return f" {head} ".join(map(self._enclose, parts))
@@ -94,7 +94,7 @@ class _Parser:
         return token
 
     def expression(self, power: int) -> Expression:
-        """An expression whose infix operators bind at least as tightly as `power`."""
+        """Read an expression whose infix operators bind at least as tightly as `power`."""
         left = self._operand()
         while (binding := self._grammar.infix.get(self.peek(), (-1, 0)))[0] >= power:
             left = Expression(self._take(), (left, self.expression(binding[1])))
@@ -161,7 +161,7 @@ class Rule(NamedTuple):
     """A way to make a theorem."""
 
     schema: str
-    """What is cited, in this order, and what follows."""
+    """The cited lines, in this order, and the conclusion."""
     num_cited: int
     apply: Callable[..., Hypotheses | None]
     """From the stated formula and the cited theorems the hypotheses, or None where the rule does not give it."""

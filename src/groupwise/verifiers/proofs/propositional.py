@@ -48,7 +48,6 @@ class PropositionalVerifier(KernelVerifier):
     """Needs `problem.data["premises"]` (a list of formulas) and `problem.data["goal"]` (a formula)."""
 
     def find(self, problem: Problem, proof: str) -> Finding:
-        """What is found out about a proof; see `KernelVerifier.find`."""
         premises, goal = _read_problem(problem)
         lines = list(read(proof))
         if not lines:

@@ -18,12 +18,11 @@ class FormatPart(StylePart):
     """1 for one `<think>` with content and an answer after it, and nothing else; 0 otherwise."""
 
     def measure(self, request: Request, verdict: Verdict) -> float:
-        """1 if the form is right and the verifier could read an answer, else 0."""
         return float(verdict.outcome is not Outcome.UNPARSABLE and is_tagged(request.text, request.prefill))
 
 
 def is_tagged(text: str, prefill: str) -> bool:
-    """Whether a completion (prefill included) keeps the form.
+    """True when a completion (prefill included) keeps the form.
 
     Each tag occurs once, in order; each pair holds a letter or a digit; nothing but the prompt's prefill comes before
     `<think>`, and nothing is outside `<answer>` where there is one.
@@ -60,7 +59,7 @@ def _has_content(text: str) -> bool:
 MAX_PERIOD = 400
 """Longest block, in units, whose repetition is seen as a loop."""
 LOOP_TIMES = 4
-"""How often a block must occur at the end of the text to be a loop."""
+"""Number of times that a block must occur at the end of the text to be a loop."""
 MIN_LOOP = 24
 """Units that a loop must cover at least, so that `1000000` or a row of dashes is none."""
 
@@ -76,7 +75,6 @@ class RepetitionPart(StylePart):
     20 the published solutions of MATH lose 0.007 on average, at 8 already 0.05."""
 
     def measure(self, request: Request, verdict: Verdict) -> float:
-        """Minus the share of n-grams that occurred before."""
         text = units(request.text[len(request.prefill) :])
         if request.truncated:  # the last word may have been cut
             text = text[:-1]

@@ -17,7 +17,6 @@ class LengthPart(StylePart):
     """A measure of the length of completions; they need a limit."""
 
     def length_fault(self, max_tokens: int | None) -> str:
-        """Without a limit there is nothing to measure against."""
         return "" if max_tokens else f": kind {self.kind!r} needs the token limit of the completions"
 
 
@@ -33,14 +32,12 @@ class OverlongPart(LengthPart):
     """L_cache: the punishment grows over this many tokens before the limit (DAPO: 4096 of 20480)."""
 
     def measure(self, request: Request, verdict: Verdict) -> float | None:
-        """The punishment; None where nobody counted the tokens."""
         if request.num_tokens is None:
             return None
         spare = _limit(request) - self.cache_tokens - request.num_tokens
         return min(0.0, max(-1.0, spare / self.cache_tokens))
 
     def length_fault(self, max_tokens: int | None) -> str:
-        """L_cache may not be longer than the limit."""
         if max_tokens is not None and self.cache_tokens > max_tokens:
             return (
                 f".cache_tokens = {self.cache_tokens} is more than the token limit of the completions; at most "
@@ -69,7 +66,6 @@ class CosineLengthPart(LengthPart):
     """For a completion that ran into the token limit."""
 
     def measure(self, request: Request, verdict: Verdict) -> float | None:
-        """The reward; None where nobody counted the tokens."""
         if request.num_tokens is None:
             return None
         if request.truncated:
@@ -97,11 +93,10 @@ class CallsPart(StylePart):
     """Calls that cost nothing."""
 
     def measure(self, request: Request, verdict: Verdict) -> float | None:
-        """0 to minus the calls that are paid for."""
         return 0.0 - max(0, request.num_calls - self.free)
 
     def most(self, max_calls: int) -> float:
-        """What the most expensive completion pays."""
+        """Return the price of the most expensive completion."""
         return self.weight * max(0, max_calls - self.free)
 
 

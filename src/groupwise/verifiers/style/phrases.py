@@ -79,7 +79,7 @@ class PhrasesConfig(Section):
 
 
 class BehaviourConfig(Section):
-    """What reports look for in completions; training itself does not read it."""
+    """Phrases that reports look for in completions; training does not read them."""
 
     extend: bool = True
     """Your phrases are added to the embedded ones; false: they replace those of the same behaviour and language."""
@@ -87,7 +87,7 @@ class BehaviourConfig(Section):
     """Phrases of your own."""
 
     def phrases(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Every phrase that is looked for, by behaviour and language."""
+        """Return every phrase that is looked for, by behaviour and language."""
         additions: dict[str, Phrases] = {name: getattr(self.patterns, name) for name in PHRASES}
         return {name: self._join(PHRASES[name], additions[name]) for name in PHRASES}
 
