@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from groupwise.evaluation.test_time.budget import measure_budget as measure_budget
     from groupwise.evaluation.test_time.result import BudgetResult as BudgetResult
     from groupwise.evaluation.test_time.settings import BudgetConfig as BudgetConfig
+    from groupwise.explorer.export import write_report
+    from groupwise.explorer.seeds import write_seeds_report
+    from groupwise.models.export import export as export
     from groupwise.models.policy import Policy as Policy
     from groupwise.models.policy import load_policy as load_policy
-    from groupwise.pages.audit import write_audit_report
-    from groupwise.pages.export import export as export
-    from groupwise.pages.pipeline import write_pipeline_report
-    from groupwise.pages.run import write_report
-    from groupwise.pages.seeds import write_seeds_report
     from groupwise.pipeline import load_pipeline as load_pipeline
     from groupwise.pipeline import run_pipeline as run_pipeline
     from groupwise.pipeline.seeds import run_seeds as run_seeds
@@ -77,9 +75,7 @@ if TYPE_CHECKING:
     from groupwise.verifiers import make_verifier as make_verifier
 
     advantages = advantaged
-    audit_report = write_audit_report
     compare = compare_variants
-    pipeline_report = write_pipeline_report
     report = write_report
     seeds_report = write_seeds_report
     update = update_policy
@@ -112,7 +108,6 @@ _PLACES = {
     "Audit": "groupwise.checks.audit.verifier:Audit",
     "audit_sandbox": "groupwise.checks.audit.sandbox:audit_sandbox",
     "SandboxAudit": "groupwise.checks.audit.sandbox:SandboxAudit",
-    "audit_report": "groupwise.pages.audit:write_audit_report",
     "verify": "groupwise.checks.audit.verify:verify",
     "Explained": "groupwise.checks.audit.verify:Explained",
     "check_references": "groupwise.checks.audit.verify:check_references",
@@ -120,10 +115,9 @@ _PLACES = {
     # run directories
     "Run": "groupwise.runs.run:Run",
     "Table": "groupwise.runs.run:Table",
-    "report": "groupwise.pages.run:write_report",
-    "pipeline_report": "groupwise.pages.pipeline:write_pipeline_report",
-    "seeds_report": "groupwise.pages.seeds:write_seeds_report",
-    "export": "groupwise.pages.export:export",
+    "report": "groupwise.explorer.export:write_report",
+    "seeds_report": "groupwise.explorer.seeds:write_seeds_report",
+    "export": "groupwise.models.export:export",
     "replay": "groupwise.trainers.replay:replay",
     "Replay": "groupwise.trainers.replay:Replay",
     # a loop of your own: what `grpo_step` is made of

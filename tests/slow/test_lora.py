@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from groupwise.models.export import export
 
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import load_policy
-from groupwise.pages.export import export
 from groupwise.trainers import load_recipe, train
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -19,40 +19,31 @@ from groupwise.checks.audit.sandbox import SandboxAudit, audit_sandbox
 from groupwise.checks.audit.summary import Summary, Tally, outcomes
 from groupwise.checks.audit.verifier import audit_verifier
 from groupwise.checks.audit.wording import agreement_line, milliseconds, others, share, verdict_line
-from groupwise.pages.audit import write_audit_report
 from groupwise.verifiers.extraction import clipped
 
 MAX_DISAGREEMENTS = 5
 """Disagreements with the second opinion that are shown; the JSON has all."""
 
 
-def run_audit(verifier: str, report: Path | None, as_json: bool, console: Console, **options: Any) -> bool:
+def run_audit(verifier: str, as_json: bool, console: Console, **options: Any) -> bool:
     """Audit a verifier and print what was found; True when every decided case has its expected verdict.
 
     The options are those of `audit_verifier`.
     """
     with nullcontext() if as_json else console.status("judging completions"):
         audit = audit_verifier(verifier, **options)
-    if report:
-        write_audit_report(audit, report)
     if as_json:
         print(json.dumps(audit.as_dict(), indent=1))
         return audit.passed
     most_alike = len(audit.summary.misses) if options["cases"] else 2
     _print(audit.title, audit.summary, audit.explanations, console, most_alike)
-    if report:
-        console.print(f"Report: {report}", highlight=False)
     return audit.passed
 
 
-def run_sandbox_audit(
-    probes: Sequence[Path], overrides: Sequence[str], report: Path | None, as_json: bool, console: Console
-) -> bool:
+def run_sandbox_audit(probes: Sequence[Path], overrides: Sequence[str], as_json: bool, console: Console) -> bool:
     """Run programs that try to get out of the sandbox; True when all were refused or contained."""
     with nullcontext() if as_json else console.status("running programs"):
         audit = audit_sandbox(probes, overrides)
-    if report:
-        write_audit_report(audit, report)
     if as_json:
         print(json.dumps(audit.as_dict(), indent=1))
     else:
@@ -88,7 +79,7 @@ def _print(
         if totals[kind] <= most_alike:
             console.print(_miss(result, lines), soft_wrap=True, highlight=False)
     if num_hidden := sum(max(0, count - most_alike) for count in totals.values()):
-        console.print(f"and {num_hidden} more like these: --json and --report have them", highlight=False)
+        console.print(f"and {num_hidden} more like these: --json has them", highlight=False)
     if summary.undecided:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes(summary.undecided).items())
         console.print(f"undecided  {len(summary.undecided)} cases, which never decide: {counts}", highlight=False)

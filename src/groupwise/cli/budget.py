@@ -15,8 +15,8 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import measure_budget
 from groupwise.evaluation.test_time.result import BudgetResult, Point
 from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.explorer.export import write_export
 from groupwise.models.loading import quiet_transformers
-from groupwise.pages.budget import write_budget_report
 
 
 def run_budget(
@@ -33,8 +33,7 @@ def run_budget(
                 shown.update(f"{what}: {done} of {total} problems")
 
         result = measure_budget(checkpoint, config=config, progress=progress, **options)
-    page = report or result.directory / "budget.html"
-    write_budget_report(result, page)
+    page = write_export([result.directory], report or result.directory / "report.html")
     if as_json:
         print(json.dumps(result.as_dict(), indent=1, ensure_ascii=False, allow_nan=False))
         return

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from groupwise.cli.train import train_with_display
+from groupwise.explorer.export import write_report
+from groupwise.explorer.seeds import write_seeds_report
 from groupwise.models.loading import quiet_transformers
-from groupwise.pages.pipeline import write_pipeline_report
-from groupwise.pages.seeds import write_seeds_report
 from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.seeds import check_jobs, run_seeds
@@ -77,7 +77,7 @@ def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: Pipeli
         show = _Display(console, progress)
         display = Display(show.train, show.stage, show.progress, show.finished)
         finished = run_pipeline(recipe, stages, display, request.only, request.start)
-    page = write_pipeline_report(Path(recipe.pipeline.directory))
+    page = write_report(recipe.pipeline.directory)
     if not finished:
         _say_stopped(request, console)
     console.print(f"Report: {page} and {page.with_suffix('.md')}", soft_wrap=True)

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from groupwise.config import load
-from groupwise.pages.recall import write_recall_report
 from groupwise.recall.recipe import RecallRecipe, run_recall
+from groupwise.recall.report import write_recall_report
 
 
 def recall_with_display(file: Path, overrides: Sequence[str], restart: bool, console: Console) -> None:

@@ -2,8 +2,8 @@
 
 from rich.console import Console
 
+from groupwise.cli.summary import printable
 from groupwise.evaluation.held_out import HeldOutCheck
-from groupwise.pages.words import printable
 
 
 def show_second(check: HeldOutCheck, console: Console) -> None:

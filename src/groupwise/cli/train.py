@@ -17,11 +17,11 @@ from rich.progress import (
 from groupwise.checks.doctor.finding import Finding
 from groupwise.cli import doctor
 from groupwise.cli.second import show_second
+from groupwise.cli.summary import text_summary
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.run_data import load_run
+from groupwise.explorer.export import write_report
 from groupwise.models.loading import quiet_transformers
-from groupwise.pages.run import write_report
-from groupwise.pages.summary import text_summary
 from groupwise.ranks.group import rank_of_launcher
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.lock import Neighbours, announced
@@ -188,7 +188,7 @@ def dev_line(report: DevReport) -> str:
 
 
 def show_report(directory: RunDirectory, console: Console) -> None:
-    """Write the run's page and print its summary; a failing plot must not hide a finished training."""
+    """Write the run's page and print its summary; a failing page must not hide a finished training."""
     try:
         page = write_report(directory.path)
         console.print(text_summary(load_run(directory.path)), soft_wrap=True)

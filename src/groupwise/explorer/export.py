@@ -2,20 +2,26 @@
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.explorer.pages import pages
+from groupwise.explorer.pipeline.data import load_pipeline
+from groupwise.explorer.pipeline.markdown import markdown
+from groupwise.explorer.results import found_in
 from groupwise.explorer.views import Views
-from groupwise.explorer.wire import encoded, inert, short_hash
+from groupwise.explorer.wire import encoded, inert, pages, short_hash
 from groupwise.runs.atomic import write_file
-from groupwise.runs.index import GroupEntry
+from groupwise.runs.directory import find_run
 
-CAP = 8_000_000
-"""Bytes of facts that an exported page holds at most."""
+CAP, REPORT_CAP = 8_000_000, 2_000_000
+"""Bytes of facts that an exported page holds at most, and the report that a run leaves behind."""
+CHARTS = "vendor/uPlot"
 _LISTS = 0.4
 """Share of the cap for lists of steps; groups and completions have the rest."""
 _MISSES = 5
@@ -25,7 +31,7 @@ _EXPORT = re.compile(r"^export (async function|function|class|const) (\w+)", re.
 
 
 def bundled(entry: str = "app.js") -> str:
-    """All modules as one script: each becomes a function that gives back what it exports, in the order of need."""
+    """All modules as one script: each becomes a function that returns its exports, in the order of need."""
     parts: dict[str, str] = {}
 
     def add(name: str) -> None:
@@ -47,19 +53,26 @@ def page_of(paths: Sequence[Path], cap: int = CAP) -> str:
     """The whole page. What did not fit is named on the page of its run."""
     views = Views(paths)
     facts = _without_places(_facts(views, cap), views.directories)
-    script, style = bundled(), pages()["style.css"][1].decode("utf-8")
+    files = {name: content.decode("utf-8") for name, (_, content) in pages().items()}
+    script = f"/* {files[f'{CHARTS}.LICENSE.txt']} */\n{files[f'{CHARTS}.iife.min.js']}\n{bundled()}"
+    style = f"{files[f'{CHARTS}.min.css']}\n{files['style.css']}"
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    shell = pages()["index.html"][1].decode("utf-8")
     meta = f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    shell = shell.replace('<meta charset="utf-8">', meta)
-    shell = shell.replace('<link rel="stylesheet" href="style.css">', f"<style>{style}</style>")
     index = {"parts": {path: f"facts-{number}" for number, path in enumerate(facts)}}
     inside = [("facts-index", encoded(index)), *((f"facts-{i}", body) for i, body in enumerate(facts.values()))]
     tags = "\n".join(f'<script type="application/json" id="{name}">{inert(body)}</script>' for name, body in inside)
-    return shell.replace('<script type="module" src="app.js"></script>', f"{tags}\n<script>{script}</script>")
+    shell = files["index.html"]
+    for place, content in (
+        (r'<meta charset="utf-8">', meta),
+        (r"<link rel=\"stylesheet\".*?(?=</head>)", f"<style>{style}</style>\n"),
+        (r"<p>This page needs JavaScript.*?</p>", _without_scripts(facts)),
+        (r"<script src=.*</script>", f"{tags}\n<script>{script}</script>"),
+    ):
+        shell = re.sub(place, lambda _, content=content: content, shell, count=1, flags=re.DOTALL)
+    return shell
 
 
 def write_export(paths: Sequence[Path], target: Path, cap: int = CAP) -> Path:
@@ -75,15 +88,34 @@ def write_export(paths: Sequence[Path], target: Path, cap: int = CAP) -> Path:
     return target
 
 
+def write_report(path: str | Path) -> Path:
+    """Write `report.html`, the page of a run, a pipeline or a measurement of test-time compute, into its directory.
+
+    A pipeline has its tables in `report.md`, too.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ConfigError: there is no such thing at this path.
+        DataError: a file of the pipeline cannot be read.
+    """
+    found = found_in([Path(path)])
+    kind, folder, _ = found.results[0] if found.results else ("run", find_run(found.runs[0]).path, "")
+    if kind == "pipeline":
+        write_file(folder / "report.md", markdown(load_pipeline(folder)).encode("utf-8"))
+    return write_export([folder], folder / "report.html", REPORT_CAP)
+
+
 def _without_places(facts: dict[str, bytes], directories: Iterable[Path]) -> dict[str, bytes]:
-    """A page is given away: what it says of directories begins at the working one, or is their last two names."""
-    here, said = Path.cwd(), {}
-    for path in {form for one in directories for form in (one, one.resolve()) if form.is_absolute()}:
+    """A page is given away: its paths begin at the working directory, or are their last two names."""
+    here, names = Path.cwd(), {}
+    for path in {form for folder in directories for form in (folder, folder.resolve()) if form.is_absolute()}:
         short = path.relative_to(here) if path != here and path.is_relative_to(here) else Path("…", *path.parts[-2:])
         if len(path.parts) > 2:  # the name of a folder at the root may be in any text
-            said[encoded(str(path))[1:-1]] = encoded(str(short))[1:-1]
-    for long in sorted(said, key=len, reverse=True):
-        facts = {address: body.replace(long, said[long]) for address, body in facts.items()}
+            names[encoded(str(path))[1:-1]] = encoded(str(short))[1:-1]
+    for long in sorted(names, key=len, reverse=True):
+        facts = {address: body.replace(long, names[long]) for address, body in facts.items()}
     return facts
 
 
@@ -97,114 +129,138 @@ def _variable(name: str) -> str:
 
 def _facts(views: Views, cap: int) -> dict[str, bytes]:
     """Facts by their address: runs and results always, then lists of steps, then groups with their completions."""
-    found: dict[str, bytes] = {"runs": encoded(views.runs()), **_results(views)}
-    runs = {index: run for index in range(views.num_runs) if (run := _run_or_none(views, index))}
-    for index, run in runs.items():
-        found[f"runs/{index}"] = encoded(run)
-        found[f"runs/{index}/findings"] = encoded(views.findings(index))
-    left = {index: {"lists": 0, "groups": 0} for index in runs}
-    budget = cap - sum(map(len, found.values()))
-    budget -= _add_lists(views, runs, found, budget * _LISTS, left)
-    _add_groups(views, runs, found, budget, left)
-    for index, run in runs.items():
-        out = left[index]
-        if out["lists"] or out["groups"]:
-            parts = ((out["lists"], "steps or evaluations"), (out["groups"], "groups of those that are here"))
-            said = " and ".join(f"{count:,} {what}" for count, what in parts if count)
-            notice = (
-                f"This page is a selection: {said} were left out to stay below {cap / 1e6:g} MB. `groupwise explore` "
-                "on the run shows everything."
-            )
-            run = {**run, "notices": [*run["notices"], notice]}
-            run["places"] = [one for one in run["places"] if f"runs/{index}/places/{one['id']}" in found]
-            found[f"runs/{index}"] = encoded(run)
-    return found
-
-
-def _results(views: Views) -> dict[str, bytes]:
-    """Pipelines and measurements; one that cannot be read says why on its page."""
-    found = {"results": encoded(results := views.results())}
-    for number in range(len(results)):
+    found = {"start": encoded(views.start()), "runs": encoded(views.runs()), "results": encoded(views.results())}
+    for number, headline in enumerate(views.results()):
+        found[f"results/{number}"] = _or_reason(lambda number=number: views.result(number), headline)
+    runs: dict[int, dict[str, Any]] = {}
+    for index in range(views.num_runs):
         try:
-            found[f"results/{number}"] = encoded(views.result(number))
-        except GroupwiseError as error:
-            found[f"results/{number}"] = encoded({**results[number], "error": str(error)})
+            runs[index] = views.run(index)
+        except GroupwiseError:  # the list of runs says why
+            continue
+        found[f"runs/{index}"] = encoded(runs[index])
+        found[f"runs/{index}/findings"] = encoded(views.findings(index))
+        found[f"runs/{index}/report"] = _or_reason(lambda index=index: views.report(index))
+    left_out = {index: {"lists": 0, "groups": 0} for index in runs}
+    budget = cap - sum(map(len, found.values()))
+    budget -= _add_lists(views, runs, found, budget * _LISTS, left_out)
+    _add_groups(views, runs, found, budget, left_out)
+    for index, run in runs.items():
+        counts = left_out[index]
+        if counts["lists"] or counts["groups"]:
+            parts = ((counts["lists"], "steps or evaluations"), (counts["groups"], "groups of those that are here"))
+            missing = " and ".join(f"{count:,} {what}" for count, what in parts if count)
+            notice = (
+                f"This page is a selection: {missing} were left out to stay below {cap / 1e6:g} MB. "
+                "`groupwise explore` on the run shows everything."
+            )
+            places = [place for place in run["places"] if f"runs/{index}/places/{place['id']}" in found]
+            found[f"runs/{index}"] = encoded({**run, "notices": [*run["notices"], notice], "places": places})
     return found
 
 
-def _run_or_none(views: Views, index: int) -> dict[str, Any] | None:
+def _or_reason(read: Callable[[], Any], headline: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+    """Facts, or in their place why they cannot be shown, whatever a damaged or hostile file causes."""
     try:
-        return views.run(index)
-    except GroupwiseError:  # the list of runs says why
-        return None
+        return encoded(read())
+    except GroupwiseError as error:
+        return encoded({**headline, "error": str(error)})
+    except Exception as error:
+        return encoded({**headline, "error": f"this cannot be shown: {error!r}"[:500]})
 
 
-def _add_lists(views: Views, runs: dict[int, Any], found: dict[str, bytes], budget: float, left: Any) -> int:
+def _add_lists(
+    views: Views, runs: Mapping[int, Any], found: dict[str, bytes], budget: float, left_out: Mapping[int, Any]
+) -> int:
+    """Add the lists of steps and evaluations while they fit; return their size in bytes."""
     spent = 0
     for index, run in runs.items():
-        kept = [f"s{step}" for step in spread([one["step"] for one in run["places"] if one["step"] is not None])]
-        for place in [*(one["id"] for one in run["places"] if one["step"] is None), *kept]:
-            body = _place_facts(views, index, place)
+        steps = [f"s{step}" for step in spread([place["step"] for place in run["places"] if place["step"] is not None])]
+        for identifier in [*(place["id"] for place in run["places"] if place["step"] is None), *steps]:
+            body = _or_reason(lambda index=index, identifier=identifier: views.place(index, identifier))
             if spent + len(body) > budget:
-                left[index]["lists"] += 1
+                left_out[index]["lists"] += 1
                 continue
-            found[f"runs/{index}/places/{place}"] = body
+            found[f"runs/{index}/places/{identifier}"] = body
             spent += len(body)
     return spent
 
 
-def _place_facts(views: Views, index: int, place: str) -> bytes:
-    try:
-        return encoded(views.place(index, place))
-    except GroupwiseError as error:
-        return encoded({"error": str(error)})
-    except Exception as error:  # as below
-        return encoded({"error": f"this cannot be shown: {error!r}"[:500]})
-
-
-def _add_groups(views: Views, runs: dict[int, Any], found: dict[str, bytes], budget: float, left: Any) -> None:
-    spent, misses = 0, 0
-    for index, place, problem in _candidates(views, runs, found):
-        if misses == _MISSES:
-            left[index]["groups"] += 1
-            continue
-        part = _group_facts(views, index, place, problem)
-        size = sum(map(len, part.values()))
-        if spent + size > budget:
-            left[index]["groups"] += 1
-            misses += 1
-            continue
-        found.update(part)
-        spent += size
-
-
-def _group_facts(views: Views, index: int, place: str, problem: str) -> dict[str, bytes]:
-    path = f"runs/{index}/places/{place}/groups/{problem}"
-    try:
-        group = views.group(index, place, problem)
-        completions = views.completions(index, place, problem)
-        whole = {f"{path}/samples/{sample}": encoded(facts) for sample, facts in completions.items()}
-    except GroupwiseError as error:
-        return {path: encoded({"error": str(error)})}
-    except Exception as error:  # whatever a damaged or hostile file causes, the rest is exported, and the page says so
-        return {path: encoded({"error": f"this cannot be shown: {error!r}"[:500]})}
-    return {path: encoded(group), **whole}
-
-
-def _candidates(views: Views, runs: dict[int, Any], found: dict[str, bytes]) -> Iterator[tuple[int, str, str]]:
-    """Groups of all places in turn: of each the largest advantage first, then by hash."""
+def _add_groups(
+    views: Views, runs: Mapping[int, Any], found: dict[str, bytes], budget: float, left_out: Mapping[int, Any]
+) -> None:
+    """Add groups of all places in turn while they fit: of each the largest advantage first, then by hash."""
     orders = []
     for index in runs:
         for path in [path for path in found if re.fullmatch(rf"runs/{index}/places/\w+", path)]:
-            place = path.rpartition("/")[2]
-            entries = sorted(views.entries(index, place), key=_interest)
-            orders.append([(index, place, short_hash(entry.problem)) for entry in entries])
+            entries = views.entries(index, path.rpartition("/")[2])
+            entries.sort(key=lambda entry: (-(entry.advantage or 0.0), short_hash(entry.problem)))
+            orders.append([(index, path, short_hash(entry.problem)) for entry in entries])
+    spent, misses = 0, 0
     for rank in range(max(map(len, orders), default=0)):
-        yield from (order[rank] for order in orders if rank < len(order))
+        for index, path, problem in (order[rank] for order in orders if rank < len(order)):
+            if misses < _MISSES:
+                part = _group_facts(views, index, path, problem)
+                size = sum(map(len, part.values()))
+                if spent + size <= budget:
+                    found.update(part)
+                    spent += size
+                    continue
+                misses += 1
+            left_out[index]["groups"] += 1
 
 
-def _interest(entry: GroupEntry) -> tuple[float, str]:
-    return (-(entry.advantage or 0.0), short_hash(entry.problem))
+def _group_facts(views: Views, index: int, place: str, problem: str) -> dict[str, bytes]:
+    address, identifier = f"{place}/groups/{problem}", place.rpartition("/")[2]
+    group = _or_reason(lambda: views.group(index, identifier, problem))
+    try:
+        completions = views.completions(index, identifier, problem)
+        return {address: group, **{f"{address}/samples/{n}": encoded(facts) for n, facts in completions.items()}}
+    except Exception:  # the facts of the group say why
+        return {address: group}
+
+
+def _without_scripts(facts: Mapping[str, bytes]) -> str:
+    """The summary and the tables of the first page, for a reader whose browser runs no scripts."""
+    kind, _, number = json.loads(facts["start"]).strip("/").partition("/")
+    name, report = "Groupwise explorer", {}
+    if kind == "run" and f"runs/{number}/report" in facts:
+        name, report = json.loads(facts[f"runs/{number}"])["name"], json.loads(facts[f"runs/{number}/report"])
+    elif kind == "pipeline":
+        report = json.loads(facts[f"results/{number}"])
+        name = report["name"]
+    said = [report.get("error") or report.get("description", ""), report.get("compared", "")]
+    tiles = "".join(
+        f"<div><dt>{escape(tile['name'])}</dt><dd>{escape(tile['value'])}</dd>"
+        f'<dd class="detail">{escape(tile["detail"])}</dd></div>'
+        for tile in report.get("tiles", [])
+    )
+    return (
+        f'<noscript><header class="title"><h1>{escape(name)}</h1>'
+        + "".join(f"<p>{escape(text)}</p>" for text in said if text)
+        + f'<p class="hint">With scripts, this page has the curves and every completion.</p></header>'
+        f'<dl class="facts">{tiles}</dl>{"".join(map(_table, report.get("tables", [])))}</noscript>'
+    )
+
+
+def _table(table: Mapping[str, Any]) -> str:
+    """A table's facts as HTML."""
+    heads = "".join(f"<th>{escape(name)}</th>" for name in (table["first"], *table["columns"]))
+    rows = "".join(
+        f"<tr><th>{escape(line['name'])}<small> {escape(line['about'])}</small></th>"
+        + "".join(
+            f"<td>{escape(cell['value'])} {escape(cell['mark'])} <small>{escape(cell['interval'])}</small></td>"
+            for cell in line["cells"] or [{"value": line["note"], "mark": "", "interval": ""}]
+        )
+        + "</tr>"
+        for line in table["lines"]
+    )
+    body = (
+        f'<div class="scroll"><table class="values"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+    note = table["note"] if rows else table["empty"]
+    title, note = escape(table["title"]), escape(note)
+    return f'<section class="piece"><h2>{title}</h2><p class="hint">{note}</p>{body if rows else ""}</section>'
 
 
 def spread(steps: Sequence[int]) -> list[int]:

@@ -1,12 +1,11 @@
-"""What is no run: pipelines, measurements of test-time compute, and process reward models side by side.
+"""Results beside runs: pipelines, measurements of test-time compute, and process reward models side by side.
 
-A directory that somebody else made is opened only where nothing in it leads out of it. Figures are those of the files,
-and tables those of the static reports: nothing is computed twice.
+A directory that somebody else made is opened only where nothing in it leads out of it.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from groupwise.errors import DataError, GroupwiseError
 from groupwise.explorer.opened import NotThereError, tail, unsafe
 from groupwise.explorer.pipeline import pipeline_facts
+from groupwise.explorer.run import is_number
 from groupwise.runs.ledger import Lines
 
 Kind = Literal["pipeline", "budget", "process"]
@@ -73,15 +73,21 @@ class Result:
         """
         if trouble := self.trouble():
             raise NotThereError(f"{self.name}: {trouble[0]}")
-        stamp = (stamp_of(self.path, self.kind), len(runs), self.depth)
+        stamp = (_stamp(self.path, self.kind), len(runs), self.depth)
         if self._kept is None or self._kept[0] != stamp:
-            found = {"pipeline": _pipeline, "budget": _budget, "process": _process}[self.kind](self, runs)
-            self._kept = (stamp, {**self.headline(), **found})
+            match self.kind:
+                case "pipeline":
+                    facts = pipeline_facts(self.path, runs)
+                case "budget":
+                    facts = _budget(self.path)
+                case "process":
+                    facts = _process(self.path, self.stage)
+            self._kept = (stamp, {**self.headline(), **facts})
         return self._kept[1]
 
 
 class Found(NamedTuple):
-    """What the directories of a command hold."""
+    """The contents of the directories that a command was given."""
 
     runs: list[Path]
     results: list[tuple[Kind, Path, str]]
@@ -89,36 +95,37 @@ class Found(NamedTuple):
 
 
 def found_in(paths: Iterable[Path]) -> Found:
-    """Runs and results of directories: a pipeline brings the runs of its stages with it."""
+    """Runs and results of directories: a pipeline brings the runs of its stages, a stage's directory its own."""
     runs: dict[Path, Path] = {}
     results: list[tuple[Kind, Path, str]] = []
     for path in paths:
         is_pipeline, is_budget = (path / LINEAGE).is_file(), (path / BUDGET).is_file()
         if is_pipeline:
-            entries = _entries_or_none(path)
+            try:
+                entries = _entries(path)
+            except DataError:  # the list of results says why
+                entries = []
             results.append(("pipeline", path, ""))
-            own = [path / "stages" / str(entry["name"]) / "run" for entry in entries]
-            runs |= {run.resolve(): run for run in own if (run / "config.toml").is_file()}
-            of_steps = [str(one["name"]) for one in entries if one.get("kind") == "step_evaluation"]
-            there = (name for name in of_steps if (path / "stages" / name / "data.jsonl").is_file())
+            of_stages = [path / "stages" / str(entry["name"]) / "run" for entry in entries]
+            runs |= {run.resolve(): run for run in of_stages if (run / "config.toml").is_file()}
+            judged = (str(entry["name"]) for entry in entries if entry.get("kind") == "step_evaluation")
+            there = (name for name in judged if (path / "stages" / name / "data.jsonl").is_file())
             results += [("process", path, name) for name in there]
-            searched = (str(one["name"]) for one in entries if one.get("kind") == "budget")
-            results += [("budget", path / _budget_of(name), name) for name in searched if _is_there(path, name)]
+            for name in (str(entry["name"]) for entry in entries if entry.get("kind") == "budget"):
+                place = f"stages/{name}/budget"
+                if (path / place / BUDGET).is_file() and not unsafe(path, ["stages", f"stages/{name}", place]):
+                    results.append(("budget", path / place, name))
         if is_budget:
             results.append(("budget", path, ""))
-        if not is_pipeline and not is_budget:
-            runs.setdefault(path.resolve(), path)
+        if is_pipeline or is_budget:
+            continue
+        is_stage = not (path / "config.toml").exists() and not unsafe(path, ["run", "budget"])
+        if is_stage and (path / "budget" / BUDGET).is_file():
+            results.append(("budget", path / "budget", path.name))
+        else:
+            run = path / "run" if is_stage and (path / "run" / "config.toml").is_file() else path
+            runs.setdefault(run.resolve(), run)
     return Found(list(runs.values()), results)
-
-
-def _budget_of(stage: str) -> str:
-    return f"stages/{stage}/budget"
-
-
-def _is_there(path: Path, stage: str) -> bool:
-    """Whether a stage of test-time compute has figures, and in the pipeline's own directory."""
-    place = _budget_of(stage)
-    return (path / place / BUDGET).is_file() and not unsafe(path, ["stages", f"stages/{stage}", place])
 
 
 def stage_names(path: Path) -> list[str]:
@@ -142,15 +149,8 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _entries_or_none(path: Path) -> list[dict[str, Any]]:
-    try:
-        return _entries(path)
-    except DataError:  # the list of results says why
-        return []
-
-
-def stamp_of(path: Path, kind: Kind) -> tuple[tuple[str, int, int], ...]:
-    """Size and time of every file that says how far a result is."""
+def _stamp(path: Path, kind: Kind) -> tuple[tuple[str, int, int], ...]:
+    """Size and time of every file that a result changes with."""
     parts = [LINEAGE, BUDGET, "seconds.jsonl"]
     if kind != "budget":
         of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
@@ -159,65 +159,49 @@ def stamp_of(path: Path, kind: Kind) -> tuple[tuple[str, int, int], ...]:
     return tuple((part, stat.st_size, stat.st_mtime_ns) for part, stat in stats)
 
 
-def _pipeline(result: Result, runs: Mapping[Path, int]) -> dict[str, Any]:
-    return pipeline_facts(result.path, runs)
-
-
-def _budget(result: Result, runs: Mapping[Path, int]) -> dict[str, Any]:
+def _budget(path: Path) -> dict[str, Any]:
     """The lines of a measurement, each point with its seconds; `groupwise budget` computed all of it."""
-    from groupwise.pages.budget_names import JOINED, METHODS
-
-    lines, damage = _objects(result.path / BUDGET)
-    times, more = _objects(result.path / "seconds.jsonl")
+    lines, damage = _objects(path / BUDGET)
+    times, more = _objects(path / "seconds.jsonl")
     seconds = {
-        (one.get("method"), one.get("budget")): one.get("seconds") for one in times if one.get("kind") == "point"
+        (line.get("method"), line.get("budget")): line.get("seconds") for line in times if line.get("kind") == "point"
     }
     kinds: dict[str, list[dict[str, Any]]] = {
-        "settings": [],
-        "point": [],
-        "optimal": [],
-        "equal_tokens": [],
-        "flips": [],
+        name: [line for line in lines if line.get("kind") == name]
+        for name in ("settings", "point", "optimal", "equal_tokens", "flips")
     }
-    for line in lines:
-        kinds.get(str(line.get("kind")), []).append(line)
-    points = [one for one in kinds["point"] if _is_point(one)][:MOST_POINTS]
+    points = [point for point in kinds["point"] if _is_point(point)][:MOST_POINTS]
+    settings = kinds["settings"][0] if kinds["settings"] else {}
     return {
-        "settings": _words(kinds["settings"][0]) if kinds["settings"] else {},
-        "points": [{**one, "seconds": seconds.get((one["method"], one["budget"]))} for one in points],
+        "settings": {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in settings.items()
+            if name not in ("kind", "left_out")
+        },
+        "left_out": settings.get("left_out") or [],
+        "points": [{**point, "seconds": seconds.get((point["method"], point["budget"]))} for point in points],
         **{name: kinds[name][:MOST_POINTS] for name in ("optimal", "equal_tokens", "flips")},
-        "methods": {key: name for key, (name, _) in METHODS.items()},
-        "joined": {key: name for key, (name, _) in JOINED.items()},
         "notices": [*damage, *more, *([] if points else [f"{BUDGET} has no figures of any method"])],
-    }  # fmt: skip
+    }
 
 
 def _is_point(line: Mapping[str, Any]) -> bool:
     accuracy, numbers = line.get("accuracy"), (line.get("budget"), line.get("policy_tokens"))
     return (
         isinstance(line.get("method"), str)
-        and all(isinstance(one, int | float) for one in numbers)
+        and all(map(is_number, numbers))
         and isinstance(accuracy, list)
         and len(accuracy) == 3
-        and all(one is None or isinstance(one, int | float) for one in accuracy)
+        and all(number is None or is_number(number) for number in accuracy)
     )
 
 
-def _words(table: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in table.items() if name not in ("kind", "left_out")}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _process(result: Result, runs: Mapping[Path, int]) -> dict[str, Any]:
+def _process(path: Path, stage: str) -> dict[str, Any]:
     """Process reward models side by side: a row for each figure, a column for each model."""
-    lines, damage = _objects(result.path / "stages" / result.stage / "data.jsonl")
-    judges = [str(line.get("judge")) for line in lines]
+    lines, damage = _objects(path / "stages" / stage / "data.jsonl")
     figures = list(dict.fromkeys(name for line in lines for name in line if name != "judge"))
     return {
-        "judges": judges,
+        "judges": [str(line.get("judge")) for line in lines],
         "figures": [{"name": name, "values": [_figure(line.get(name)) for line in lines]} for name in figures],
         "notices": [*damage, *([] if lines else ["the stage has no figures"])],
     }
@@ -226,16 +210,11 @@ def _process(result: Result, runs: Mapping[Path, int]) -> dict[str, Any]:
 def _figure(value: Any) -> list[float | None] | None:
     """[value, low, high] or [value]; None where it was not measured."""
     values = value if isinstance(value, list) else [value]
-    numbers = [one if isinstance(one, int | float) and not isinstance(one, bool) else None for one in values]
+    numbers = [number if is_number(number) else None for number in values]
     return None if not numbers or numbers[0] is None else numbers
 
 
 def _objects(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     lines, damage = Lines(path).read()
-    said = [f"{one.file}{'' if one.line is None else f', line {one.line}'}: {one.what}" for one in damage[:20]]
-    return [line for _, line in lines], said
-
-
-def numbered(found: Sequence[tuple[Kind, Path, str]]) -> list[Result]:
-    """The results in order."""
-    return [Result(index, *one) for index, one in enumerate(found)]
+    notices = [f"{item.file}{'' if item.line is None else f', line {item.line}'}: {item.what}" for item in damage[:20]]
+    return [line for _, line in lines], notices

@@ -1,16 +1,21 @@
-"""The explorer's server: the pages' files, and their facts as JSON. It reads; nothing can be changed through it."""
+"""The explorer's server: the pages' files, and their facts as JSON. It reads; nothing can be changed through it.
+
+A server on 127.0.0.1 is within reach of every page in the same browser. So: one exact Host (against DNS rebinding), no
+foreign Origin, no request that another site made, GET alone, and a token that only the command's printed address holds.
+"""
 
 import hashlib
+import hmac
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.explorer.pages import pages
 from groupwise.explorer.views import Views
-from groupwise.explorer.wire import encoded
+from groupwise.explorer.wire import encoded, pages
 
 try:
     import uvicorn
@@ -18,8 +23,7 @@ try:
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
-
-    from groupwise.explorer.security import Guard
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
         raise
@@ -29,6 +33,72 @@ except ModuleNotFoundError as error:
     ) from None
 
 ADDRESS = "127.0.0.1"
+MOST_PATH = 300
+TOKEN_HEADER = "x-groupwise-token"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Refuse before any page is asked, and give every answer its headers."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str) -> None:
+        self._app, self._hosts, self._token = app, hosts, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", []), *ours]}
+            await send(message)
+
+        refusal = self.refusal(scope)
+        answer = self._app if refusal is None else JSONResponse({"error": refusal[1]}, refusal[0])
+        await answer(scope, receive, guarded)
+
+    def refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and reason of a request that is not answered; None for one that is."""
+
+        def values(name: str) -> list[str]:
+            return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name.encode()]
+
+        hosts, origins = values("host"), values("origin")
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            return 400, "the Host is not that of the explorer"
+        if scope["method"] != "GET":
+            return 405, "only GET is allowed"
+        if origins and origins != [f"http://{hosts[0]}"]:
+            return 403, "the Origin is not the explorer"
+        if any(site not in ("same-origin", "none") for site in values("sec-fetch-site")):
+            return 403, "another site made the request"
+        if len(scope.get("raw_path") or b"") > MOST_PATH:
+            return 414, "the address is too long"
+        if not scope["path"].startswith("/api/"):
+            return None
+        if scope.get("query_string"):
+            return 400, "the facts take no query"
+        tokens = values(TOKEN_HEADER)
+        if len(tokens) != 1 or not hmac.compare_digest(tokens[0].encode(), self._token.encode()):
+            return 403, "the token is missing or wrong: open the address that the command printed"
+        return None
 
 
 def make_app(paths: Sequence[Path], port: int, token: str) -> Guard:
@@ -62,16 +132,18 @@ def make_routes(views: Views) -> list[Route]:
 
     group = "/api/runs/{index:int}/places/{identifier}/groups/{problem}"
     return [
-        Route("/", page, methods=["GET"]),
-        Route("/{name}", page, methods=["GET"]),
+        Route("/api/start", fact(views.start), methods=["GET"]),
         Route("/api/results", fact(views.results), methods=["GET"]),
         Route("/api/results/{number:int}", fact(views.result), methods=["GET"]),
         Route("/api/runs", fact(views.runs), methods=["GET"]),
         Route("/api/runs/{index:int}", fact(views.run), methods=["GET"]),
+        Route("/api/runs/{index:int}/report", fact(views.report), methods=["GET"]),
         Route("/api/runs/{index:int}/findings", fact(views.findings), methods=["GET"]),
         Route("/api/runs/{index:int}/places/{identifier}", fact(views.place), methods=["GET"]),
         Route(group, fact(views.group), methods=["GET"]),
         Route(group + "/samples/{sample:int}", fact(views.completion), methods=["GET"]),
+        Route("/", page, methods=["GET"]),
+        Route("/{name:path}", page, methods=["GET"]),
     ]
 
 
@@ -89,15 +161,13 @@ def serve(paths: Sequence[Path], port: int, on_address: Callable[[str], None]) -
     Raises:
         ConfigError: the port is taken.
     """
-    import socket
-
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((ADDRESS, port))
         except OSError as error:
             raise ConfigError(f"--port {port} cannot be used: {error.strerror}; choose another, or 0 for any") from None
-        listening.listen(128)  # a browser that is quick finds somebody
+        listening.listen(128)
         number = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         config = uvicorn.Config(make_app(paths, number, token), log_level="warning", access_log=False, ws="none")

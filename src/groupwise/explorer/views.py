@@ -3,15 +3,14 @@
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import GroupwiseError
-from groupwise.explorer.figures import columns_of, first_number
-from groupwise.explorer.findings import findings_of, stamp_of
 from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
-from groupwise.explorer.results import Result, found_in, numbered
+from groupwise.explorer.results import Result, found_in
+from groupwise.explorer.run import columns_of, findings_of, report_of
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.index import GroupEntry
 from groupwise.runs.records import At
@@ -45,16 +44,22 @@ class Views:
         self._paths = tuple(paths)
         found = found_in(self._paths)
         self._runs = [OpenedRun(index, path) for index, path in enumerate(found.runs)]
-        self._results = numbered(found.results)
+        self._results = [Result(index, *entry) for index, entry in enumerate(found.results)]
         tell_apart(self._runs)
         tell_apart(self._results)
         self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
-        self._findings: dict[int, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._reports: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
 
     @property
     def directories(self) -> set[Path]:
         """Of all runs and results."""
         return {run.path for run in self._runs} | {result.path for result in self._results}
+
+    def start(self) -> str:
+        """Address of the first page: that of the one run or result which the command was given, or the list."""
+        if len(self._paths) != 1 or not (self._runs or self._results):
+            return "/"
+        return f"/{self._results[0].kind}/0" if self._results else "/run/0"
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, in a few words each; those of stages that have begun since are at the end."""
@@ -103,23 +108,42 @@ class Views:
             **self._headline(run),
             "path": str(run.path),
             "metrics": columns_of(run.records.metrics("step")),
+            "dev": columns_of(run.records.metrics("dev")),
+            "held_out": columns_of(run.records.metrics("held_out")),
             "places": [
-                {**_place(key, at), "pass_at_1": first_number(passes.get(at) if isinstance(at, str) else None)}
+                {**_place(key, at), "pass_at_1": _first_number(passes.get(at) if isinstance(at, str) else None)}
                 for key, at in places.items()
             ],
         }
 
     def findings(self, index: int) -> dict[str, Any]:
-        """What the doctor says of a run; it is asked again when the run has gone on.
+        """The doctor's findings on a run.
 
         Raises:
             NotThereError: there is no such run, or it cannot be shown.
         """
-        run = self._run(index)
-        stamp = stamp_of(run.path)
-        if index not in self._findings or self._findings[index][0] != stamp:
-            self._findings[index] = (stamp, findings_of(run))
-        return self._findings[index][1]
+        return self._once(self._run(index), "findings", findings_of)
+
+    def report(self, index: int) -> dict[str, Any]:
+        """The report of a run: changes, problems gained and lost, behaviour, settings.
+
+        Raises:
+            NotThereError: there is no such run, or it cannot be shown.
+            DataError: a file of it cannot be read.
+        """
+        return self._once(self._run(index), "report", lambda run: report_of(run.path))
+
+    def _once(self, run: OpenedRun, name: str, read: Callable[[OpenedRun], dict[str, Any]]) -> dict[str, Any]:
+        """Facts that are read again only when the run's metrics have changed."""
+        try:
+            stat = (run.path / "metrics.jsonl").stat()
+            stamp = (stat.st_size, stat.st_mtime_ns)
+        except OSError:
+            stamp = (0, 0)
+        key = (run.index, name)
+        if key not in self._reports or self._reports[key][0] != stamp:
+            self._reports[key] = (stamp, read(run))
+        return self._reports[key][1]
 
     def place(self, index: int, identifier: str) -> dict[str, Any]:
         """A step or an evaluation: its groups, and columns with a value per completion.
@@ -235,7 +259,7 @@ class Views:
             "recipe": _recipe(config) if config else None,
             "done": len(lines),
             "finished": run.records.finished,
-            "pass_at_1": first_number(dev[-1].get("pass_at_1")) if dev else None,
+            "pass_at_1": _first_number(dev[-1].get("pass_at_1")) if dev else None,
             "notices": [*([why] if why else []), *run.notices()],
         }
 
@@ -264,6 +288,12 @@ def _at(table: Any, *names: str) -> Any:
     for name in names:
         table = table.get(name) if isinstance(table, Mapping) else None
     return None if isinstance(table, Mapping | list) else table
+
+
+def _first_number(value: Any) -> float | None:
+    """The estimate of [estimate, low, high]."""
+    first = value[0] if isinstance(value, list) and value else value
+    return float(first) if isinstance(first, int | float) and not isinstance(first, bool) else None
 
 
 def _text(value: Any) -> str | None:

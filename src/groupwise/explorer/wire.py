@@ -1,14 +1,32 @@
-"""How facts travel to the pages: JSON that every browser reads, and numbers of tokens as they were recorded."""
+"""The files of the pages, and their facts on the way there: JSON that every browser reads, token figures unrounded."""
 
 import base64
 import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "txt": "text/plain; charset=utf-8",
+}
+
+
+@cache
+def pages() -> dict[str, tuple[str, bytes]]:
+    """Type and content of every file of the pages, by its name; nothing else is handed out."""
+    folder = resources.files("groupwise.explorer") / "static"
+    files = {f"{place}{file.name}": file for place in ("", "vendor/") for file in folder.joinpath(place).iterdir()}
+    kinds = {name: TYPES.get(name.rpartition(".")[2]) for name in sorted(files)}
+    return {name: (kind, files[name].read_bytes()) for name, kind in kinds.items() if kind}
 
 
 def encoded(facts: Any) -> bytes:
@@ -30,7 +48,7 @@ def floats(values: NDArray[np.float32] | None) -> str | None:
 
 
 def short_hash(text: str) -> str:
-    """12 hexadecimal digits that stand for a name in an address: a name itself never does."""
+    """12 hexadecimal digits that stand for a name in an address, which never contains the name."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 

@@ -11,10 +11,10 @@ from written_results import write_budget
 pytest.importorskip("starlette", reason="the explorer's server is an extra")
 pytest.importorskip("uvicorn", reason="the explorer's server is an extra")
 
-from written_run import write_run
-
 from groupwise.explorer.pages import pages
 from groupwise.explorer.security import MOST_PATH
+from written_run import write_run
+
 from groupwise.explorer.server import make_app, make_routes
 from groupwise.explorer.views import Views
 from groupwise.explorer.wire import short_hash

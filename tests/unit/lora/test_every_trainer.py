@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from groupwise.models.export import export
 
 from diet import alphabet
 from groupwise.config import parse
@@ -17,7 +18,6 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import load_policy
 from groupwise.models.reward_model import load_reward_model
-from groupwise.pages.export import export
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.replay import replay

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
-from groupwise.pages.recall import write_recall_report
 from groupwise.recall.lines import write_lines
 from groupwise.recall.recipe import run_recall
+from groupwise.recall.report import write_recall_report
 from groupwise.recall.rounds import Round
 from groupwise.runs.jsonl import read_jsonl
 from web_pages import SEEN
@@ -168,8 +168,8 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
     assert not (directory / place).exists()
     run_recall(recipe, silent)
     found = contents(directory)
-    assert {name: found[name] for name in expected if name != "report.html"} == {
-        name: content for name, content in expected.items() if name != "report.html"
+    assert {name: found[name] for name in expected if name != "report.md"} == {
+        name: content for name, content in expected.items() if name != "report.md"
     }
 
 

@@ -22,7 +22,6 @@ def audit(
     reference: Annotated[list[str] | None, typer.Option(help="A reference answer to attack. Repeatable.")] = None,
     problems: Annotated[int, typer.Option(min=1, help="Problems of the task to attack.")] = 4,
     overrides: Overrides = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page (.html), and the JSON beside it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Attack a verifier, your own reward function or the sandbox, or score labelled cases; report every wrong reward.
@@ -33,7 +32,7 @@ def audit(
 
     Examples:
 
-        groupwise audit math --report audit.html
+        groupwise audit math
 
         groupwise audit math --cases cases.jsonl --tier core
 
@@ -44,12 +43,12 @@ def audit(
     if subject == "sandbox":
         from groupwise.cli.audit import run_sandbox_audit
 
-        passed = run_sandbox_audit(probes or [], overrides or [], report, json, console)
+        passed = run_sandbox_audit(probes or [], overrides or [], json, console)
     else:
         from groupwise.cli.audit import run_audit
 
         passed = run_audit(
-            subject, report, json, console, cases=cases or (), tiers=tier or (), task=task, references=reference or (),
+            subject, json, console, cases=cases or (), tiers=tier or (), task=task, references=reference or (),
             problems=problems, changes=overrides or (),
         )  # fmt: skip
     if not passed:

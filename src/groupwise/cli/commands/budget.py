@@ -46,7 +46,7 @@ def budget(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Token limit of a completion.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     directory: Annotated[Path, typer.Option(help="Where samples, scores and figures are kept.")] = Path("runs/budget"),
-    report: Annotated[Path | None, typer.Option(help="The page; default: budget.html in the directory.")] = None,
+    report: Annotated[Path | None, typer.Option(help="The page; default: report.html in the directory.")] = None,
     overrides: Overrides = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:

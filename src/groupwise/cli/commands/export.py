@@ -19,7 +19,7 @@ def export(
 
         groupwise export runs/arithmetic models/reasoner
     """
-    from groupwise.pages.export import export as export_run
+    from groupwise.models.export import export as export_run
 
     export_run(run, directory)
     console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")

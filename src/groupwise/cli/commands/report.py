@@ -10,15 +10,15 @@ from groupwise.cli.app import app, console
 
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
-    """Write a run's page (report.html) and picture (report.png), and print its summary.
+    """Write a run's page (report.html) and print its summary.
 
     Example:
 
         groupwise report runs/arithmetic
     """
+    from groupwise.cli.summary import text_summary
     from groupwise.evaluation.run_data import load_run
-    from groupwise.pages.run import write_report
-    from groupwise.pages.summary import text_summary
+    from groupwise.explorer.export import write_report
     from groupwise.runs.directory import find_run
 
     page = write_report(find_run(run).path)

@@ -1,6 +1,7 @@
-// The frame: addresses, pages, theme, and the polling of a run that still goes on.
+// The frame: addresses, pages, theme, and the polling of a run that is not finished.
 
 import { budget } from "./budget.js";
+import { redrawAll } from "./chart.js";
 import { compare } from "./compare.js";
 import { completion } from "./completion.js";
 import { Trouble, exported, facts, takeToken } from "./data.js";
@@ -71,11 +72,23 @@ function theme() {
   const element = document.documentElement;
   const now = element.dataset.theme ?? (dark ? "dark" : "light");
   element.dataset.theme = now === "dark" ? "light" : "dark";
+  redrawAll();
 }
 
 takeToken();
-document.getElementById("theme").addEventListener("click", theme);
+const themeButton = document.getElementById("theme");
+themeButton.hidden = false;
+themeButton.addEventListener("click", theme);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); root.focus(); });
 addEventListener("hashchange", () => { takeToken(); show(); });
 put(root, h("p", { class: "hint" }, "Loading …"));
-show();
+/** Where no page is asked for, that of the one run or pipeline which the command was given. */
+async function start() {
+  if (address().path === "/") {
+    const { value } = await facts("start").catch(() => ({ value: "/" }));
+    history.replaceState(null, "", `#${value}`);
+  }
+  show();
+}
+start();

@@ -1,25 +1,32 @@
-// Test-time compute: what accuracy each method buys for how many tokens.
+// Test-time compute: the accuracy that each method buys for its tokens.
 
-import { curves } from "./chart.js";
-import { h, put, s, shown } from "./dom.js";
+import { lines } from "./chart.js";
+import { h, put, shown } from "./dom.js";
 import { crumbs, notices } from "./pieces.js";
 import { amount, boxed, difference, heads, missing, section, share } from "./tables.js";
 
 const TONES = 6;
-const of = (points, method, accuracy) => points.filter((point) => point.method === method)
-  .map((point) => ({ x: point.policy_tokens, budget: point.budget, estimate: accuracy(point) }))
-  .filter((point) => point.x > 0 && point.estimate && point.estimate[0] !== null).sort((a, b) => a.x - b.x);
+/** Names of the methods of the first figure and those of difficulties; the other methods are in the tables. */
+const METHODS = {
+  "control/perfect": "pass@k", "control/constant": "one sample", greedy: "greedy", majority: "majority", "best_of_n/orm": "best, outcome", "best_of_n/prm_last": "best, steps",
+  "weighted/prm_last": "vote, steps", "beam/weighted": "beam, vote", "dvts/weighted": "DVTS, vote", "lookahead/weighted": "lookahead",
+};
+/** The same choice by scores of steps that are joined in four ways. */
+const JOINED = { "control/perfect": "pass@k", "best_of_n/prm_last": "last", "best_of_n/prm_min": "lowest", "best_of_n/prm_product": "product", "best_of_n/prm_mean": "mean" };
 
-/** The lines of the methods that have a name: [{name, tone, points: [{x, value, low, high}]}]. */
+/** The lines of the methods that have a name, over the tokens that they sample per problem. */
 export function linesOf(points, names, accuracy = (point) => point.accuracy) {
-  return Object.entries(names).map(([method, name]) => ({ name, points: of(points, method, accuracy).map(({ x, budget, estimate: [value, low, high] }) => ({ x, value, low, high, note: `N = ${budget}` })) }))
-    .filter((line) => line.points.length).map((line, i) => ({ ...line, tone: `t${i % TONES}` }));
+  return Object.entries(names).map(([method, name]) => {
+    const own = points.filter((point) => point.method === method && point.policy_tokens > 0 && point.policy_tokens < 1e12 && (accuracy(point)?.[0] ?? null) !== null).sort((a, b) => a.policy_tokens - b.policy_tokens);
+    const column = (i) => own.map((point) => accuracy(point)[i] ?? null);
+    return { name, x: own.map((point) => point.policy_tokens), values: column(0), low: column(1), high: column(2) };
+  }).filter((line) => line.x.length).map((line, i) => ({ ...line, tone: `t${i % TONES}` }));
 }
 
-function figure(title, note, lines) {
-  if (!lines.length) return null;
-  return h("section", { class: "card metric", "data-figure": title }, h("h2", {}, shown(title)), h("p", { class: "hint" }, note), curves(lines, { label: `${title}: accuracy over tokens sampled per problem`, x: "tokens per problem, log scale" }),
-    h("ul", { class: "legends" }, lines.map((line) => h("li", {}, s("svg", { class: "swatch", viewBox: "0 0 36 8", "aria-hidden": "true" }, s("path", { class: `line ${line.tone}`, d: "M0 4L36 4" })), shown(line.name)))));
+function figure(title, note, series) {
+  if (!series.length) return null;
+  return h("section", { class: "card metric", "data-figure": title }, h("h2", {}, shown(title)), h("p", { class: "hint" }, note),
+    lines(series, { label: `${title}: accuracy over tokens sampled per problem`, xName: "tokens per problem", log: true, share: true, height: 260 }));
 }
 
 function table(points, budget) {
@@ -60,12 +67,12 @@ export async function budget(root, [index], context) {
   if (missing(root, value, "Test-time compute")) return;
   const budgets = [...new Set(value.points.map((point) => point.budget))].sort((a, b) => b - a);
   const labels = [...new Set(value.points.flatMap((point) => Object.keys(point.by_difficulty ?? {})))].sort();
-  const joined = linesOf(value.points, value.joined);
+  const joined = linesOf(value.points, JOINED);
   put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Test-time compute"), h("h1", {}, shown(value.name)), h("p", {}, shown(`${value.settings.checkpoint ?? "?"} on ${value.settings.problems ?? "?"} problems of ${value.settings.task ?? "?"}`))),
-    h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices)),
-    h("div", { class: "grid wide" }, figure("Accuracy over tokens", "All problems; bands are 95 % intervals over problems.", linesOf(value.points, value.methods)),
+    h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices), value.left_out.length ? notices([`Left out, because the verifier judged too few of their samples: ${value.left_out.join(", ")}.`]) : null),
+    h("div", { class: "grid wide" }, figure("Accuracy over tokens", "All problems; bands are 95 % intervals over problems.", linesOf(value.points, METHODS)),
       joined.length > 2 ? figure("How the scores of steps are joined", "Best of k by the steps’ scores.", joined) : null,
-      labels.length > 1 ? labels.map((label) => figure(`Difficulty: ${label}`, "Problems of this difficulty alone.", linesOf(value.points, value.methods, (point) => point.by_difficulty?.[label]))) : null),
+      labels.length > 1 ? labels.map((label) => figure(`Difficulty: ${label}`, "Problems of this difficulty alone.", linesOf(value.points, METHODS, (point) => point.by_difficulty?.[label]))) : null),
     budgets.map((one) => table(value.points, one)), equalTokens(value.equal_tokens), optimal(value.optimal), flips(value.flips),
     section("Settings", "", h("dl", { class: "settings" }, Object.entries(value.settings).map(([name, text]) => h("div", {}, h("dt", {}, shown(name)), h("dd", {}, shown(text)))))));
 }

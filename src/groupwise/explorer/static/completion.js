@@ -99,8 +99,8 @@ function body(value, context) {
   const draw = () => {
     put(list, tokenList(value, figures, state, reading));
     const values = figures[state.by];
-    put(strip, values && values.length > 1 ? lines([{ name: state.by, values: Array.from(values) }], {
-      label: `${FIGURES[state.by].label} over the tokens`, x: Array.from(values, (_, i) => i), height: 110, width: 1150 }) : null);
+    put(strip, values && values.length > 1 ? lines([{ name: FIGURES[state.by].label, x: Array.from(values, (_, i) => i), values: Array.from(values) }], {
+      label: `${FIGURES[state.by].label} over the tokens`, xName: "token", height: 140 }) : null);
   };
   const set = (name, text) => { context.query.set(name, text); context.replace(context.query); draw(); };
   const missing = Object.keys(FIGURES).filter((name) => !figures[name]).map((name) => FIGURES[name].label);

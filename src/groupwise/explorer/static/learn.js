@@ -241,16 +241,17 @@ function arithmetic(state, result) {
 }
 
 function epochs(state, result) {
+  const x = result.moves.map((_, i) => i);
   const series = state.group.map((_, i) => ({
-    name: `completion ${i + 1}`, values: result.moves.map((move) => move.ratio[i]), marks: result.moves.map((move) => move.clipped[i]),
+    name: `completion ${i + 1}`, x, values: result.moves.map((move) => move.ratio[i]), marks: x.filter((at) => result.moves[at].clipped[i]),
     tone: result.advantages[i] === null || Math.abs(result.advantages[i]) < 1e-12 ? "flat" : result.advantages[i] > 0 ? "high" : "low",
     strong: i === state.selected,
   }));
   const bounded = ["clipped_ratio", "sequence_ratio", "clipped_weight"].includes(state.loss);
   return h("section", { class: "card" }, h("h2", {}, "The ratio after each update"),
     lines(series, {
-      label: "ratio of each completion after each update", x: result.moves.map((_, i) => i),
-      band: bounded ? [1 - state.clip_low, 1 + state.clip_high] : null, height: 220,
+      label: "ratio of each completion after each update", xName: "update", height: 240,
+      bounds: bounded ? [1 - state.clip_low, 1 + state.clip_high] : [],
     }),
     h("p", { class: "hint" }, bounded
       ? `Between the dashed bounds, ${number(1 - state.clip_low)} and ${number(1 + state.clip_high)}, the gradient flows. `

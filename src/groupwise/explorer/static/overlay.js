@@ -1,7 +1,7 @@
 // Several runs over the same steps, and the band that seeds alone make of one recipe.
 
 import { lines } from "./chart.js";
-import { h, number, put, s, shown } from "./dom.js";
+import { h, number, put, shown } from "./dom.js";
 import { crumbs, notices } from "./pieces.js";
 
 const FIGURES = ["reward", "correct", "length", "truncated", "entropy", "grad_norm", "kl", "clipped"];
@@ -12,7 +12,7 @@ const known = (value) => value !== null && value !== undefined && Number.isFinit
 export function aligned(runs, name) {
   const steps = [...new Set(runs.flatMap((run) => run.metrics.steps))].sort((a, b) => a - b);
   const values = runs.map((run) => {
-    const at = new Map(run.metrics.steps.map((step, i) => [step, run.metrics.columns[name]?.[i] ?? null]));
+    const at = new Map(run.metrics.steps.map((step, i) => [step, [run.metrics.columns[name]?.[i] ?? null].flat()[0]]));
     return steps.map((step) => at.get(step) ?? null);
   });
   return { steps, values };
@@ -44,21 +44,21 @@ function figure(runs, name) {
   if (!values.some((own) => own.some(known))) return null;
   const bands = families(runs).map((places) => ({ places, ...band(places.map((i) => values[i])) })).filter((one) => one.mean.some(known));
   const series = [
-    ...runs.map((run, i) => ({ name: run.name, values: values[i], tone: `t${i % TONES}` })),
-    ...bands.map((one) => ({ name: `mean of ${one.places.length} seeds`, values: one.mean, tone: `t${one.places[0] % TONES}`, strong: true })),
+    ...runs.map((run, i) => ({ name: shown(run.name), x: steps, values: values[i], tone: `t${i % TONES}` })),
+    ...bands.map((one) => ({ name: `mean of ${one.places.length} seeds`, x: steps, values: one.mean, low: one.low, high: one.high, tone: `t${one.places[0] % TONES}`, strong: true })),
   ];
   const said = bands.map((one) => {
     const last = one.mean.findLastIndex(known);
     return `step ${steps[last]}: ${number(one.mean[last])} over ${one.places.length} seeds, from ${number(one.low[last])} to ${number(one.high[last])}`;
   });
   return h("section", { class: "card metric", "data-metric": name }, h("h2", {}, shown(name)),
-    lines(series, { label: `${name} of ${runs.length} runs`, x: steps, width: 400, height: 150, areas: bands.map((one) => ({ low: one.low, high: one.high, tone: `t${one.places[0] % TONES}` })) }),
+    lines(series, { label: `${name} of ${runs.length} runs`, height: 180 }),
     said.length ? h("p", { class: "hint" }, said.join("; ")) : null);
 }
 
 function legend(runs) {
   const text = (run) => `${run.name} · seed ${number(run.seed)} · ${run.done} steps`;
-  return h("ul", { class: "legends" }, runs.map((run, i) => h("li", {}, s("svg", { class: "swatch", viewBox: "0 0 36 8", "aria-hidden": "true" }, s("path", { class: `line t${i % TONES}`, d: "M0 4L36 4" })),
+  return h("ul", { class: "legends" }, runs.map((run, i) => h("li", {}, h("span", { class: `swatch t${i % TONES}`, "aria-hidden": "true" }),
     h("a", { href: `#/run/${run.index}` }, shown(text(run))))));
 }
 

@@ -1,46 +1,60 @@
-// A pipeline: which stage made what of what, what every model can do, and the same problems answered by each.
+// A pipeline: the model that each stage made of which others, what each can do, and the same problems answered by each.
 
-import { h, longText, percent, put, s, shown } from "./dom.js";
-import { crumbs, notices, outcome } from "./pieces.js";
-import { boxed, missing, section } from "./tables.js";
+import { h, put, s, shown } from "./dom.js";
+import { crumbs, notices } from "./pieces.js";
+import { headlineChart } from "./panels.js";
+import { asked, described, missing, section, tiles } from "./tables.js";
 
-/** Rows of a table that are shown without being asked for. */
-const MOST_ROWS = 40;
+const [WIDTH, HEIGHT, GAP, ROW, EDGE] = [136, 52, 46, 66, 6];
+const MOST_LABEL = 18;
+const fitted = (text) => shown(text.length > MOST_LABEL ? `${text.slice(0, MOST_LABEL - 1)}…` : text);
 
-function picture(drawn) {
-  return h("div", { class: "scroll lineage", tabindex: 0, role: "region", "aria-label": "which stage made what" }, s("svg", {
-    viewBox: `0 0 ${drawn.width} ${drawn.height}`, width: drawn.width, height: drawn.height, role: "img", "aria-label": drawn.words,
-  }, drawn.arrows.map(([kind, path]) => s("path", { class: `arrow ${kind}`, d: path })), drawn.boxes.map((box) => s("g", { class: `box ${box.kind}` }, s("title", {}, shown(box.title)),
-    box.paths.map((path) => s("path", { d: path })), box.rounded.map(([x, y]) => s("rect", { x, y, width: box.width, height: box.height, rx: 9 })),
-    box.texts.map(([kind, x, y, words]) => s("text", { class: kind, x, y, "text-anchor": "middle" }, shown(words)))))));
+/** Boxes in columns, each to the right of all that it was made of: {name: {box, column, row}}. */
+export function layers(boxes) {
+  const placed = new Map();
+  const sizes = [];
+  for (const box of boxes) {
+    const column = Math.max(-1, ...box.inputs.filter((name) => placed.has(name)).map((name) => placed.get(name).column)) + 1;
+    sizes[column] = (sizes[column] ?? 0) + 1;
+    placed.set(box.name, { box, column, row: sizes[column] - 1 });
+  }
+  const most = Math.max(...sizes);
+  for (const one of placed.values()) one.row += (most - sizes[one.column]) / 2;
+  return { placed, columns: sizes.length, rows: most };
 }
 
-const cell = (one) => h("td", { class: "figure" }, shown(one.value), one.mark ? h("b", { class: one.mark === "↑" ? "rise" : "fall" }, ` ${one.mark}`) : null, one.interval ? h("small", {}, ` ${one.interval}`) : null);
-
-function table(value, links) {
-  if (!value.lines.length) return section(value.title, value.empty || value.note);
-  const wide = value.columns.length;
-  const groups = value.groups.length ? h("tr", {}, h("td", {}), value.groups.map(([name, size]) => h("th", { scope: "colgroup", colspan: size }, shown(name)))) : null;
-  let group = "";
-  const rows = value.lines.map((line) => {
-    const head = line.group !== group && line.group ? h("tr", { class: "group" }, h("th", { scope: "rowgroup", colspan: wide + 1 }, shown(line.group))) : null;
-    group = line.group;
-    const run = links.get(line.name);
-    const name = run === undefined ? shown(line.name) : h("a", { href: `#/run/${run}` }, shown(line.name));
-    return [head, h("tr", {}, h("th", { scope: "row" }, name, line.about ? h("small", {}, ` ${shown(line.about)}`) : null),
-      line.note ? h("td", { colspan: wide }, shown(line.note)) : line.cells.map(cell))];
-  });
-  const box = boxed(value.title, [groups, h("tr", {}, [value.first, ...value.columns].map((name) => (name ? h("th", { scope: "col" }, shown(name)) : h("td", {}))))], rows);
-  return section(value.title, value.note, rows.length > MOST_ROWS ? h("details", {}, h("summary", {}, `All ${rows.length} rows`), box) : box,
-    value.meanings.length ? h("details", {}, h("summary", {}, "What is shown"), h("ul", {}, value.meanings.map((text) => h("li", {}, shown(text))))) : null);
+function picture(boxes, links) {
+  const { placed, columns, rows } = layers(boxes);
+  const at = ({ column, row }) => [EDGE + column * (WIDTH + GAP), EDGE + row * ROW];
+  const arrows = [...placed.values()].flatMap((target) => target.box.inputs.filter((name) => placed.has(name)).map((name) => {
+    const [[x, y], [toX, toY]] = [at(placed.get(name)), at(target)];
+    const [fromX, fromY, end] = [x + WIDTH, y + HEIGHT / 2, toY + HEIGHT / 2];
+    const bend = Math.max((toX - fromX) / 2, 16);
+    return [s("path", { class: "arrow", d: `M${fromX} ${fromY}C${fromX + bend} ${fromY} ${toX - bend} ${end} ${toX - 7} ${end}` }), s("path", { class: "arrow head", d: `M${toX} ${end}l-8 -4v8z` })];
+  }));
+  const draw = (one) => {
+    const [x, y] = at(one);
+    const [middle, box] = [x + WIDTH / 2, one.box];
+    const drawn = s("g", { class: `box ${box.kind}` }, s("title", {}, shown(`${box.label}: ${box.detail}`)), s("rect", { x, y, width: WIDTH, height: HEIGHT, rx: box.kind.startsWith("data") ? 1 : 9 }),
+      s("text", { x: middle, y: y + 22, "text-anchor": "middle" }, fitted(box.label)), s("text", { class: "detail", x: middle, y: y + 39, "text-anchor": "middle" }, fitted(box.detail)));
+    return links.has(box.name) ? s("a", { href: links.get(box.name), "aria-label": shown(`${box.label}: ${box.detail}`) }, drawn) : drawn;
+  };
+  const [width, height] = [columns * (WIDTH + GAP) - GAP + 2 * EDGE, (rows - 1) * ROW + HEIGHT + 2 * EDGE];
+  const words = boxes.filter((box) => box.inputs.length).map((box) => `${box.name} from ${box.inputs.join(", ")}`).join("; ");
+  return h("div", { class: "scroll lineage", tabindex: 0, role: "region", "aria-label": "lineage" }, s("svg", {
+    viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": shown(words || "no stages"),
+  }, arrows, [...placed.values()].map(draw)));
 }
 
-const answer = (one) => h("section", { class: "card completion" }, h("h2", {}, shown(one.stage), outcome(one.outcome),
-  one.share === null ? null : h("small", {}, `${percent(one.share, 0)} of ${one.samples} samples are correct`)),
-longText(one.text), one.evidence ? h("details", {}, h("summary", {}, "Why the verifier said so"), longText(one.evidence)) : null);
-
-const problem = (one) => h("details", { class: "card asked" }, h("summary", {}, shown(`${one.kind}: ${one.question.slice(0, 300)}`)), one.reference ? h("p", { class: "hint" }, `Reference answer ${shown(one.reference.slice(0, 300))}`) : null,
-  h("div", { class: "pair" }, one.answers.map(answer)));
+/** The main curve of every stage that trains; they come one after the other, after the page. */
+async function curves(place, stages, context) {
+  for (const stage of stages.filter((one) => one.run !== null)) {
+    const { value } = await context.facts(`runs/${stage.run}`);
+    if (!context.isCurrent()) return;
+    const chart = headlineChart(value);
+    if (chart) place.append(h("section", { class: "card metric", "data-stage": stage.name }, h("h3", {}, h("a", { href: `#/run/${stage.run}` }, shown(stage.name))), chart));
+  }
+}
 
 export async function pipeline(root, [index], context) {
   const { value, changed } = await context.facts(`results/${index}`);
@@ -48,15 +62,19 @@ export async function pipeline(root, [index], context) {
   if (missing(root, value, "Pipeline")) return;
   if (context.isPoll && (!changed || root.querySelector("details[open], :focus"))) { context.poll(); return; }
   const scroll = scrollY;
-  const links = new Map(value.stages.filter((stage) => stage.run !== null).map((stage) => [stage.name, stage.run]));
+  const links = new Map(value.stages.filter((stage) => stage.run !== null).map((stage) => [stage.name, `#/run/${stage.run}`]));
   const alarms = Object.entries(value.alarms).map(([name, count]) => `${name} (${count})`);
-  const [first, ...others] = value.tables;
+  const [stages, training, ...others] = value.tables;
+  const trained = h("div", { class: "grid", vars: { "margin-top": "1rem" } });
   put(root, crumbs([["Runs", "#/"], [value.name, null]]), h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Pipeline"), h("h1", {}, shown(value.name)), h("p", {}, shown(value.description))),
-    h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices), alarms.length ? notices([`A second verifier rejects what training pays, in ${alarms.join(", ")}: see Alarms.`]) : null),
-    h("dl", { class: "facts" }, value.tiles.map((tile) => h("div", {}, h("dt", {}, shown(tile.name)), h("dd", {}, shown(tile.value)), tile.detail ? h("dd", { class: "detail" }, shown(tile.detail)) : null))),
-    section("Lineage", "What was made of what. In the tables below, the name of a stage that trained leads to its run.", picture(value.picture)),
-    table(first, links), value.problems.length ? section("The same problems, answered by every model", "The first sample of each model; the problems are chosen by their place, not by the answers.", value.problems.map(problem)) : null,
-    others.map((one) => table(one, links)));
+    h("div", { vars: { "margin-top": "1rem" } }, notices(value.notices), alarms.length ? notices([`Alarms of reward hacking: a second verifier rejects what training pays, in ${alarms.join(", ")}; see Alarms.`]) : null),
+    tiles(value.tiles),
+    section("Lineage", "An arrow leads from what was used to what was made of it. Round boxes are models with their pass@1 (reward models with their accuracy on held-out pairs), square ones data; dashed: not finished, or from outside.", picture(value.boxes, links)),
+    described(stages, links), described(training, links), trained,
+    value.problems.length ? section("The same problems, answered by every model", "The first sample of each model; the problems are chosen by their place, not by the answers.", value.problems.map((one) => asked(one))) : null,
+    others.map((one) => described(one, links)),
+    value.recipe ? h("details", { class: "piece" }, h("summary", {}, "Settings (pipeline.toml)"), h("pre", { class: "command", tabindex: 0 }, shown(value.recipe))) : null);
   if (context.isPoll) scrollTo(0, scroll);
   if (!value.done) context.poll();
+  await curves(trained, value.stages, context);
 }

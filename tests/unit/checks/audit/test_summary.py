@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 
 import pytest
+from groupwise.pages.audit import audit_page
 
 from groupwise.checks.audit.cases import Case
 from groupwise.checks.audit.judge import Miss, Result
 from groupwise.checks.audit.summary import Summary, as_json, percentiles
 from groupwise.checks.audit.wording import agreement_line, milliseconds, others, share, verdict_line
-from groupwise.pages.audit import audit_page
 from groupwise.types import Outcome, Verdict
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">{{ 7 * 7 }}"\x1b[2J\ud800'

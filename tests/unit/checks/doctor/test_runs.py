@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from groupwise.explorer.export import write_report
 from matrix import document, judge, read_data
 from pupil import pupil
 from typer.testing import CliRunner
@@ -15,7 +16,6 @@ from groupwise import trainers
 from groupwise.checks.doctor import Finding, Severity, doctor
 from groupwise.cli.app import app
 from groupwise.errors import ConfigError
-from groupwise.pages.run import write_report
 
 SMALL = ("run.num_steps=7", "sampling.max_tokens=24", "grpo.prompts_per_step=4", "evaluation.num_problems=2")
 GRPO = {**RECIPE, "algorithm": "grpo", "grpo": BATCH}

@@ -1,0 +1,184 @@
+"""A run's newest checkpoint as a plain model directory, with its model card and the record of how it was made."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
+
+from groupwise import __version__
+from groupwise.algorithms.statistics import Estimate
+from groupwise.config import read_toml
+from groupwise.errors import CheckpointError
+from groupwise.models.checkpoint import write_plain
+from groupwise.runs.atomic import check_directory, new_directory, refuse_to_replace, write_file
+from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
+from groupwise.tasks.jsonl import PRESETS
+
+CARD = "README.md"
+PARTS = ("seconds", "generate_s", "verify_s", "train_s")
+"""What a step's time is written as: whole, or in its parts."""
+CURVE_POINTS = 100
+"""Points of the loss curve that are kept."""
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+
+
+def export(run_path: str | Path, directory: str | Path) -> None:
+    """Write a run's newest checkpoint as a plain Hugging Face directory, with `provenance.json` and a model card.
+
+    Adapters (LoRA) are added, in fp32, to the weights that they stand on.
+
+    Args:
+        run_path: a run directory.
+        directory: where to write the model; one that was written in this way is replaced.
+
+    Raises:
+        ConfigError: there is no run at this path.
+        CheckpointError: the run has no checkpoint, it is damaged, or something else is in the directory.
+    """
+    run, target = find_run(Path(run_path)), Path(directory)
+    if not run.steps():
+        raise CheckpointError(f"{run.path} has no checkpoint yet")
+    newest = run.checkpoint(run.steps()[-1])
+    check_directory(newest)
+    refuse_to_replace(target)
+    record = provenance(run)
+    text = card(target.resolve().name, record, run, run.steps()[-1])
+    with new_directory(target) as folder:
+        write_plain(newest, folder)
+        write_file(folder / PROVENANCE, json.dumps(record, indent=1, ensure_ascii=False).encode())
+        write_file(folder / CARD, text.encode())
+
+
+def provenance(run: RunDirectory) -> list[dict[str, Any]]:
+    """Recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
+    recipe = read_toml(run.config)
+    start = Path(recipe["model"]["path"])
+    parent = start.parent.parent
+    has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()
+    ancestors = provenance(find_run(parent)) if has_parent else []
+    lines = list(run.metrics.lines())
+    entry = {
+        "recipe": recipe,
+        "environment": json.loads((run.path / "environment.json").read_text()),
+        "trained_tokens": sum(line.get("num_tokens", 0) for line in lines),
+        "sampled_tokens": sum(line.get("sampled_tokens", 0) for line in lines),
+        "seconds": round(sum(line.get(part, 0.0) for line in lines for part in PARTS), 1),
+        "loss_curve": _curve(lines),
+    }
+    return [*ancestors, entry]
+
+
+def _curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Mean loss over windows, as (last step of the window, nats per trained token)."""
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    size = max(1, len(losses) // CURVE_POINTS)
+    windows = [losses[start : start + size] for start in range(0, len(losses), size)]
+    return [(window[-1][0], round(sum(loss for _, loss in window) / len(window), 4)) for window in windows]
+
+
+class Data(NamedTuple):
+    """What a model learned from, or was measured on."""
+
+    name: str
+    licence: str
+    """How the data's own LICENSE file begins; empty where there is none beside it."""
+
+
+class Measured(NamedTuple):
+    """An evaluation that the run wrote."""
+
+    of: str
+    split: str
+    size: str
+    pass_at_1: Estimate
+    length: float
+
+
+def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step: int) -> str:
+    """The card in Markdown, with the front matter that the Hugging Face hub reads.
+
+    Args:
+        name: what the model is called.
+        record: provenance of the model, oldest run first.
+        run: the newest run.
+        step: finished steps of the checkpoint that is exported.
+    """
+    newest, base = record[-1]["recipe"], record[0]["recipe"]
+    start = "random weights" if base.get("new_model") else base.get("model", {}).get("path", "")
+    on_hub = HUB_NAME.fullmatch(start) and not Path(start).exists()
+    held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
+    template = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return template.from_string((resources.files(__package__) / "card.md.jinja").read_text()).render(
+        name=name, record=record, step=step, recipe=newest, start=start, base_model=start if on_hub else None,
+        version=__version__, is_reward_model=_has_score(newest),
+        data=_distinct(data for entry in record for data in _data(entry["recipe"])),
+        hub_data=_distinct(name for entry in record for name in _strings(entry["recipe"], ("hub",))),
+        measured=list(_evaluations(run, newest, step)), held_out=held_out[-1] if held_out else None,
+        prompt=newest.get("task", {}).get("template", {}).get("prompt"),
+        toml=run.config.read_text().strip(), json=json.dumps,
+    )  # fmt: skip
+
+
+def _has_score(recipe: Mapping[str, Any]) -> bool:
+    """Whether it loads as a classifier; an implicit process reward model is a language model."""
+    if recipe["algorithm"] == "process_reward_model":
+        return bool(recipe["process_reward_model"]["supervision"] != "implicit")
+    return bool(recipe["algorithm"] == "reward_model")
+
+
+def _distinct(values: Iterator[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _strings(value: Any, keys: Sequence[str]) -> Iterator[str]:
+    """The texts under these keys, at any depth."""
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        if key in keys and isinstance(inner, str):
+            yield inner
+        yield from _strings(inner, keys)
+
+
+def _data(recipe: Mapping[str, Any]) -> Iterator[Data]:
+    """The files, data sets and generators of a recipe's tasks and data."""
+    sections = [recipe[key] for key in ("task", "data") if isinstance(recipe.get(key), Mapping)]
+    for section in sections:
+        parts = [part["task"] for part in section.get("parts", {}).values()] or [section]
+        for part in parts:
+            preset = PRESETS.get(part.get("preset", ""))
+            files = [source.path for source in (preset.train, preset.test) if source.path] if preset else []
+            paths = [f"{part.get('data_dir', '.')}/{file}" for file in files]
+            paths += [part[key] for key in ("path", "test_path") if part.get(key)]
+            yield from (Data(f"`{path}`", _licence(Path(path))) for path in paths)
+            if part.get("hub"):
+                yield Data(f"[{part['hub']}](https://huggingface.co/datasets/{part['hub']})", "")
+            elif not paths:
+                yield Data(f"{part.get('kind') or part.get('source')}, generated by Groupwise's program", "none needed")
+
+
+def _licence(path: Path) -> str:
+    files = [file for file in sorted(path.parent.glob("LICEN[SC]E*")) if file.is_file()]
+    lines = files[0].read_text(encoding="utf-8", errors="replace").splitlines() if files else []
+    first, *others = [line.strip() for line in lines if line.strip()] or [""]
+    return f"{first}, {others[0]}" if others and others[0].startswith("Version") else first
+
+
+def _evaluations(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Iterator[Measured]:
+    """The test split before and after training, and the dev split for this very checkpoint."""
+    best = int(run.best.resolve().name.removeprefix("step-")) if run.best.exists() else None
+    subjects = {
+        "dev": "this model",
+        "test-before": "before training",
+        "test-after": "this model" if best == step else f"its best checkpoint by dev, after {best} steps",
+    }
+    for line in run.metrics.lines():
+        kind = line.get("kind", "step")
+        if kind in subjects and (kind != "dev" or line["step"] == step):
+            split = kind.partition("-")[0]
+            names = ("num_problems", "num_samples") if split == "dev" else ("test_problems", "test_samples")
+            problems, samples = (recipe["evaluation"][name] for name in names)
+            size = f"at most {problems} × {samples}"
+            yield Measured(subjects[kind], split, size, Estimate(*line["pass_at_1"]), line["length"])
