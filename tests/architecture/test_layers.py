@@ -18,7 +18,7 @@ LAYERS: dict[str, int] = {
     "ranks": 1, "algorithms": 1, "tasks": 1, "rollout.tools": 1, "sandbox": 1, "verifiers": 1, "runs.sinks": 1,
     "models": 2, "rollout": 2, "training": 2, "checks": 2, "evaluation": 2, "recall": 2,
     "trainers": 3,
-    "pipeline": 4, "pages": 4, "checks.preflight": 4, "checks.memory": 4, "checks.surroundings": 4,
+    "pipeline": 4, "checks.preflight": 4, "checks.memory": 4, "checks.surroundings": 4,
     "checks.memory_of_rank": 4,
     "explorer": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
@@ -124,7 +124,7 @@ def test_imports_go_down_only() -> None:
         ("rollout/prompts.py", "from groupwise.training import pack"),
         ("training/update.py", "importlib.import_module('groupwise.rollout')"),
         ("training/update.py", "import_module(f'groupwise.trainers.{name}')"),
-        ("trainers/grpo.py", "from groupwise.pages.run import page"),
+        ("trainers/grpo.py", "from groupwise.explorer.run import report_of"),
         ("__init__.py", "from groupwise.config import load"),
         ("__init__.py", "def late():\n    from groupwise.config import load"),
         ("config.py", "from groupwise import train"),

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import groupwise.explorer.export  # noqa: F401  its imports take longer than a test that is the first to need it
 import pytest
 
+import groupwise.explorer.export  # noqa: F401  its imports take longer than a test that is the first to need it
 from groupwise.pipeline import fingerprint
 
 FOLDER = str(Path(__file__).parent)

@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from functools import cache
 
-import groupwise.explorer.export
 import torch.distributed.fsdp
 import torch.distributed.tensor
 import transformers.models.qwen2.modeling_qwen2
@@ -14,6 +13,7 @@ import transformers.models.qwen3.modeling_qwen3
 
 import groupwise.cli.pipeline
 import groupwise.cli.train
+import groupwise.explorer.export
 import groupwise.rollout.decode
 from groupwise.pipeline import fingerprint
 

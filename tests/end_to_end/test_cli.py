@@ -166,7 +166,6 @@ def test_train_leaves_everything_that_looking_at_it_needs(trained: Trained) -> N
     for name in ("config.toml", "environment.json", "ledger.jsonl", "metrics.jsonl", "finished.json"):
         assert (run / name).stat().st_size, name
     assert (run / "report.html").read_text().lstrip().lower().startswith("<!doctype html>")
-    assert (run / "report.png").read_bytes().startswith(b"\x89PNG")
     assert (run / "rollouts" / "index.jsonl").stat().st_size
     assert {file.stem for file in (run / "rollouts").glob("*.parquet")} == {
         *(f"step-{step:06d}" for step in range(NUM_STEPS)),
@@ -466,12 +465,10 @@ def test_runs_lists_what_there_is(trained: Trained, tmp_path: Path) -> None:
 
 def test_report_is_written_again(copy: Path) -> None:
     (copy / "report.html").unlink()
-    (copy / "report.png").unlink()
     out = succeed("report", copy)
     assert "3 of 3 steps, finished" in out
     assert out.rstrip().endswith("report.html")
     assert (copy / "report.html").exists()
-    assert (copy / "report.png").exists()
 
 
 def test_export_writes_a_plain_model_with_its_provenance(trained: Trained, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
         assert 0 <= judges[name]["best of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
         assert 0 <= judges[name]["vote of 2 by product"] <= judges["controls"]["pass@2"] + 1e-9
     assert 0 <= facts["workings_process_gae"]["statistics"]["sound_workings"] <= 1
-    assert gw.pipeline_report(directory).exists()
+    assert gw.report(directory).exists()
 
 
 # ------------------------------------------------------------------------ any Hugging Face model, and GSM8K's texts

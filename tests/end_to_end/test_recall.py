@@ -57,4 +57,4 @@ def test_the_command_reports(tmp_path: Path) -> None:
     [first] = json.loads((tmp_path / "web" / "recall.json").read_text())["rounds"]
     assert first["seed"] == 40 + 20  # those of the made web, and docstrings that the recipe says are known
     assert "precision" in result.output
-    assert (tmp_path / "web" / "report.html").exists()
+    assert (tmp_path / "web" / "report.md").exists()

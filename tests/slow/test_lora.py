@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from groupwise.models.export import export
 
 from groupwise.models.config import ModelConfig
+from groupwise.models.export import export
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import load_policy
 from groupwise.trainers import load_recipe, train

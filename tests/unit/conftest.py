@@ -18,7 +18,7 @@ num_steps = 4
 [model]
 path = "base"
 [task]
-name = "<arithmetic>"
+kind = "<arithmetic>"
 """
 
 Sample = tuple[str, Outcome]

@@ -143,13 +143,15 @@ def make_routes(views: Views) -> list[Route]:
         Route(group, fact(views.group), methods=["GET"]),
         Route(group + "/samples/{sample:int}", fact(views.completion), methods=["GET"]),
         Route("/", page, methods=["GET"]),
-        Route("/{name:path}", page, methods=["GET"]),
+        Route("/{name}", page, methods=["GET"]),
+        Route("/vendor/{vendored}", page, methods=["GET"]),
     ]
 
 
 def page(request: Request) -> Response:
     """A file of the pages."""
-    kind, content = pages().get(request.path_params.get("name", "index.html"), (None, b""))
+    name, vendored = request.path_params.get("name", "index.html"), request.path_params.get("vendored")
+    kind, content = pages().get(f"vendor/{vendored}" if vendored else name, (None, b""))
     if kind is None:
         return JSONResponse({"error": "there is no such page"}, 404)
     return Response(content, media_type=kind)

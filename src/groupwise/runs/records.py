@@ -16,8 +16,10 @@ No path comes from the contents of a file, and links that lead out of the run di
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -324,13 +326,16 @@ class Records:
     def _names(self) -> list[str]:
         folder = self.path / "rollouts"
         names = []
-        for path in folder.glob("*.parquet"):
-            if path.name.startswith("."):
-                continue
-            if path.resolve().parent != folder.resolve() or not path.is_file():
-                self._note(Damage(f"rollouts/{path.name}", "it is no file of this run: links are not followed"))
-            else:
-                names.append(path.stem)
+        inside = folder.resolve()
+        with os.scandir(folder) if folder.is_dir() else nullcontext(()) as files:
+            for file in files:
+                if file.name.startswith(".") or not file.name.endswith(".parquet"):
+                    continue
+                leads_out = file.is_symlink() and Path(file).resolve().parent != inside
+                if leads_out or not file.is_file():
+                    self._note(Damage(f"rollouts/{file.name}", "it is no file of this run: links are not followed"))
+                else:
+                    names.append(file.name.removesuffix(".parquet"))
         return names
 
     def _file(self, at: At) -> Path:

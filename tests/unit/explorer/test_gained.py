@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from groupwise.explorer.answers import gained
-from groupwise.explorer.export import write_report
 
 from groupwise.evaluation.compare import before_after
 from groupwise.evaluation.run_data import load_run
+from groupwise.explorer.answers import gained
+from groupwise.explorer.run import report_of
 from groupwise.types import Outcome
 
 RIGHT, WRONG, CRASHED = Outcome.CORRECT, Outcome.WRONG, Outcome.CRASHED
@@ -49,7 +49,7 @@ def test_what_was_not_judged_counts_on_neither_side(run: Any) -> None:
 
 
 def test_the_report_names_them(run: Any) -> None:
-    page = write_report(run.path).read_text()
-    assert "Problems gained and lost" in page
-    assert "1 are solved more often than before, 1 less often, 1 as often." in page
-    assert "pass@4" in page
+    tables = {table["title"]: table for table in report_of(run.path)["tables"]}
+    counts = "1 are solved more often than before, 1 less often, 1 as often."
+    assert tables["Problems gained and lost"]["note"] == counts
+    assert [line["name"] for line in tables["Any of k tries"]["lines"]] == ["pass@1", "pass@2", "pass@4"]

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groupwise.explorer.seeds import Cell, as_dict, as_markdown, minutes, seeds_table
 
 from groupwise.errors import ConfigError
+from groupwise.explorer.seeds import Cell, as_dict, as_markdown, minutes, seeds_table
 
 T_TWO = 4.303
 """Student's 95 % quantile for two degrees of freedom, from a printed table."""
@@ -27,7 +27,12 @@ def run(path: Path, base: float, trained: float, *, stage: str = "rl", helpful: 
     (path / "pipeline.toml").write_text("[stages.rl]\n")
     write(path / "lineage.json", {"name": "tiny", "base": "base", "stages": [entry | made]})
     for name, level, facts in (("base", base, {"kind": "start", "algorithm": None}), (stage, trained, entry)):
-        measured: dict[str, Any] = {"pass_at_1": [level, 0.0, 1.0], "num_problems": 9, "num_samples": 2}
+        measured: dict[str, Any] = {
+            "pass_at_1": [level, 0.0, 1.0],
+            "num_problems": 9,
+            "num_samples": 2,
+            "kind": "verified",
+        }
         if helpful is not None and name == stage:
             measured["helpful"] = [helpful, 0.0, 1.0]
         content = {"name": name, "makes": "model", "fingerprint": mark, "inputs": {}, "output": "model"}

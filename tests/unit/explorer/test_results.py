@@ -1,7 +1,6 @@
 """Pipelines, test-time compute and process reward models: what the pages show is what the files say, or why not."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,8 @@ from written_run import CONFIG, HOSTILE, write_run
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.export import page_of
 from groupwise.explorer.opened import NotThereError
+from groupwise.explorer.pipeline.data import load_pipeline
+from groupwise.explorer.pipeline.tables import lineage_table
 from groupwise.explorer.views import Views
 from groupwise.explorer.wire import encoded
 
@@ -48,9 +49,6 @@ def test_a_stage_of_a_pipeline_leads_to_its_run_even_if_it_begins_later(tmp_path
 
 
 def test_a_pipelines_tables_are_those_of_its_report(tmp_path: Path) -> None:
-    from groupwise.pages.pipeline.data import load_pipeline
-    from groupwise.pages.pipeline.tables import lineage_table
-
     path = write_process(tmp_path / "judged")
     shown = {table["title"]: table for table in Views([path]).result(0)["tables"]}
     expected = lineage_table(load_pipeline(path))
@@ -70,7 +68,6 @@ def test_test_time_compute_has_the_figures_of_its_file(tmp_path: Path) -> None:
     assert (shown["settings"]["checkpoint"], shown["settings"]["problems"]) == ("base", "40")
     assert (len(shown["optimal"]), len(shown["flips"]), shown["notices"]) == (1, 1, [])
     assert [one["against"] for one in shown["equal_tokens"]] == ["best_of_n/prm_last"]
-    assert shown["methods"]["majority"] == "majority"
 
 
 def test_figures_are_read_again_when_they_have_changed(tmp_path: Path) -> None:
@@ -160,13 +157,21 @@ def test_there_is_no_other_result(tmp_path: Path) -> None:
             views.result(number)
 
 
-def test_where_there_is_no_pipeline_nothing_that_draws_is_loaded(tmp_path: Path) -> None:
-    import subprocess
+def test_the_directory_of_a_stage_is_the_run_inside_it(tmp_path: Path) -> None:
+    path = write_training(tmp_path / "mine")
+    views = Views([path / "stages" / "train"])
+    assert [run["name"] for run in views.runs()] == ["mine · train"]
+    assert views.start() == "/run/0"
+    budget = write_budget(tmp_path / "other" / "stages" / "compute" / "budget")
+    views = Views([budget.parent])
+    assert [(one["kind"], one["name"]) for one in views.results()] == [("budget", "budget · compute")]
+    outside = tmp_path / "linked"
+    outside.mkdir()
+    (outside / "run").symlink_to(path / "stages" / "train" / "run")
+    assert "is not a run directory" in Views([outside]).runs()[0]["notices"][0]
 
-    write_budget(tmp_path / "budget")
-    program = (
-        "import sys; from pathlib import Path; from groupwise.explorer.views import Views; "
-        f"Views([Path({str(tmp_path / 'budget')!r})]).result(0); print(*{{'torch', 'matplotlib'}} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == ""
+
+def test_one_thing_is_opened_at_once_and_several_are_listed(tmp_path: Path) -> None:
+    pipeline, run = write_training(tmp_path / "mine"), write_run(tmp_path / "run")
+    starts = [Views(paths).start() for paths in ([pipeline], [run], [pipeline, run], [])]
+    assert starts == ["/pipeline/0", "/run/0", "/", "/"]

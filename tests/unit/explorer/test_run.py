@@ -1,15 +1,21 @@
+"""The report of a run: its facts are those of the files, and its page needs neither a server nor scripts."""
+
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
-from groupwise.explorer.export import write_report
-from groupwise.cli.summary import printable, text_summary
+import pytest
 from rich.console import Console
 
+from groupwise.cli.summary import printable, text_summary
+from groupwise.errors import ConfigError
 from groupwise.evaluation.run_data import load_run
 from groupwise.evaluation.siblings import seed_curves
+from groupwise.explorer.export import write_report
+from groupwise.explorer.run import report_of
 from groupwise.types import Outcome
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">[/bold]\x1b[2J{{ 7 * 7 }}{% raw %}"\'</think>1'
@@ -29,21 +35,50 @@ class Page(HTMLParser):
         self.fetched += [value or "" for name, value in attrs if name in ("src", "srcset", "href", "data", "poster")]
 
 
-def test_the_page_holds_the_numbers(finished_run: Any) -> None:
+def table(facts: dict[str, Any], title: str) -> dict[str, list[str]]:
+    """Cells of a table by the names of its lines."""
+    (found,) = [table for table in facts["tables"] if table["title"] == title]
+    return {
+        line["name"]: [" ".join(filter(None, (cell["value"], cell["interval"]))) for cell in line["cells"]]
+        for line in found["lines"]
+    }
+
+
+def without_scripts(html: str) -> str:
+    """The part of a page that a browser without scripts shows."""
+    (found,) = re.findall(r"<noscript>(.*?)</noscript>", html, re.DOTALL)
+    return str(found)
+
+
+def test_the_facts_are_those_of_the_files(finished_run: Any) -> None:
+    facts = report_of(finished_run.path)
+    assert [(tile["name"], tile["value"]) for tile in facts["tiles"]] == [
+        ("pass@1", "0.0 → 75.0 %"), ("answers at once", "75.0 → 25.0 %"), ("length", "26.0 → 52.8 tokens"),
+        ("training time", "40.0 s"),
+    ]  # fmt: skip
+    assert facts["tiles"][0]["detail"].startswith("+75.0 points")
+    assert facts["tiles"][-1]["detail"] == "generate 60 %, verify 10 %, train 30 %"
+    run = table(facts, "The run")
+    assert run["verdict errors"] == ["4 in training, 0 in evaluations"]
+    assert run["tokens sampled"] == ["4,000 (100 per second)"]
+    assert {answer["evidence"] for asked in facts["problems"] for answer in asked["answers"]} >= {"evidence of correct"}
+    assert "task.kind" in facts["settings"]
+    assert "versions.numpy" in facts["environment"]
+    assert facts["behaviour"]["steps"] == [0, 4]
+    assert facts["behaviour"]["columns"]["answers at once"] == [0.75, 0.25]
+    assert [*table(facts, "Training")] == ["step 0", "step 1", "step 2", "step 3"]
+
+
+def test_the_page_reads_without_scripts_and_needs_nothing_from_outside(finished_run: Any) -> None:
     target = write_report(finished_run.path)
     assert target == finished_run.path / "report.html"
-    assert (finished_run.path / "report.png").exists()
     html = target.read_text()
-    assert "0.0 → 75.0 %" in html
-    assert "+75.0 points" in html
-    assert "75.0 → 25.0 %" in html
-    assert "26.0 → 52.8 tokens" in html
-    assert "4 in training, 0 in evaluations" in html
-    assert "4,000 (100 per second)" in html
-    assert "generate 60 %, verify 10 %, train 30 %" in html
-    assert "evidence of correct" in html
-    assert "task.kind" in html
-    assert "versions.numpy" in html
+    shown = without_scripts(html)
+    for text in ("0.0 → 75.0 %", "+75.0 points", "Before and after", "4,000 (100 per second)", "step 3"):
+        assert text in shown
+    page = Page(re.sub(r"<script.*?</script>|<style.*?</style>", "", html, flags=re.DOTALL))
+    assert set(page.fetched) == {"data:,", "#main"}
+    assert "2022 Leon Sorokin" in html  # the licence of the charts goes with them
 
 
 def test_other_seeds_beside_the_run_are_its_band(finished_run: Any) -> None:
@@ -60,32 +95,21 @@ def test_other_seeds_beside_the_run_are_its_band(finished_run: Any) -> None:
         (other / "metrics.jsonl").write_text(dev if seed < 3 else lines)
     own = seed_curves(finished_run.path)[0][4]
     assert seed_curves(finished_run.path).keys() == {0, 1, 2}
-    html = write_report(finished_run.path).read_text()
-    low, high = min(own, 0.125), max(own, 0.25)
-    assert f"{100 * (own + 0.375) / 3:.1f} %, from {100 * low:.1f} % to {100 * high:.1f} %" in html
-    assert "differ in their seed alone: 0, 1, 2." in html
-
-
-def test_the_page_needs_nothing_from_outside(finished_run: Any) -> None:
-    html = write_report(finished_run.path).read_text()
-    page = Page(html)
-    assert page.fetched
-    assert all(value.startswith("data:image/svg+xml;base64,") for value in page.fetched)
-    assert not re.search(r"@import|url\(|https?://", html)
-    assert "script" not in page.tags
+    found = report_of(finished_run.path)["seeds"]
+    assert (found["numbers"], found["steps"]) == ([0, 1, 2], [0, 4])
+    assert (found["low"][1], found["mean"][1], found["high"][1]) == (
+        min(own, 0.125), pytest.approx((own + 0.375) / 3), max(own, 0.25)
+    )  # fmt: skip
 
 
 def test_everything_from_outside_is_escaped(fake_run: Any, group: Any) -> None:
     groups = [group("<b>a</b>", [(EVIL, Outcome.WRONG)])]
     fake_run.evaluation("test-before", 4, groups).evaluation("test-after", 4, groups)
     html = write_report(fake_run.path).read_text()
-    page = Page(html)
-    assert {"script", "b>a"}.isdisjoint(page.tags)
-    assert page.tags.count("img") == 4  # the panels
-    assert "&lt;script&gt;alert(1)" in html
-    assert "{{ 7 * 7 }}{% raw %}&#34;&#39;" in html  # a value is no template
-    assert "&lt;b&gt;a&lt;/b&gt;" in html
-    assert "&lt;arithmetic&gt;" in html
+    shown = without_scripts(html)
+    assert {"script", "img", "b>a"}.isdisjoint(Page(shown).tags)
+    assert "<script>alert" not in html
+    assert "&lt;arithmetic&gt;" in shown
 
 
 def test_the_summary_is_safe_in_a_terminal(fake_run: Any, group: Any) -> None:
@@ -116,18 +140,27 @@ def test_the_summary_holds_the_numbers(finished_run: Any) -> None:
 
 def test_what_was_not_measured_is_never_zero(fake_run: Any) -> None:
     text = text_summary(load_run(fake_run.path)).plain
-    html = write_report(fake_run.path).read_text()
     assert "0 of 4 steps, unfinished" in text
     assert re.search(r"training time +not measured", text)
     assert "not measured in training, not measured in evaluations" in text
     assert "not possible yet" in text
-    tiles = re.findall(r"<strong>(.*?)</strong>", html)
-    assert tiles == ["not measured"] * 4
+    facts = report_of(fake_run.path)
+    assert [tile["value"] for tile in facts["tiles"]] == ["not measured"] * 4
+    assert [table["title"] for table in facts["tables"]] == ["The run"]
 
 
 def test_a_run_without_rewards_has_a_page_too(fake_run: Any) -> None:
     fake_run.directory.metrics.append({"step": 0, "loss": 5.5, "seconds": 0.5})
-    assert "not measured" in write_report(fake_run.path).read_text()
+    assert "not measured" in without_scripts(write_report(fake_run.path).read_text())
+    assert table(report_of(fake_run.path), "Training") == {"step 0": ["5.500"]}
+
+
+def test_long_training_is_shown_at_steps_spread_over_it(fake_run: Any) -> None:
+    for step in range(100):
+        fake_run.directory.metrics.append({"step": step, "loss": step / 8})
+    rows = table(report_of(fake_run.path), "Training")
+    assert len(rows) == 20
+    assert (rows["step 0"], rows["step 99"]) == (["0.000"], ["12.375"])
 
 
 def test_the_largest_fall_is_shown_too(fake_run: Any, group: Any) -> None:
@@ -135,71 +168,70 @@ def test_the_largest_fall_is_shown_too(fake_run: Any, group: Any) -> None:
     before = [group("same", [wrong]), group("fell", [right]), group("rose", [wrong]), group("rose too", [wrong])]
     after = [group("same", [wrong]), group("fell", [wrong]), group("rose", [right]), group("rose too", [right])]
     fake_run.evaluation("test-before", 4, before).evaluation("test-after", 4, after)
-    html = write_report(fake_run.path).read_text()
-    assert re.findall(r"<article><h3>What is (.*?)\?</h3>", html) == ["rose", "rose too", "fell"]
-    assert "chosen for the largest fall" in html
+    problems = report_of(fake_run.path)["problems"]
+    assert [(asked["question"], asked["kind"]) for asked in problems] == [
+        ("What is rose?", "largest rise"), ("What is rose too?", "largest rise"), ("What is fell?", "largest fall"),
+    ]  # fmt: skip
 
 
 def test_behaviours_are_defined_and_shown_with_examples(fake_run: Any, group: Any) -> None:
     right = "<think>6×7=41. Wait, let me check. 7×6=42. No. 6×7=42.</think>\\boxed{42}"
     fake_run.evaluation("dev", 0, [group(name, [(right, Outcome.CORRECT)] * 2) for name in "abcde"])
-    html = write_report(fake_run.path).read_text()
-    assert html.count("<mark>Wait</mark>") == 3  # of different problems
-    assert html.count("<mark>check. 7×6=42. No.</mark>") == 3
-    assert "Completions that say that something is wrong and go back" in html
-    assert r"<code>\bwait\b</code>" in html
-    assert "No completion shows it." in html
-    assert '<td data-name="backtracks">100.0 <small>[56.6, 100.0]</small></td>' in html
+    facts = report_of(fake_run.path)
+    found = {each["name"]: each for each in facts["definitions"]}
+    assert [marked for _, marked, _ in found["checks itself"]["passages"]] == ["Wait"] * 3  # of different problems
+    assert [marked for _, marked, _ in found["backtracks"]["passages"]] == ["check. 7×6=42. No."] * 3
+    assert r"\bwait\b" in found["checks itself"]["phrases"]
+    assert (found["loops"]["passages"], found["loops"]["measured"]) == ([], True)
+    assert table(facts, "Behaviour")["after 0 steps"][1] == "100.0 [56.6, 100.0]"
 
 
-def test_examples_are_cut_and_escaped(fake_run: Any, group: Any) -> None:
-    text = "<script>" + "x" * 500 + " wait <b> " + "y" * 500
+def test_passages_are_cut(fake_run: Any, group: Any) -> None:
+    text = "x" * 500 + " wait <b> " + "y" * 500
     fake_run.evaluation("dev", 0, [group("a", [(text, Outcome.WRONG)])])
-    html = write_report(fake_run.path).read_text()
-    assert f"…{'x' * 79} <mark>wait</mark> &lt;b&gt; {'y' * 75}…" in html
-    assert {"script", "b>"}.isdisjoint(Page(html).tags)
+    (passage,) = [each["passages"][0] for each in report_of(fake_run.path)["definitions"] if each["name"] ==
+                  "checks itself"]  # fmt: skip
+    assert passage == [f"…{'x' * 79} ", "wait", f" <b> {'y' * 75}…"]
 
 
 def test_phrases_of_the_recipe_are_used_and_shown(fake_run: Any, group: Any) -> None:
     config = fake_run.directory.config
     config.write_text(config.read_text() + '[behaviour.patterns.checks]\nen = ["<hold on>"]\n')
     fake_run.evaluation("dev", 0, [group("a", [("<hold on></think>1", Outcome.WRONG)])])
-    html = write_report(fake_run.path).read_text()
-    assert "<code>&lt;hold on&gt;</code>" in html
-    assert "<mark>&lt;hold on&gt;</mark>" in html
+    found = {each["name"]: each for each in report_of(fake_run.path)["definitions"]}["checks itself"]
+    assert "<hold on>" in found["phrases"]
+    assert found["passages"][0][1] == "<hold on>"
 
 
 def test_the_second_verifier_is_shown_and_its_alarm(fake_run: Any, group: Any) -> None:
     groups = [group("a", [("x", Outcome.CORRECT)])]
     example = {"problem": "<a>", "sample": 3, "evidence": "no answer <boxed>"}
-    quiet = {
-        "verifier": "math",
-        "judged": 0,
-        "rejected": 0,
-        "failed": 0,
-        "share": None,
-        "alarm": False,
-        "example": None,
-    }
+    quiet = {"verifier": "math", "judged": 0, "rejected": 0, "failed": 0, "share": None, "alarm": False,
+             "example": None}  # fmt: skip
     loud = {**quiet, "judged": 9, "rejected": 8, "share": [0.9, 0.6, 1.0], "alarm": True, "example": example}
     fake_run.evaluation("dev", 0, groups, second=quiet)
-    html = write_report(fake_run.path).read_text()
-    assert "Second verifier" in html
-    assert "Alarm" not in html
+    facts = report_of(fake_run.path)
+    assert table(facts, "Second verifier")["after 0 steps"] == ["math", "0 of 0", "not measured", "–"]
+    assert facts["alarms"] == []
     fake_run.evaluation("dev", 2, groups, second=loud)
-    html = write_report(fake_run.path).read_text()
-    assert "<b>Alarm: reward hacking</b> after 2 steps." in html
-    assert "8 of 9" in html
-    assert "0.900 [0.600, 1.000]" in html
-    assert "completion 3 of &lt;a&gt;: no answer &lt;boxed&gt;" in html
+    facts = report_of(fake_run.path)
+    assert facts["alarms"] == [2]
+    assert table(facts, "Second verifier")["after 2 steps"] == [
+        "math", "8 of 9", "0.900 [0.600, 1.000]", "completion 3 of <a>: no answer <boxed>",
+    ]  # fmt: skip
 
 
-def test_without_a_second_verifier_the_page_says_nothing_of_it(finished_run: Any) -> None:
-    assert "Second verifier" not in write_report(finished_run.path).read_text()
+def test_without_a_second_verifier_there_is_no_such_table(finished_run: Any) -> None:
+    assert "Second verifier" not in [table["title"] for table in report_of(finished_run.path)["tables"]]
+
+
+def test_where_there_is_no_run_there_is_no_report(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a run directory"):
+        write_report(tmp_path)
 
 
 def test_neither_torch_nor_a_model_is_loaded() -> None:
-    names = "groupwise.pages.run, groupwise.pages.summary"
+    names = "groupwise.explorer.export, groupwise.cli.summary"
     program = f"import sys, {names}; print(*{{'torch', 'transformers'}} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr

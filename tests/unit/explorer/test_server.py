@@ -11,13 +11,11 @@ from written_results import write_budget
 pytest.importorskip("starlette", reason="the explorer's server is an extra")
 pytest.importorskip("uvicorn", reason="the explorer's server is an extra")
 
-from groupwise.explorer.pages import pages
-from groupwise.explorer.security import MOST_PATH
 from written_run import write_run
 
-from groupwise.explorer.server import make_app, make_routes
+from groupwise.explorer.server import MOST_PATH, make_app, make_routes
 from groupwise.explorer.views import Views
-from groupwise.explorer.wire import short_hash
+from groupwise.explorer.wire import pages, short_hash
 
 PORT, TOKEN = 8017, "a-token"
 HOST = f"127.0.0.1:{PORT}"

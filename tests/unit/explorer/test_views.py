@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from groupwise.explorer.figures import columns_of
 from written_run import CONFIG, HOSTILE, group, write_groups, write_run
 
 from groupwise.errors import DataError
 from groupwise.explorer.export import write_export
 from groupwise.explorer.opened import NotThereError
+from groupwise.explorer.run import columns_of
 from groupwise.explorer.views import Views
 from groupwise.explorer.wire import encoded, inert, short_hash
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from groupwise.models.export import export
 
 from diet import alphabet
 from groupwise.config import parse
@@ -15,6 +14,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.adapters import is_adapter
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
+from groupwise.models.export import export
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import load_policy
 from groupwise.models.reward_model import load_reward_model

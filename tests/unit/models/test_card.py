@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from groupwise.models.export import card
 
+from groupwise.models.export import card
 from groupwise.runs.directory import begin_run
 
 MACHINE = {"gpu": None, "processor": "Some CPU", "commit": "abc"}

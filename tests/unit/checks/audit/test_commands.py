@@ -118,19 +118,13 @@ def test_audit_of_cases_passes_only_when_every_decided_case_is_right(tmp_path: P
     assert "2. the answer (boxed) is (3+5)*2" in result.stdout
 
 
-def test_audit_prints_json_and_writes_a_page(tmp_path: Path) -> None:
+def test_audit_prints_json(tmp_path: Path) -> None:
     path = cases(tmp_path / "cases.jsonl", (r"\boxed{(3+5)*2}", True), (r"\boxed{<b>}", True))
-    report = tmp_path / "pages" / "audit.html"
-    result = run("audit", "countdown", "--cases", path, "--json", "--report", str(report))
+    result = run("audit", "countdown", "--cases", path, "--json")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["passed"], found["verifier"]) == (1, False, "countdown")
     assert found["total"]["false_negatives"]["count"] == 1
     assert found["misses"][0]["text"] == r"\boxed{<b>}"
-    assert json.loads(report.with_suffix(".json").read_text()) == found
-    html = report.read_text()
-    assert "1 of 2" in html
-    assert "boxed{&lt;b&gt;}" in html
-    assert "--paper" in html  # the style sheet that all pages share
 
 
 def test_audit_of_attacks_on_a_task() -> None:
@@ -177,12 +171,11 @@ def test_audit_of_the_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
 ) -> None:
     monkeypatch.setattr(sandbox, "open_sandbox", lambda config: Held())
-    probes, report = tmp_path / "probes.jsonl", tmp_path / "audit.html"
+    probes = tmp_path / "probes.jsonl"
     row = {"id": "p-1", "name": "<i>write</i>", "code": code, "stdin": "", "expected": "refused"}
     probes.write_text(json.dumps(row) + "\n")
-    result = run("audit", "sandbox", "--probes", str(probes), "--report", str(report))
+    result = run("audit", "sandbox", "--probes", str(probes))
     assert (result.exit_code, words in result.stdout) == (status, True), result.stdout
-    assert "&lt;i&gt;write" in report.read_text()
     found = json.loads(run("audit", "sandbox", "--probes", str(probes), "--json").stdout)
     assert found == gw.audit_sandbox([probes]).as_dict()
     assert (found["passed"], found["probes"][0]["contained"]) == (status == 0, status == 0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groupwise.explorer.export import write_report
 
+from groupwise.explorer.pipeline import pipeline_facts
 from groupwise.runs.directory import open_run
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
@@ -117,14 +117,14 @@ def evaluation(name: str, previous: float) -> dict[str, Any]:
         "mixed": share(0.15 * (1 - level)), "open_tags": share(0.02, 0.01), "after_first": [3.0, 2.5, 3.5],
         "length_correct": [length + 4, length + 2, length + 6], "length_wrong": [length - 9, length - 14, length - 4],
         "length": [length, length - 1.5, length + 1.5], "truncated": share(0.01, 0.008),
-        "num_problems": 200, "num_samples": 8,
+        "num_problems": 200, "num_samples": 8, "kind": "verified",
     }  # fmt: skip
     general = {
         "helpful": share(0.4 + 0.5 * previous, 0.05),
         "harmless": share(0.8 + 0.15 * previous, 0.04),
         "length": [24.0, 22.5, 25.5],
     }
-    return {"reasoning": reasoning, "general": {**general, "num_problems": 60, "num_samples": 4}}
+    return {"reasoning": reasoning, "general": {**general, "num_problems": 60, "num_samples": 4, "kind": "open_ended"}}
 
 
 class FakePipeline:
@@ -305,10 +305,9 @@ def finished(tmp_path: Path) -> FakePipeline:
 
 
 @pytest.fixture(scope="session")
-def html(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of a finished pipeline; its pictures take a second to draw, so it is made once."""
-    pipeline = start(tmp_path_factory.mktemp("pipeline") / "r1", len(R1))
-    return write_pipeline_report(pipeline.path).read_text()
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Facts of a finished pipeline."""
+    return pipeline_facts(start(tmp_path_factory.mktemp("pipeline") / "r1", len(R1)).path, {})
 
 
 @pytest.fixture

@@ -1,142 +1,118 @@
+"""A pipeline's facts are those of its files, as far as it got, and its report needs neither a server nor scripts."""
+
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
-from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from groupwise.pages.pipeline import load_pipeline, write_pipeline_report
-from groupwise.pages.pipeline.markdown import markdown
-from groupwise.pages.pipeline.tables import tiles
 
 from groupwise.errors import ConfigError, DataError
+from groupwise.explorer.export import write_report
+from groupwise.explorer.pipeline import boxes, load_pipeline, pipeline_facts
+from groupwise.explorer.pipeline.markdown import markdown
+from groupwise.explorer.pipeline.tables import tiles
 from groupwise.types import Outcome
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">"\'{{ 7 * 7 }}{% raw %}|```\n# big\n[x](http://evil.example)'
-VOID = {"meta", "img", "source", "link", "br", "hr"}
 MODELS = ("base", "zero", "cold_sft", "reasoning_rl", "sft", "final_rl")
-SECTIONS = (
-    "Lineage", "Stages", "Training", "The same problems", "Data", "Behaviour", "Alarms", "Cost", "Fingerprints",
-    "Settings (pipeline.toml)",
-)  # fmt: skip
 
 
-class Page(HTMLParser):
-    """Follows the nesting of tags and collects whatever a browser would fetch."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.fetched: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.open += [tag] if tag not in VOID else []
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "srcset", "href", "data", "poster")]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
+def lines(facts: dict[str, Any], title: str) -> dict[str, list[str]]:
+    """Cells of a table by the names of its lines; of a line without cells its note."""
+    (found,) = [table for table in facts["tables"] if table["title"] == title]
+    return {line["name"]: [cell["value"] for cell in line["cells"]] or [line["note"]] for line in found["lines"]}
 
 
 def test_the_files_lie_in_the_directory(announced: Any) -> None:
-    assert write_pipeline_report(announced.path) == announced.path / "report.html"
+    assert write_report(announced.path) == announced.path / "report.html"
     assert (announced.path / "report.md").read_text().startswith("# r1\n")
 
 
-def test_all_sections_are_there_in_order(html: str) -> None:
-    found = re.findall(r"<(?:h2|summary)>([^<]*)</(?:h2|summary)>", html)
-    assert [name for name in found if name in SECTIONS] == list(SECTIONS)
-    assert "11 stages, all finished: 5 models, 2 reward models, 4 data sets. It ends with final_rl" in html
+def test_the_page_reads_without_scripts(finished: Any) -> None:
+    html = write_report(finished.path).read_text()
+    (shown,) = re.findall(r"<noscript>(.*?)</noscript>", html, re.DOTALL)
+    assert "11 stages, all finished: 5 models, 2 reward models, 4 data sets. It ends with final_rl" in shown
+    assert re.findall(r"<h2>(.*?)</h2>", shown) == [
+        "Stages", "Training", "Data", "Behaviour", "Alarms", "Lineage", "Cost"
+    ]  # fmt: skip
+    assert "42.0 → 95.5 %" in shown
+    assert "<td>95.5 ↑ <small>[92.5, 98.5]</small></td>" in shown
 
 
-def test_tags_are_balanced(html: str) -> None:
-    assert Page(html).open == []
-
-
-def test_the_page_needs_nothing_from_outside(html: str) -> None:
-    page = Page(html)
-    assert len(page.fetched) == 2 * 10  # two panels for each of 3 RL stages, one for each of 4 others; light and dark
-    assert all(value.startswith("data:image/svg+xml;base64,") for value in page.fetched)
-    assert not re.search(r"@import|url\(|https?://", html)
-    assert "script" not in page.tags
-
-
-def test_headlines_lead_from_the_base_to_the_last_model(html: str) -> None:
-    tiles = re.findall(r'class="tile"><h2>(.*?)</h2><strong>(.*?)</strong><small>(.*?)</small>', html)
+def test_headlines_lead_from_the_base_to_the_last_model(facts: dict[str, Any]) -> None:
+    tiles = [tuple(tile.values()) for tile in facts["tiles"]]
     assert tiles[0] == ("pass@1", "42.0 → 95.5 %", "base [39.0, 45.0] → final_rl [92.5, 98.5]")
     assert [name for name, _, _ in tiles][-3:] == ["helpful", "harmless", "time"]
     # 11 stages of 95.5 s, 12 evaluations of 12 s
     assert tiles[-1] == ("time", "19 min 54 s", "2 min 24 s of it evaluation")
 
 
-def test_alarms_are_told_at_the_top_and_in_their_table(html: str) -> None:
-    warning = html.index("Alarms of reward hacking</b> in final_rl (2)")
-    assert warning < html.index("<h2>Lineage</h2>")
-    row = re.search(r'<th scope="row">final_rl</th><td>math</td>(.*?)</tr>', html)
-    assert row
-    assert re.findall(r"<td>(.*?)</td>", row[1]) == [
-        "5", "15, 20", "19.0 %<small>[17.0, 21.0]</small>",
-        "arithmetic/47x86 &#39;4042,&#39; is not a number",
+def test_alarms_are_counted_and_in_their_table(facts: dict[str, Any]) -> None:
+    assert facts["alarms"] == {"final_rl": 2}
+    assert lines(facts, "Alarms")["final_rl"] == [
+        "math", "5", "15, 20", "19.0 %", "arithmetic/47x86 '4042,' is not a number",
     ]  # fmt: skip
 
 
-def test_every_model_answers_the_same_problems(html: str) -> None:
-    assert re.findall(r'class="asked"><h3>(.*?)</h3><p class="note">(.*?)</p>', html) == [
-        ("What is 47 × 86?", "Calculation; reference answer 4042."),
-        ("Tom has 12 apples. Mia gives Tom 5 more and then triples them. How many?", "In words; reference answer 51."),
-        ("小明有12个苹果，小红又给他5个。小明现在有几个苹果？", "In words, Chinese; reference answer 17."),
-        ("Should I give Anna a ball or a book?", "General prompt; no reference answer."),
+def test_every_model_answers_the_same_problems(facts: dict[str, Any]) -> None:
+    assert [(asked["kind"], asked["question"], asked["reference"]) for asked in facts["problems"]] == [
+        ("Calculation", "What is 47 × 86?", "4042"),
+        ("In words", "Tom has 12 apples. Mia gives Tom 5 more and then triples them. How many?", "51"),
+        ("In words, Chinese", "小明有12个苹果，小红又给他5个。小明现在有几个苹果？", "17"),
+        ("General prompt", "Should I give Anna a ball or a book?", ""),
     ]
-    asked = html[html.index("What is 47 × 86?") : html.index("Tom has 12 apples")]
-    names = ["base", "zero", "cold_sft", "reasoning_rl", "sft", "final_rl"]
-    assert re.findall(r"<h4>(\w+) <small>(.*?)</small>", asked) == [
-        (name, "0 % of 2 correct" if name == "base" else "50 % of 2 correct") for name in names
+    first, *_, talk = facts["problems"]
+    assert [(answer["stage"], answer["share"], answer["num_samples"]) for answer in first["answers"]] == [
+        (name, 0.0 if name == "base" else 0.5, 2) for name in MODELS
     ]
-    assert asked.count('<p class="right"><b>correct</b> evidence of correct') == 5
-    talk = html[html.index("Should I give Anna") : html.index("<h2>Data")]
-    assert talk.count('<p class="open"><b>answered</b>') == 5  # no rule says that it is correct
-    assert "of 2 correct" not in talk
-    assert "<span>&lt;think&gt;80×47=3760. 6×47=282. 3760+282=4042.&lt;/think&gt;</span>\\boxed{4042}" in asked
+    assert [answer["outcome"] for answer in first["answers"]].count("correct") == 5
+    assert [answer["outcome"] for answer in talk["answers"]].count("answered") == 5  # no rule says that it is correct
+    assert {answer["share"] for answer in talk["answers"]} == {None}
+    assert first["answers"][1]["text"].startswith("<think>80×47=3760. 6×47=282. 3760+282=4042.</think>\\boxed{4042}")
+
+
+def test_the_lineage_has_a_box_for_every_stage_and_for_what_came_from_outside(finished: Any) -> None:
+    found = boxes(load_pipeline(finished.path))
+    assert [*found] == ["documents.jsonl", "base", *(entry["name"] for entry in finished.entries)]
+    assert found["documents.jsonl"] == ("documents.jsonl", "from outside", "data outside", ())
+    assert found["final_rl"] == ("final_rl", "grpo · 95.5 %", "model", ("sft", "helpful", "harmless"))
+    assert found["helpful"][1:3] == ("accuracy 86.3 %", "model scores")
+    assert found["cold_start"][1:3] == ("512 rows", "data")
 
 
 def test_an_unfinished_pipeline_is_reported_as_far_as_it_got(started: Any) -> None:
-    html = write_pipeline_report(started.path).read_text()
-    assert Page(html).open == []
-    assert "11 stages, 1 finished so far" in html
-    assert "42.0 → 93.0 %" in html
-    assert re.search(r'class="waiting"><th scope="row">cold_sft<small>.*?</small></th><td colspan="12">not run<', html)
-    assert re.search(r"cold_start <small>cold start</small></h3><p class=\"note\">unfinished</p>", html)
-    assert "<title>cold_start: unfinished</title>" in html
-    assert 'class="warning"' not in html
-    assert "No stage has asked a second verifier." in html
+    facts = pipeline_facts(started.path, {})
+    assert "11 stages, 1 finished so far" in facts["description"]
+    assert facts["tiles"][0]["value"] == "42.0 → 93.0 %"
+    assert lines(facts, "Stages")["cold_sft"] == ["not run"]
+    assert lines(facts, "Data")["cold_start"] == ["unfinished"]
+    (box,) = [box for box in facts["boxes"] if box["name"] == "cold_start"]
+    assert (box["detail"], box["kind"]) == ("unfinished", "data waiting")
+    assert (facts["alarms"], facts["done"]) == ({}, False)
+    assert "No stage has asked a second verifier." in [table["empty"] for table in facts["tables"]]
 
 
-def test_a_stage_that_is_under_way_shows_its_curves(started: Any) -> None:
+def test_a_stage_that_is_under_way_is_in_the_table_of_training(started: Any) -> None:
     started.run("cold_sft", "sft", [{"step": 0, "loss": 0.75}, {"step": 1, "loss": 0.5}])
-    (started.place("cold_sft") / "run" / "finished.json").unlink()
-    html = write_pipeline_report(started.path).read_text()
-    assert "cold_sft: loss" in html
-    assert "2 of 20, unfinished" in html
+    run = started.place("cold_sft") / "run"
+    (run / "finished.json").unlink()
+    facts = pipeline_facts(started.path, {run.resolve(): 3})
+    assert lines(facts, "Training")["cold_sft"] == [
+        "sft", "2 of 20, unfinished", "loss, nats per token", "0.750", "0.500", "–"
+    ]  # fmt: skip
+    assert [stage["run"] for stage in facts["stages"] if stage["name"] == "cold_sft"] == [3]
 
 
 def test_nothing_has_run_yet(announced: Any) -> None:
-    html = write_pipeline_report(announced.path).read_text()
-    assert Page(html).open == []
-    assert re.findall(r"<strong>(.*?)</strong>", html) == ["not measured"]
-    assert "No training has begun." in html
-    assert html.count("No model has been evaluated yet.") == 2
-    assert "<title>base: not measured</title>" in html
+    facts = pipeline_facts(announced.path, {})
+    assert [tile["value"] for tile in facts["tiles"]] == ["not measured"]
+    empty = {table["title"]: table["empty"] for table in facts["tables"] if not table["lines"]}
+    assert empty["Training"] == "No training has begun."
+    assert empty["Behaviour"] == "No model has been evaluated yet."
+    assert [box["detail"] for box in facts["boxes"] if box["name"] == "base"] == ["not measured"]
 
 
 def test_a_report_is_written_whatever_was_not_measured(finished: Any) -> None:
@@ -171,15 +147,11 @@ def test_everything_from_outside_is_escaped(started: Any, make_group: Callable[.
     groups = [make_group(f"{EVIL}{i}", EVIL, EVIL, [(EVIL, Outcome.WRONG)]) for i in range(3)]
     for name in ("base", "zero"):
         started.answers(name, groups)
-    statistics = {"rows": 1, "dropped": {EVIL: 1}, EVIL: EVIL}
-    started.finish("cold_start", statistics=statistics)
-    html = write_pipeline_report(started.path).read_text()
-    page = Page(html)
-    assert page.open == []
-    assert "script" not in page.tags
-    assert all(value.startswith("data:image/svg+xml;base64,") for value in page.fetched)
-    assert html.count("&lt;script&gt;alert(1)") > 20
-    assert html.count("{{ 7 * 7 }}{% raw %}") > 20  # a value is no template
+    started.finish("cold_start", statistics={"rows": 1, "dropped": {EVIL: 1}, EVIL: EVIL})
+    html = write_report(started.path).read_text()
+    assert "<script>alert" not in html
+    assert "<img" not in html
+    assert html.count("&lt;script&gt;alert(1)") > 10  # in the part without scripts
 
 
 def test_work_done_with_other_settings_is_not_shown(finished: Any) -> None:
@@ -253,11 +225,4 @@ def test_a_stage_stands_there_once(announced: Any) -> None:
 
 def test_another_directory_is_no_pipeline(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not a pipeline directory: it has no lineage\.json"):
-        write_pipeline_report(tmp_path)
-
-
-def test_neither_torch_nor_a_model_is_loaded() -> None:
-    program = "import sys, groupwise.pages.pipeline; print(*{'torch', 'transformers'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == []
+        load_pipeline(tmp_path)
