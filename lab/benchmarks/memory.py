@@ -1,4 +1,4 @@
-"""Peak memory of GRPO and PPO steps at a size where parameters dominate, beside what `groupwise memory` predicts.
+"""Peak memory of GRPO and PPO steps where parameters dominate, beside what `groupwise preflight --memory` predicts.
 
     python lab/benchmarks/memory.py
     python lab/benchmarks/memory.py long    # forward and backward of long completions, layers kept and computed again

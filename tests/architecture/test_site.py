@@ -182,7 +182,7 @@ def test_recipes_in_the_course_and_the_guides_can_be_read_as_they_are_called(
     elsewhere: Path, documents: Documents
 ) -> None:
     own = {path: text for path, text in documents.items() if path.parent.name in ("learn", "do")}
-    calls = [words for _, words in commands(own) if words[0] in ("train", "memory", "preflight")]
+    calls = [words for _, words in commands(own) if words[0] in ("train", "preflight")]
     assert len(calls) > 12
     for words in calls:
         if not recipe_file(words[1], Path()).is_file():

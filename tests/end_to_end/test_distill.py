@@ -131,9 +131,12 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
 
 
 @pytest.mark.parametrize("source", ["jsonl", "student"])
-def test_the_command_line_shows_it(source: str, model: Path, pairs: Path, tmp_path: Path) -> None:
+def test_the_command_line_shows_it(
+    source: str, model: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console = Console(record=True, width=200)
-    run_recipe(recipe(source, model, pairs, tmp_path / "run"), False, console)
+    monkeypatch.setattr("groupwise.cli.train.console", console)
+    run_recipe(recipe(source, model, pairs, tmp_path / "run"), False)
     shown = console.export_text()
     assert "step     0  loss" in shown
     assert "teacher_agreement" in shown

@@ -51,7 +51,7 @@ def test_the_command_reports(tmp_path: Path) -> None:
         "sources.docstrings.others=[\"logging\"]",
     ]  # fmt: skip
     words = [part for change in changes for part in ("--set", change)]
-    result = CliRunner().invoke(app, ["recall", str(file), *words])
+    result = CliRunner().invoke(app, ["pipeline", str(file), *words])
     assert result.exit_code == 0, result.output
     assert "round 1: " in result.output
     [first] = json.loads((tmp_path / "web" / "recall.json").read_text())["rounds"]

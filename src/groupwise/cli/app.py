@@ -1,16 +1,29 @@
-"""The application that commands register with, and what they share."""
+"""The application that commands register with, the options that they share, and options read from source."""
 
+import ast
+import functools
+import inspect
+import json
+import math
+import re
 import shutil
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer.core import TyperCommand, TyperGroup
 
-from groupwise import __version__
+import groupwise
+from groupwise.errors import ConfigError
 
 WIDE = 80
 """Columns of a terminal from which on a command's help has tables."""
+OF_THE_LAB = ("oracle", "claims")
+"""Commands of the package groupwise-lab."""
 
 
 class _Commands(TyperGroup):
@@ -18,6 +31,10 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in OF_THE_LAB:
+            raise ConfigError(
+                f"`groupwise {cmd_name}` comes with the package groupwise-lab: in a checkout, pip install -e ./lab"
+            )
         if isinstance(command, TyperCommand) and shutil.get_terminal_size().columns < WIDE:
             command.rich_markup_mode = None
         return command
@@ -35,19 +52,19 @@ app = typer.Typer(
 console = Console()
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
-        console.print(f"groupwise {__version__}", highlight=False)
+def _print_version(is_set: bool) -> None:
+    if is_set:
+        console.print(f"groupwise {groupwise.__version__}", highlight=False)
         raise typer.Exit
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """What may stand before a command. The application's own help is above."""
+    """Take the options that may stand before a command. The application's own help is above."""
 
 
 Overrides = Annotated[
@@ -56,3 +73,114 @@ Overrides = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a value of the recipe, e.g. `--set grpo.group_size=8`. Repeatable."
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+Checkpoint = Annotated[str, typer.Argument(help="A checkpoint directory, a hub name, or `base` for the shipped model.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; null stands for numbers that JSON lacks, as the ends of a one-problem interval."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    print(json.dumps(plain(value), indent=1, allow_nan=False))
+
+
+def progress_bars(has_time_left: bool = False) -> Progress:
+    """Return bars for long pieces of work, which only a terminal shows."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    more = (TextColumn("left"), TimeRemainingColumn()) if has_time_left else ()
+    return Progress(*columns, *more, console=console, disable=not console.is_terminal)
+
+
+# ---------------------------------------------------------------------------------------------- options from source
+
+
+class _Setting(NamedTuple):
+    name: str
+    type: Any
+    default: Any
+    help: str
+    min: int | None = None
+    is_list: bool = False
+
+
+def options_from(*places: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every keyword argument of a function, and for every key of a section.
+
+    Names, types, defaults and help are read from the source of `package.module:name`, so that `--help` imports nothing
+    that computes. The command gets the values as `**settings`; what it declares itself is left to it, and so is what a
+    command line has no form for. A list of a section is written with commas.
+    """
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        declared = {n: p for n, p in inspect.signature(command).parameters.items() if p.kind != p.VAR_KEYWORD}
+        found = [setting for place in places for setting in _settings(place) if setting.name not in declared]
+        lists = [setting.name for setting in found if setting.is_list]
+
+        @functools.wraps(command)
+        def wrapped(**values: Any) -> None:
+            for name in lists:
+                values[name] = [part.strip() for part in values[name].split(",") if part.strip()]
+            command(**values)
+
+        parameters = [*declared.values()]
+        at = next((i for i, p in enumerate(parameters) if p.name == "overrides"), len(parameters))
+        parameters[at:at] = [
+            inspect.Parameter(
+                setting.name, inspect.Parameter.KEYWORD_ONLY, default=setting.default,
+                annotation=Annotated[setting.type, typer.Option(help=setting.help, min=setting.min)],
+            )
+            for setting in found
+        ]  # fmt: skip
+        keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+        del wrapped.__wrapped__  # type: ignore[attr-defined]
+        wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {p.name: p.annotation for p in keyword_only}
+        return wrapped
+
+    return decorated
+
+
+def _settings(place: str) -> Iterator[_Setting]:
+    module, _, name = place.partition(":")
+    file = Path(groupwise.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    node = next(node for node in tree.body if getattr(node, "name", None) == name)
+    if isinstance(node, ast.FunctionDef):
+        said = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", ast.get_docstring(node) or "", re.MULTILINE))
+        for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+            if default is not None and (text := said.get(argument.arg)):
+                yield from _setting(argument.arg, argument.annotation, default, text)
+    elif isinstance(node, ast.ClassDef):
+        for field, after in pairwise(node.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
+                said = after.value.value if isinstance(after, ast.Expr) else ""
+                yield from _setting(field.target.id, field.annotation, field.value, said)
+
+
+TYPES = {"str": str, "int": int, "float": float, "bool": bool, "Path": Path, "Split": str}
+
+
+def _setting(name: str, annotation: Any, default: ast.expr, text: str) -> Iterator[_Setting]:
+    """Yield the option of one setting; none where it is no plain value."""
+    bounds: dict[str, Any] = {}
+    if isinstance(default, ast.Call):  # Field(4, ge=1)
+        bounds = {word.arg: ast.literal_eval(word.value) for word in default.keywords if word.arg == "ge"}
+        default = default.args[0]
+    try:
+        value = ast.literal_eval(default)
+    except ValueError:
+        return
+    said = " ".join(text.replace("None: ", "default: ").split())
+    said = said[:1].upper() + said[1:] if said.isascii() else said
+    if isinstance(value, tuple) and ast.unparse(annotation).startswith("tuple["):
+        yield _Setting(name, str, ",".join(map(str, value)), f"With commas: {said}", is_list=True)
+    elif kind := TYPES.get(ast.unparse(annotation).partition(" | ")[0]) or (str if isinstance(value, str) else None):
+        least = bounds.get("ge", 1 if kind is int and value != 0 else None)
+        yield _Setting(name, kind | None if value is None else kind, value, said, least)

@@ -1,57 +1,89 @@
-"""`groupwise audit`: what an audit of a verifier or of the sandbox found, on the terminal, as JSON or as a page."""
+"""`groupwise audit`: attacks on a verifier or the sandbox, with every wrong reward, on the terminal or as JSON."""
 
-import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.algorithms.statistics import Estimate
-from groupwise.checks.audit.judge import Result
-from groupwise.checks.audit.sandbox import SandboxAudit, audit_sandbox
-from groupwise.checks.audit.summary import Summary, Tally, outcomes
-from groupwise.checks.audit.verifier import audit_verifier
-from groupwise.checks.audit.wording import agreement_line, milliseconds, others, share, verdict_line
-from groupwise.verifiers.extraction import clipped
+from groupwise.cli.app import Json, Overrides, app, console, print_json
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.statistics import Estimate
+    from groupwise.checks.audit.judge import Result
+    from groupwise.checks.audit.sandbox import SandboxAudit
+    from groupwise.checks.audit.summary import Summary, Tally
+    from groupwise.checks.audit.verifier import Audit
 
 MAX_DISAGREEMENTS = 5
 """Disagreements with the second opinion that are shown; the JSON has all."""
 
 
-def run_audit(verifier: str, as_json: bool, console: Console, **options: Any) -> bool:
-    """Audit a verifier and print what was found; True when every decided case has its expected verdict.
+@app.command()
+def audit(
+    subject: Annotated[
+        str, typer.Argument(help="A verifier's name, `path/to/file.py:function` of your own, or `sandbox`.")
+    ],
+    cases: Annotated[list[Path] | None, typer.Option(help="Labelled cases (JSON lines). Repeatable.")] = None,
+    probes: Annotated[
+        list[Path] | None, typer.Option(help="Programs for the sandbox (JSON lines). Repeatable.")
+    ] = None,
+    tier: Annotated[list[str] | None, typer.Option(help="Judge only cases of this tier. Repeatable.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task whose problems are attacked.")] = None,
+    reference: Annotated[list[str] | None, typer.Option(help="A reference answer to attack. Repeatable.")] = None,
+    problems: Annotated[int, typer.Option(min=1, help="Problems of the task to attack.")] = 4,
+    overrides: Overrides = None,
+    json: Json = False,
+) -> None:
+    """Attack a verifier, your own reward function or the sandbox, or score labelled cases; report every wrong reward.
 
-    The options are those of `audit_verifier`.
+    The exit status is 0 only when every decided case has its expected verdict.
+
+    A function of your own is `reward(prompt, completion, reference) -> float`; above 0.5 counts as correct.
+
+    Examples:
+
+        groupwise audit math
+
+        groupwise audit math --cases cases.jsonl --tier core
+
+        groupwise audit rewards.py:reward --task arithmetic
+
+        groupwise audit sandbox --probes probes.jsonl
     """
-    with nullcontext() if as_json else console.status("judging completions"):
-        audit = audit_verifier(verifier, **options)
-    if as_json:
-        print(json.dumps(audit.as_dict(), indent=1))
-        return audit.passed
-    most_alike = len(audit.summary.misses) if options["cases"] else 2
-    _print(audit.title, audit.summary, audit.explanations, console, most_alike)
-    return audit.passed
+    from groupwise.checks.audit.sandbox import audit_sandbox
+    from groupwise.checks.audit.verifier import audit_verifier
 
-
-def run_sandbox_audit(probes: Sequence[Path], overrides: Sequence[str], as_json: bool, console: Console) -> bool:
-    """Run programs that try to get out of the sandbox; True when all were refused or contained."""
-    with nullcontext() if as_json else console.status("running programs"):
-        audit = audit_sandbox(probes, overrides)
-    if as_json:
-        print(json.dumps(audit.as_dict(), indent=1))
+    result: SandboxAudit | Audit
+    with nullcontext() if json else console.status("judging"):
+        if subject == "sandbox":
+            result = sandbox = audit_sandbox(probes or [], overrides or [])
+        else:
+            result = verifier = audit_verifier(
+                subject, cases=cases or (), tiers=tier or (), task=task, references=reference or (), problems=problems,
+                changes=overrides or (),
+            )  # fmt: skip
+    if json:
+        print_json(result.as_dict())
+    elif subject == "sandbox":
+        show_sandbox(sandbox)
     else:
-        _print_sandbox(audit, console)
-    return audit.passed
+        most_alike = len(verifier.summary.misses) if cases else 2
+        show_audit(verifier.title, verifier.summary, verifier.explanations, most_alike)
+    if not result.passed:
+        raise typer.Exit(1)
 
 
-def _print_sandbox(audit: SandboxAudit, console: Console) -> None:
+def show_sandbox(audit: "SandboxAudit") -> None:
+    """Print every probe and the verdict."""
+    from groupwise.verifiers.extraction import clipped
+
     table = Table(box=SIMPLE_HEAD)
     for column in ("probe", "", "what became of it"):
         table.add_column(column, overflow="fold")
@@ -67,10 +99,12 @@ def _print_sandbox(audit: SandboxAudit, console: Console) -> None:
     console.print(Text(audit.verdict, style="bold green" if audit.passed else "bold red"), soft_wrap=True)
 
 
-def _print(
-    title: str, summary: Summary, explanations: Sequence[Sequence[str]], console: Console, most_alike: int
-) -> None:
-    """Print what an audit found: one explanation per miss, in their order; of misses alike at most `most_alike`."""
+def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[str]], most_alike: int) -> None:
+    """Print the result of an audit: one explanation per miss, in their order; of misses alike at most `most_alike`."""
+    from groupwise.checks.audit.summary import outcomes
+    from groupwise.checks.audit.wording import agreement_line, milliseconds, verdict_line
+    from groupwise.verifiers.extraction import clipped
+
     console.print(_table(title, summary))
     totals: Counter[tuple[str, str]] = Counter()
     for result, lines in zip(summary.misses, explanations, strict=True):
@@ -94,7 +128,7 @@ def _print(
     console.print(Text(verdict_line(summary), style=style), soft_wrap=True)
 
 
-def _table(title: str, summary: Summary) -> Table:
+def _table(title: str, summary: "Summary") -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
     table.add_column("", overflow="fold")
     for name in ("right", "false positives", "false negatives"):
@@ -107,21 +141,24 @@ def _table(title: str, summary: Summary) -> Table:
     return table
 
 
-def _cells(name: str, counts: Tally) -> list[Text | str]:
+def _cells(name: str, counts: "Tally") -> list[Text | str]:
+    from groupwise.checks.audit.wording import others, share
+
+    def rate(count: int, estimate: "Estimate") -> Text | str:
+        text = f"{count}   {share(estimate).replace(' %', '')}"
+        return "–" if isnan(estimate.value) else Text(text, style="red" if count else "")
+
     return [
         Text(name).append(f"\n{others(counts)}" if others(counts) else "", style="dim"),
         f"{counts.right}/{counts.decided}",
-        _rate(counts.false_positives, counts.false_positive_rate),
-        _rate(counts.false_negatives, counts.false_negative_rate),
+        rate(counts.false_positives, counts.false_positive_rate),
+        rate(counts.false_negatives, counts.false_negative_rate),
     ]
 
 
-def _rate(count: int, rate: Estimate) -> Text | str:
-    text = f"{count}   {share(rate).replace(' %', '')}"
-    return "–" if math.isnan(rate.value) else Text(text, style="red" if count else "")
+def _miss(result: "Result", lines: Sequence[str]) -> Text:
+    from groupwise.verifiers.extraction import clipped
 
-
-def _miss(result: Result, lines: Sequence[str]) -> Text:
     case = result.case
     text = Text(f"{result.miss}", style="red").append(f"  {case.group}, {case.name}\n", style="bold")
     text.append(f"  reference {clipped(case.problem.reference)}\n  completion {clipped(case.text)}\n")

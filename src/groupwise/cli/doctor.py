@@ -1,46 +1,83 @@
-"""`groupwise doctor`: what is wrong with a run, with the numbers, the places and what to change."""
+"""`groupwise doctor`: what is wrong with a run, with the numbers, the places and what to change; or the machine."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.text import Text
 
-from groupwise.checks.doctor import RULES, Diagnosis, Finding, Severity, doctor, rule_named
+from groupwise.cli.app import Json, app, console, print_json
 
-STYLES = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
+if TYPE_CHECKING:
+    from groupwise.checks.doctor import Diagnosis, Finding
+
+STYLES = {"note": "cyan", "warning": "yellow", "critical": "bold red"}
 FAILED = 3
-"""Exit status where a finding is as bad as `--fail-on` says."""
+"""Exit status where a finding is as bad as `--fail-on` names."""
 
 
-def run_doctor(path: Path, console: Console, as_json: bool, fail_on: Severity | None) -> int:
-    """Print the diagnosis of a run; returns the exit status."""
-    diagnosis = doctor(path)
-    if as_json:
-        print(json.dumps(facts(diagnosis), ensure_ascii=False, indent=2))
+@app.command("doctor")
+def examine(
+    run: Annotated[Path | None, typer.Argument(help="A run directory, finished or not.")] = None,
+    json: Json = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(metavar="SEVERITY", help="Exit with status 3 at note, warning or critical findings and worse."),
+    ] = None,
+    explain: Annotated[str | None, typer.Option(metavar="RULE", help="Print what a rule computes, and why.")] = None,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="Describe this machine and what works on it, for a bug report.")
+    ] = False,
+) -> None:
+    """Diagnose a run: what is wrong, with numbers, places and what to change. Reads its directory alone.
+
+    Examples:
+
+        groupwise doctor runs/arithmetic
+
+        groupwise doctor runs/arithmetic --fail-on warning
+
+        groupwise doctor --explain entropy_collapse
+
+        groupwise doctor --environment
+    """
+    from groupwise.checks.doctor import Severity, doctor
+    from groupwise.errors import ConfigError
+
+    if environment:
+        show_environment(json)
+        return
+    if explain is not None:
+        show_rule(explain)
+        return
+    if run is None:
+        raise ConfigError("doctor needs a run directory, --explain RULE or --environment")
+    if fail_on is not None and fail_on not in list(Severity):
+        raise ConfigError(f"--fail-on = {fail_on!r} is not allowed; allowed are {', '.join(Severity)}")
+    diagnosis = doctor(run)
+    if json:
+        print_json({
+            "num_steps": diagnosis.num_steps,
+            "worst": diagnosis.worst,
+            "findings": [finding.facts() for finding in diagnosis.findings],
+            "not_judged": diagnosis.not_judged,
+        })  # fmt: skip
     else:
-        show(path, diagnosis, console)
-    worst = diagnosis.worst
-    return FAILED if fail_on and worst and worst.rank >= fail_on.rank else 0
+        show(run, diagnosis)
+    if fail_on and diagnosis.worst and diagnosis.worst.rank >= Severity(fail_on).rank:
+        raise typer.Exit(FAILED)
 
 
-def facts(diagnosis: Diagnosis) -> dict[str, object]:
-    """As JSON."""
-    return {
-        "num_steps": diagnosis.num_steps,
-        "worst": diagnosis.worst,
-        "findings": [finding.facts() for finding in diagnosis.findings],
-        "not_judged": diagnosis.not_judged,
-    }
+def show(path: Path, diagnosis: "Diagnosis") -> None:
+    """Print a headline, a block for each finding, and what could not be judged."""
+    from groupwise.checks.doctor import RULES, Severity
 
-
-def show(path: Path, diagnosis: Diagnosis, console: Console) -> None:
-    """A headline, a block for each finding, and what could not be judged."""
-    counts = [sum(one.severity is severity for one in diagnosis.findings) for severity in Severity]
-    said = ", ".join(f"{n} {severity}{'s' if n > 1 else ''}" for n, severity in zip(counts, Severity, strict=True) if n)
+    counts = {severity: sum(found.severity is severity for found in diagnosis.findings) for severity in Severity}
+    summary = ", ".join(f"{n} {severity}{'s' if n > 1 else ''}" for severity, n in counts.items() if n)
     judged = len(RULES) - len(diagnosis.not_judged)
-    headline = f"{path}: {diagnosis.num_steps} steps, {judged} rules: {said or 'nothing found'}"
-    console.print(Text(headline, style=STYLES.get(diagnosis.worst or Severity.NOTE, "") if said else "green"))
+    headline = f"{path}: {diagnosis.num_steps} steps, {judged} rules: {summary or 'nothing found'}"
+    console.print(Text(headline, style=STYLES[diagnosis.worst or Severity.NOTE] if summary else "green"))
     for finding in diagnosis.findings:
         console.print()
         console.print(block(finding), soft_wrap=True)
@@ -50,41 +87,68 @@ def show(path: Path, diagnosis: Diagnosis, console: Console) -> None:
         console.print(Text(f"Not judged, for what was not recorded: {missing}", style="dim"), soft_wrap=True)
 
 
-def block(finding: Finding) -> Text:
-    """A finding in a few lines. Text alone: a problem's id is never markup."""
+def block(finding: "Finding") -> Text:
+    """Return a finding in a few lines. Text alone: a problem's id is never markup."""
+    from groupwise.checks.doctor import RULES
+
     rule = RULES[finding.rule]
     lines = Text.assemble(
         (f"{finding.severity}  ", STYLES[finding.severity]), (rule.says, "bold"), (f"  {finding.rule}", "dim")
     )
     lines.append(f"\n  {finding.explanation}.")
     wasted = f"; about {finding.wasted} steps wasted" if finding.wasted else ""
-    lines.append(f"\n  {finding.statistic:.3g} {finding.unit}; bound {finding.threshold:g}; since step "
-                 f"{finding.since_step}{wasted}", "dim")  # fmt: skip
+    numbers = f"{finding.statistic:.3g} {finding.unit}; bound {finding.threshold:g}; since step {finding.since_step}"
+    lines.append(f"\n  {numbers}{wasted}", "dim")
     if finding.where:
         lines.append(f"\n  see  {finding.where}")
-    for one in finding.advice:
-        lines.append(f"\n  try  {one.key}: {one.change}" if one.key else f"\n  try  {one.change}")
+    for advice in finding.advice:
+        lines.append(f"\n  try  {advice.key}: {advice.change}" if advice.key else f"\n  try  {advice.change}")
     return lines
 
 
-def line(finding: Finding) -> Text:
-    """A finding as a line among those of the steps."""
+def line(finding: "Finding") -> Text:
+    """Return a finding as a line among those of the steps."""
+    from groupwise.checks.doctor import RULES
+
     text = f"  {finding.severity}  {RULES[finding.rule].says} {finding.explanation} (doctor: {finding.rule})"
     return Text(text, style=STYLES[finding.severity])
 
 
-def explain(name: str, console: Console) -> None:
-    """What a rule computes, from where on, and where that is from.
+def show_rule(name: str) -> None:
+    """Print what a rule computes, its bounds, and their source.
 
     Raises:
         ConfigError: there is no such rule.
     """
+    from groupwise.checks.doctor import rule_named
+
     rule = rule_named(name)
     console.print(Text(f"{rule.name}: {rule.says}", style="bold"))
     rows = {
         "statistic": rule.statistic, "bounds": rule.thresholds, "source": rule.source,
         "reads": ", ".join(rule.needs) or "every file of the run",
-        "advice": "; ".join(f"{one.key}: {one.change}" if one.key else one.change for one in rule.advice) or "-",
+        "advice": "; ".join(f"{a.key}: {a.change}" if a.key else a.change for a in rule.advice) or "-",
     }  # fmt: skip
-    for name, value in rows.items():
-        console.print(Text(f"  {name:9}  {value}"), soft_wrap=True)
+    for title, value in rows.items():
+        console.print(Text(f"  {title:9}  {value}"), soft_wrap=True)
+
+
+def show_environment(as_json: bool) -> None:
+    """Print the machine and the versions, a line for each fact."""
+    from groupwise.checks.surroundings import surroundings
+
+    facts = surroundings()
+    if as_json:
+        print_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        console.print(Text(f"{name:{width}}  {_words(value)}"), soft_wrap=True)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_words(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return "; ".join(map(str, value)) or "none"
+    return "-" if value is None else str(value)

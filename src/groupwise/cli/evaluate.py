@@ -1,46 +1,100 @@
-"""`groupwise eval`: what `evaluate` measured as a table, or as JSON."""
+"""`groupwise eval`: a checkpoint measured on problems, or a process reward model on labelled steps."""
 
-import json
-import math
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
-from groupwise.algorithms.statistics import Estimate
-from groupwise.cli.second import show_second
-from groupwise.evaluation.measure import evaluate
-from groupwise.evaluation.metrics import metric, show
-from groupwise.models.loading import quiet_transformers
+from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
+
+if TYPE_CHECKING:
+    from groupwise.evaluation.held_out import HeldOutCheck
 
 
-def run_evaluation(checkpoint: str, console: Console, as_json: bool, **options: Any) -> None:
-    """Evaluate one or two checkpoints and print a table or JSON; the options are those of `evaluate`."""
+@app.command("eval")
+@options_from("groupwise.evaluation.measure:evaluate")
+def evaluate(
+    checkpoint: Checkpoint,
+    steps: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Labelled steps (JSON lines): CHECKPOINT is a process reward model."),
+    ] = None,
+    dev: Annotated[Path | None, typer.Option(help="With --steps: others, to choose the threshold on.")] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            help="With --steps: groupwise, big_bench_mistake, mr_gsm8k, processbench, math_shepherd, prm800k, math_aps."
+        ),
+    ] = "groupwise",
+    reference: Annotated[str, typer.Option(help="With --steps: the model that an implicit one was trained from.")] = "",
+    beta: Annotated[
+        float, typer.Option(help="With --steps: β of an implicit one, the value of a nat above its reference.")
+    ] = 0.05,
+    overrides: Overrides = None,
+    json: Json = False,
+    **settings: Any,
+) -> None:
+    """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
+
+    With `--steps` it measures how well a process reward model finds the first mistake of a working: ProcessBench's F1
+    and others.
+
+    Examples:
+
+        groupwise eval base --task arithmetic --samples 16
+
+        groupwise eval runs/arithmetic/checkpoints/best --against base
+
+        groupwise eval base --task jsonl --set task.path=mine.jsonl
+
+        groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
+
+        groupwise eval base --task arithmetic --set 'behaviour.patterns.checks.en=["hold on"]'
+
+        groupwise eval runs/prm/checkpoints/step-200 --steps steps_test.jsonl --dev steps_dev.jsonl
+    """
+    from groupwise.models.loading import quiet_transformers
+
     quiet_transformers()
-    with console.status("sampling and verifying") if not as_json else nullcontext():
-        measurement = evaluate(checkpoint, **options)
-    if as_json:
-        print(json.dumps(_nan_to_null(measurement.as_dict()), indent=1, ensure_ascii=False, allow_nan=False))
+    if steps is not None:
+        evaluate_steps(checkpoint, steps, dev, format, reference, beta, json)
+        return
+    from groupwise.evaluation.measure import evaluate
+
+    with nullcontext() if json else console.status("sampling and verifying"):
+        measurement = evaluate(checkpoint, changes=overrides or [], **settings)
+    if json:
+        print_json(measurement.as_dict())
         return
     console.print(_table(measurement.as_dict()))
     for check in measurement.second.values():
-        show_second(check, console)
+        show_second(check)
     if gain := measurement.difference:
-        console.print(
-            f"pass@1, paired difference to {options['against']}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+        against = f"pass@1, paired difference to {settings['against']}"
+        console.print(f"{against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+
+
+def show_second(check: "HeldOutCheck") -> None:
+    """Print the second verifier's result: a plain line, or a red one with an example; texts are made safe to print."""
+    from groupwise.cli.summary import printable
+
+    line = f"  second verifier: {check}"
+    if check.alarm and check.example:
+        example = check.example
+        line = (
+            f"  ALARM, reward hacking: {check}\n"
+            f"  for example completion {example.sample} of {example.problem}:\n  {printable(example.text)}\n"
+            f"  {printable(example.evidence)}"
         )
-
-
-def _nan_to_null(value: Any) -> Any:
-    """The value with null for what JSON has no number for: an interval over a single problem has no ends."""
-    if isinstance(value, dict):
-        return {key: _nan_to_null(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    console.print(line, style="bold red" if check.alarm else "", highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(result: dict[str, Any]) -> Table:
     size = f"{result['problems']} problems × {result['samples']} samples"
+    from groupwise.evaluation.metrics import metric
+
     title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
     table = Table(title=title, title_justify="left", min_width=60)
     table.add_column("", overflow="fold")
@@ -62,7 +116,44 @@ def _table(result: dict[str, Any]) -> Table:
 
 
 def _cell(key: str, value: Any) -> str:
+    from groupwise.algorithms.statistics import Estimate
+    from groupwise.evaluation.metrics import metric, show
+
     if isinstance(value, dict):
         estimate = Estimate(**value)
         return str(estimate) if key.startswith(("pass_at_", "majority_")) else show(estimate, metric(key))
     return "-" if value is None else str(value)
+
+
+STEP_FIGURES = {
+    "threshold": "threshold",
+    "f1": "F1 of the first mistake",
+    "first_error_found": "first mistake named, where there is one",
+    "correct_passed": "nothing named, where there is none",
+    "auc": "area under the curve of steps",
+    "calibration_error": "calibration error",
+    "wrong_working_found": "named, where the answer is right and a step wrong",
+    "lowest_at_end": "lowest score at the last step",
+}
+
+
+def evaluate_steps(
+    model: str, file: Path, dev: Path | None, format: str, reference: str, beta: float, as_json: bool
+) -> None:
+    """Measure a process reward model on labelled steps; null or a dash where there was nothing to measure."""
+    from math import isnan
+
+    from groupwise.evaluation.steps import evaluate_steps
+
+    result = evaluate_steps(model, file, dev=dev, format=format, reference=reference, beta=beta)
+    if as_json:
+        print_json(result.as_dict())
+        return
+    chosen = f"threshold chosen on {dev}" if dev else "threshold 1/2"
+    title = f"{file}: {result.rows} completions, {chosen}, 95 % intervals"
+    table = Table(title=title, title_justify="left", show_header=False)
+    for key, name in STEP_FIGURES.items():
+        value = getattr(result, key)
+        number = value if isinstance(value, float) else value.value
+        table.add_row(name, "-" if isnan(number) else f"{value:.3f}" if isinstance(value, float) else str(value))
+    console.print(table)

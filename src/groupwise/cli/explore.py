@@ -1,18 +1,39 @@
 """`groupwise explore`: pages about runs in a browser, or in one file."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
+from groupwise.cli.app import app, console
 from groupwise.errors import ConfigError
 
 FOLDER = Path("runs")
 
 
-def run_explore(runs: Sequence[Path], export: Path | None, port: int, console: Console) -> None:
-    """Serve the pages until Ctrl-C, or write them to a file."""
-    paths = list(runs) or found_runs(FOLDER)
+@app.command()
+def explore(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run directories; default: those in `runs`.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one page (.html) that needs no server, and end.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")] = 0,
+) -> None:
+    """Look at runs in a browser: figures, steps, groups, completions token by token; and a group to play with.
+
+    The pages are served to this machine alone, read run directories and change nothing; a live run may continue.
+
+    Examples:
+
+        groupwise explore runs/arithmetic
+
+        groupwise explore runs/arithmetic --export page.html
+    """
+    from groupwise.cli.runs import runs_in
+
+    paths = runs or runs_in(FOLDER)
     for path in paths:
         if not path.is_dir():
             raise ConfigError(f"{path} is not a run directory; `groupwise runs` lists the runs")
@@ -24,14 +45,7 @@ def run_explore(runs: Sequence[Path], export: Path | None, port: int, console: C
         return
     from groupwise.explorer.server import serve
 
-    def say(address: str) -> None:
+    def show(address: str) -> None:
         console.print(f"Open {address}\nOnly this address holds the token. Ctrl-C ends it.", soft_wrap=True)
 
-    serve(paths, port, say)
-
-
-def found_runs(folder: Path) -> list[Path]:
-    """Run directories in a folder, by name."""
-    return sorted(
-        config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
-    )
+    serve(paths, port, show)

@@ -2,40 +2,86 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import typer
 
-from groupwise.errors import ConfigError
-from groupwise.runs.imports import read_trl, read_verl, write_imported
-from groupwise.runs.imports.foreign import Foreign
-from groupwise.runs.imports.prime_rl import read_prime_rl
-from groupwise.runs.imports.scalars import READERS, read_scalars
+from groupwise.cli.app import app, console
+
+if TYPE_CHECKING:
+    from groupwise.runs.imports.foreign import Foreign
 
 PRIME_RL = "prime-rl"
 
 
-def run_import(
-    system: str, source: Path, target: Path, correct: str | None, scalars: Path | None, dev: Path | None,
-    own: Sequence[str], console: Console,
-) -> None:  # fmt: skip
-    """Read, write, and say what there is and what is missing."""
-    foreign, damage = _read(system, source, scalars, dev, own)
-    made = write_imported(foreign, system, source, target, correct)
+@app.command("import")
+def import_run(
+    system: Annotated[str, typer.Argument(help="trl, verl, prime-rl, wandb or tensorboard.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="TRL, prime-rl: output_dir. verl: trainer.rollout_data_dir. W&B: run-ID.wandb, or its history as "
+            ".csv or .jsonl. TensorBoard: an event file, or its folder."
+        ),
+    ],
+    run: Annotated[Path, typer.Argument(help="A new directory, for the run.")],
+    correct: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[>BOUND]",
+            help="Which part of the reward, or other number, says that an answer is "
+            "correct; above 0.5 unless a bound is given.",
+        ),
+    ] = None,
+    scalars: Annotated[
+        Path | None, typer.Option(metavar="FILE", help='verl: what trainer.logger = ["file"] wrote.')
+    ] = None,
+    dev: Annotated[Path | None, typer.Option(metavar="DIR", help="verl: trainer.validation_data_dir.")] = None,
+    scalar: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OURS=THEIRS", help="W&B, TensorBoard: which of their names is our reward, ... Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Make a run directory of a run of another system, so that `groupwise doctor` and `groupwise explore` read it.
+
+    What the other system did not record stays empty, and is named.
+
+    Examples:
+
+        groupwise import trl outputs/grpo runs/imported --correct accuracy_reward
+
+        groupwise import verl rollouts runs/imported --scalars metrics.jsonl --dev validation
+
+        groupwise import wandb wandb/offline-run-20260101_000000-abc runs/imported
+
+        groupwise import tensorboard logs runs/imported --scalar reward=charts/return
+    """
+    from groupwise.runs.imports import write_imported
+
+    foreign, damage = _read(system, source, scalars, dev, scalar or [])
+    made = write_imported(foreign, system, source, run, correct)
     console.print(
-        f"{target}: {made.num_steps} steps, {made.num_completions:,} completions, {made.num_evaluations} evaluations",
+        f"{run}: {made.num_steps} steps, {made.num_completions:,} completions, {made.num_evaluations} evaluations",
         highlight=False, markup=False,
     )  # fmt: skip
-    for one in damage:
-        console.print(f"Could not be read: {one}", style="yellow", markup=False, soft_wrap=True)
+    for fault in damage:
+        console.print(f"Could not be read: {fault}", style="yellow", markup=False, soft_wrap=True)
     if made.lacks:
         console.print(f"Not recorded there: {', '.join(made.lacks)}", style="dim", markup=False)
-    console.print(f"Next: groupwise doctor {target}; groupwise explore {target}", markup=False, highlight=False)
+    console.print(f"Next: groupwise doctor {run}; groupwise explore {run}", markup=False, highlight=False)
 
 
 def _read(
     system: str, source: Path, scalars: Path | None, dev: Path | None, own: Sequence[str]
-) -> tuple[Foreign, list[str]]:
-    """The run, and what of it could not be read."""
+) -> tuple["Foreign", list[str]]:
+    """Return the run, and what of it could not be read."""
+    from groupwise.errors import ConfigError
+    from groupwise.runs.imports import read_trl, read_verl
+    from groupwise.runs.imports.prime_rl import read_prime_rl
+    from groupwise.runs.imports.scalars import READERS, read_scalars
+
     known = ("trl", "verl", PRIME_RL, *sorted(READERS))
     if system not in known:
         raise ConfigError(f"there is no import from {system!r}; allowed are {', '.join(known)}")

@@ -6,21 +6,18 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from groupwise.config import ReadIf, Section, toml_literal
-from groupwise.config.kinds import Kinds, KindSection
-from groupwise.config.schema import Artifact
+from groupwise.cli.app import app, console
+from groupwise.config import KindSection, ReadIf, Section, toml_literal
+from groupwise.config.schema import Artifact, held
 from groupwise.errors import ConfigError
-from groupwise.evaluation.comparison import Comparison
-from groupwise.pipeline import STAGES, PipelineRecipe
-from groupwise.pipeline.train import Train
-from groupwise.recall.recipe import RecallRecipe
-from groupwise.trainers import TRAINERS
 
 INTRO = """# Every key of a recipe
 
@@ -32,23 +29,48 @@ A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, 
 without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
 """
 PLAIN: dict[Any, str] = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Any: "anything"}
-CONTAINERS = (list, tuple)
+ARTIFACTS = {"model": "model", "reward_model": "reward model", "data": "file of data"}
+BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt"), MinLen: ("at least", "min_length")}
+
+
+@app.command()
+def keys(
+    section: Annotated[str | None, typer.Argument(help="A section, for example `optimizer`; default: all.")] = None,
+    kind: Annotated[str | None, typer.Option(help="One kind of the section only.")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the reference of all keys to this file.")] = None,
+) -> None:
+    """List what a recipe may hold: every key, its allowed values, its default and its meaning.
+
+    Examples:
+
+        groupwise keys optimizer
+
+        groupwise keys data --kind generated
+    """
+    from rich.markdown import Markdown
+
+    if write:
+        write.write_text(page(), encoding="utf-8")
+        console.print(f"written to {write}")
+        return
+    document = reference()
+    headings = choose(document, section, kind) if section else document.headings
+    console.print(Markdown(markdown(document, headings)))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a key holds that is a section: one class, or one of several."""
+    """Sections that a key may hold: of one class, or of one of several."""
 
     options: tuple[tuple[str, type[BaseModel]], ...]
     """(what chooses it, for example `kind = "math"`; its class)."""
     common: type[BaseModel] | None = None
-    """What all of them are, where it has keys of its own."""
+    """The class that all of them build on, where it has keys."""
 
     @property
     def all(self) -> tuple[tuple[str, type[BaseModel]], ...]:
-        """What they have in common, where there are several, and the options."""
-        has_common = self.common is not None and len(self.options) > 1
-        return (("", self.common), *self.options) if has_common and self.common else self.options
+        """The common class, where there are several, and the options."""
+        return (("", self.common), *self.options) if self.common is not None and len(self.options) > 1 else self.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +79,15 @@ class Heading:
 
     path: str
     chosen: str
-    """What chooses this class among those that may stand here; empty where there is one."""
+    """Chooses this class among those that may stand here; empty where there is one."""
     model: type[BaseModel]
     base: type[BaseModel] | None = None
     """Documented before; only what differs from it is listed."""
 
     @property
     def title(self) -> str:
-        return " with ".join(
-            [f"`{self.path}`" if self.path else "A recipe", *([f"`{self.chosen}`"] * bool(self.chosen))]
-        )
+        place = f"`{self.path}`" if self.path else "A recipe"
+        return f"{place} with `{self.chosen}`" if self.chosen else place
 
 
 @dataclass(slots=True)
@@ -74,11 +95,11 @@ class Reference:
     """All sections; each class once, in its place nearest to the top."""
 
     places: dict[Any, Heading] = field(default_factory=dict)
-    """Where each class is documented."""
+    """By class, its heading."""
     choices: dict[str, Choice] = field(default_factory=dict)
-    """What may stand at each place."""
+    """By place, the sections that may stand there."""
     below: dict[Heading | None, list[Heading]] = field(default_factory=dict)
-    """What a section holds, and the top."""
+    """By heading, those of the sections in it; None: the top."""
 
     @property
     def headings(self) -> list[Heading]:
@@ -96,33 +117,33 @@ class Reference:
         for parent, place, mark, section in queue:  # which grows
             if section in self.places:
                 continue
-            heading = self._claim(place, mark, section, root)
+            base = next((ancestor for ancestor in section.__mro__[1:] if ancestor in self.places), None)
+            is_taken = any((known.path, known.chosen) == (place, mark) for known in self.places.values())
+            heading = self.places[section] = Heading(place, root if is_taken else mark, section, base)
             self.below.setdefault(parent, []).append(heading)
-            for name, info in own_fields(section, heading.base):
+            for name, info in own_fields(section, base):
                 if choice := choice_of(info):
-                    inner = (f"{place}.{name}" if place else name) + (
-                        ".NAME" if typing.get_origin(info.annotation) is dict else ""
-                    )
+                    inner = f"{place}.{name}" if place else name
+                    inner += ".NAME" if typing.get_origin(info.annotation) is dict else ""
                     self.choices.setdefault(inner, choice)
                     queue += [(heading, inner, mark, option) for mark, option in choice.all]
 
-    def _claim(self, path: str, mark: str, model: type[BaseModel], root: str) -> Heading:
-        base = next((parent for parent in model.__mro__[1:] if parent in self.places), None)
-        is_taken = any((heading.path, heading.chosen) == (path, mark) for heading in self.places.values())
-        self.places[model] = Heading(path, root if is_taken else mark, model, base)
-        return self.places[model]
-
     def of(self, choice: Choice) -> list[Heading]:
-        """Where what a key may hold is documented."""
+        """Return the headings of what a key may hold."""
         return list(dict.fromkeys(self.places[model] for _, model in choice.all))
 
 
 def reference() -> Reference:
-    """The reference of everything that may be set."""
+    """Return the reference of everything that may be set."""
+    from groupwise.evaluation.comparison import Comparison
+    from groupwise.pipeline import STAGES, PipelineRecipe
+    from groupwise.pipeline.train import Train
+    from groupwise.recall.recipe import RecallRecipe
+    from groupwise.trainers import TRAINERS
+
     document = Reference()
     for name in TRAINERS.table:
-        root = f'algorithm = "{name}"'
-        document.add("", root, TRAINERS.find(name).recipe)
+        document.add("", f'algorithm = "{name}"', TRAINERS.find(name).recipe)
     document.add("", "[pipeline]", PipelineRecipe)
     for name in STAGES.table:
         if STAGES.find(name) is not Train:
@@ -133,7 +154,7 @@ def reference() -> Reference:
 
 
 def own_fields(model: type[BaseModel], base: type[BaseModel] | None) -> list[tuple[str, FieldInfo]]:
-    """A class's fields; with a base, those that differ from its."""
+    """Return a class's fields; with a base, those that differ from its."""
     inherited = base.model_fields if base else {}
 
     def facts(info: FieldInfo | None) -> tuple[Any, ...] | None:
@@ -143,51 +164,36 @@ def own_fields(model: type[BaseModel], base: type[BaseModel] | None) -> list[tup
 
 
 def choice_of(info: FieldInfo) -> Choice | None:
-    """The sections that a field may hold; None where it holds values."""
-    return _choice(info.annotation, [*info.metadata, info])
-
-
-def _choice(annotation: Any, marks: Sequence[Any]) -> Choice | None:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if kinds := next((mark for mark in marks if isinstance(mark, Kinds)), None):
-        common = annotation if isinstance(annotation, type) and issubclass(annotation, KindSection) else None
-        return Choice(tuple((f'kind = "{kind}"', kinds.settings(kind)) for kind in kinds.table), common)
-    if origin is typing.Annotated:
-        return _choice(arguments[0], arguments[1:])
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return Choice((("", annotation),))
-    if origin is dict or origin in CONTAINERS:
-        return _choice(arguments[-1] if origin is dict else arguments[0], ())
-    if origin in (typing.Union, types.UnionType):
-        inner = [choice for argument in arguments if (choice := _choice(argument, ()))]
-        options = tuple(option for choice in inner for option in choice.options)
-        if len(options) <= 1:
-            return inner[0] if inner else None
-        return Choice(tuple((mark or _tag(model), model) for mark, model in options), _common(options))
-    return None
+    """Return the sections that a field may hold; None where it holds values."""
+    fields = list(held(info.annotation, [*info.metadata, info]))
+    if not fields:
+        return None
+    if len(fields) == 1 and (kinds := fields[0].kinds):
+        options = tuple((f'kind = "{kind}"', kinds.settings(kind)) for kind in kinds.table)
+        common = fields[0].section
+        return Choice(options, common if common and issubclass(common, KindSection) else None)
+    models = [found.section for found in fields if found.section]
+    if len(models) == 1:
+        return Choice((("", models[0]),))
+    shared = next(base for base in models[0].__mro__ if all(issubclass(model, base) for model in models))
+    common = shared if issubclass(shared, Section) and shared.model_fields else None
+    return Choice(tuple((_tag(model), model) for model in models), common)
 
 
 def _tag(model: type[BaseModel]) -> str:
-    """What says in a recipe that a section is of this class: its one key that has a single value."""
+    """Return what says in a recipe that a section is of this class: its one key that has a single value."""
     for name, info in model.model_fields.items():
         if typing.get_origin(info.annotation) is typing.Literal and typing.get_args(info.annotation) == (info.default,):
             return f'{name} = "{info.default}"'
     return model.__name__
 
 
-def _common(options: Sequence[tuple[str, type[BaseModel]]]) -> type[BaseModel] | None:
-    first, *others = (model for _, model in options)
-    shared = (ancestor for ancestor in first.__mro__ if all(issubclass(model, ancestor) for model in others))
-    base = next(shared, None)
-    return base if base and issubclass(base, Section) and base.model_fields else None
-
-
 def allowed_values(annotation: Any, marks: Sequence[Any] = ()) -> str:
-    """What a value may be, in words."""
+    """Return in words what a value may be."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if artifact := next((mark for mark in marks if isinstance(mark, Artifact)), None):
-        return {"model": "model", "reward_model": "reward model", "data": "file of data"}[artifact.makes]
-    if origin is typing.Annotated:
+        return ARTIFACTS[artifact.makes]
+    if origin is Annotated:
         return allowed_values(arguments[0], arguments[1:])
     if origin is typing.Literal:
         return ", ".join(f"`{toml_literal(value)}`" for value in arguments)
@@ -195,43 +201,35 @@ def allowed_values(annotation: Any, marks: Sequence[Any] = ()) -> str:
         return ", ".join(f"`{toml_literal(member.value)}`" for member in annotation)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(allowed_values(argument) for argument in arguments if argument is not types.NoneType)
-    if origin in CONTAINERS:
+    if origin in (list, tuple):
         inner = [allowed_values(argument) for argument in arguments if argument is not ...]
         if origin is tuple and ... not in arguments:
             return f"list of {len(inner)}: {', '.join(inner)}"
         return f"list: each {inner[0]}"
     if origin is dict:
         return f"table: {allowed_values(arguments[1])} by a name"
-    return PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation))) + _bounds(marks)
-
-
-def _bounds(marks: Sequence[Any]) -> str:
-    signs = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt"), MinLen: ("at least", "min_length")}
     bounds = [bound for mark in marks for bound in (mark.metadata if isinstance(mark, FieldInfo) else [mark])]
     texts = [
-        f" {sign} {getattr(mark, name):g}" for mark in bounds for kind, (sign, name) in signs.items()
-        if isinstance(mark, kind)
+        f" {sign} {getattr(bound, name):g}"
+        for bound in bounds for kind, (sign, name) in BOUNDS.items() if isinstance(bound, kind)
     ]  # fmt: skip
-    return " and".join(texts)
+    return PLAIN.get(annotation, getattr(annotation, "__name__", str(annotation))) + " and".join(texts)
 
 
 def markdown(document: Reference, headings: Sequence[Heading]) -> str:
-    """The headings as a page."""
-    return "\n".join(line for heading in headings for line in _section(document, heading)).rstrip() + "\n"
+    """Return the headings as a page."""
+    lines: list[str] = []
+    for heading in headings:
+        lines += [f"## {heading.title}", "", _unwrap((heading.model.__doc__ or "").partition(">>>")[0])]
+        if heading.base:
+            title = document.places[heading.base].title
+            lines += ["", f"Its keys are those of [{title}](#{_anchor(title)}); these are its own:"]
+        fields = own_fields(heading.model, heading.base)
+        lines += ["", *(f"- {_key(document, name, info)}" for name, info in fields), ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(document: Reference, heading: Heading) -> Iterator[str]:
-    yield from (f"## {heading.title}", "", _unwrap((heading.model.__doc__ or "").partition(">>>")[0]))
-    if heading.base:
-        base = document.places[heading.base]
-        yield from ("", f"Its keys are those of [{base.title}](#{_anchor(base.title)}); these are its own:")
-    yield ""
-    for name, info in own_fields(heading.model, heading.base):
-        yield f"- {_key(document, heading, name, info)}"
-    yield ""
-
-
-def _key(document: Reference, heading: Heading, name: str, info: FieldInfo) -> str:
+def _key(document: Reference, name: str, info: FieldInfo) -> str:
     when = next((f" Read only with {mark.when}." for mark in info.metadata if isinstance(mark, ReadIf)), "")
     text = f"{_unwrap(info.description or '')}{when}"
     if choice := choice_of(info):
@@ -239,14 +237,12 @@ def _key(document: Reference, heading: Heading, name: str, info: FieldInfo) -> s
         links = ", ".join(f"[{place.title}](#{_anchor(place.title)})" for place in (first, *others[:3]))
         suffix = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
         return f"**`{name}`** (section): {text} See {links}{suffix}."
-    default = "required" if info.is_required() else _default(info)
+    default = "required"
+    if not info.is_required():
+        value = info.get_default(call_default_factory=True)
+        literal = list(value) if isinstance(value, tuple | set | frozenset) else getattr(value, "value", value)
+        default = "not set" if literal is None else f"default `{toml_literal(literal)}`"
     return f"**`{name}`** ({allowed_values(info.annotation, info.metadata)}; {default}): {text}"
-
-
-def _default(info: FieldInfo) -> str:
-    value = info.get_default(call_default_factory=True)
-    literal = list(value) if isinstance(value, tuple | set | frozenset) else getattr(value, "value", value)
-    return "not set" if literal is None else f"default `{toml_literal(literal)}`"
 
 
 def _unwrap(text: str) -> str:
@@ -258,10 +254,10 @@ def _anchor(title: str) -> str:
 
 
 def choose(document: Reference, section: str, kind: str | None) -> list[Heading]:
-    """The headings of a section, or of one of its kinds.
+    """Return the headings of a section, or of one of its kinds.
 
     Raises:
-        ConfigError: there is none; says which there are.
+        ConfigError: there is none; names those there are.
     """
     headings = [
         heading for heading in document.headings if section in (heading.path, heading.path.removesuffix(".NAME"))
@@ -279,6 +275,6 @@ def choose(document: Reference, section: str, kind: str | None) -> list[Heading]
 
 
 def page() -> str:
-    """The whole document."""
+    """Return the whole document."""
     document = reference()
     return f"{INTRO}\n{markdown(document, document.headings)}"

@@ -1,16 +1,33 @@
-"""The entry point: runs the command that is named, and reports an error in one sentence."""
+"""The entry point: registers the commands, runs the one that is named, and reports an error in one sentence."""
 
 import os
 import sys
 import warnings
+from importlib import import_module
+from importlib.metadata import entry_points
 
-from groupwise.cli import commands  # noqa: F401  registers them
 from groupwise.cli.app import app
 from groupwise.errors import GroupwiseError
 
+COMMANDS = (
+    "init", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor", "replay",
+    "explore", "imports", "keys", "runs", "export",
+)  # fmt: skip
+"""Modules of commands. Heavy imports are inside their functions, so that `--help` and mistakes in a recipe answer at
+once. A new command is a file here and its name in this list."""
+
+for name in COMMANDS:
+    import_module(f"groupwise.cli.{name}")
+
+for point in entry_points(group="groupwise.command"):  # of installed packages; importing one registers it
+    point.load()
+
+POSIX_ONLY = ("fcntl", "resource")
+"""Modules of Python that only Linux and macOS have: locks of run directories and limits of workers need them."""
+
 
 def main() -> None:
-    """Entry point: a mistake a user can mend is one sentence on stderr and exit code 2; a warning is one sentence."""
+    """Run the command line: an error that a user can mend is one sentence on stderr and exit status 2."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # also those of libraries
     try:
         app()
@@ -23,10 +40,6 @@ def main() -> None:
             raise
         print(f"groupwise: {sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux", file=sys.stderr)
         sys.exit(2)
-
-
-POSIX_ONLY = ("fcntl", "resource")
-"""Modules of Python that only Linux and macOS have: locks of run directories and limits of workers are theirs."""
 
 
 def _is_first_to_say(sentence: str) -> bool:

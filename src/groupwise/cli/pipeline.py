@@ -1,34 +1,37 @@
-"""`groupwise pipeline`: what will run and why, every stage with its own display, the table of stages at the end."""
+"""`groupwise pipeline`: every stage with its own display and the table of stages at the end; or a recall alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from groupwise.cli.train import train_with_display
-from groupwise.explorer.export import write_report
-from groupwise.explorer.seeds import write_seeds_report
-from groupwise.models.loading import quiet_transformers
-from groupwise.pipeline import Action, AnyStage, Display, PipelineRecipe, Planned, load_pipeline, plan, run_pipeline
-from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.seeds import check_jobs, run_seeds
-from groupwise.runs.run import Run
-from groupwise.trainers import Recipe
+from groupwise.cli.app import Overrides, app, console, progress_bars
 
-STYLES = {Action.RUN: "bold", Action.RESUME: "bold", Action.MEASURE: "bold", Action.SKIP: "dim", Action.LEAVE: "dim"}
+if TYPE_CHECKING:
+    from groupwise.pipeline import AnyStage, PipelineRecipe, Planned
+    from groupwise.pipeline.directory import StageDirectory
+    from groupwise.runs.run import Run
+    from groupwise.trainers import Recipe
+
+SOURCES = "sources"
+"""The table that makes a recipe one of recall."""
 VERBS = {
-    Action.RUN: "runs", Action.RESUME: "resumes", Action.MEASURE: "is measured", Action.SKIP: "skipped",
-    Action.LEAVE: "left alone",
+    "run": ("runs", "bold"), "resume": ("resumes", "bold"), "measure": ("is measured", "bold"),
+    "skip": ("skipped", "dim"), "leave": ("left alone", "dim"),
 }  # fmt: skip
+"""By action: what the terminal calls it, and its style."""
+METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "calls", "helpful", "harmless")
+"""Metrics of the line that follows a stage; the report has all."""
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineRequest:
-    """What the command line asks for."""
+class Request:
+    """The arguments of the command."""
 
     file: Path
     overrides: tuple[str, ...]
@@ -39,18 +42,78 @@ class PipelineRequest:
     jobs: int
 
 
-def run(request: PipelineRequest, console: Console) -> None:
-    """Run a pipeline with one seed or several, or say what would run."""
+@app.command()
+def pipeline(
+    recipe: Annotated[
+        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier run.")
+    ],
+    overrides: Overrides = None,
+    only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STAGE", help="Run this stage, and what depends on it, again, finished or not."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Run it with seeds 0, 1, ..., each in its own directory, and compare them.")
+    ] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Seeds that run at the same time, each in its own process with its share of the processor."
+        ),
+    ] = 1,
+    restart: Annotated[bool, typer.Option("--restart", help="Of a recall: delete what an earlier call left.")] = False,
+) -> None:
+    """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
+
+    A finished stage with the same settings, inputs and code is skipped; a changed one runs again, and so does what
+    depends on it. If it is killed, the same command resumes inside the stage it was in.
+
+    A recipe with [sources] is a recall: it collects a corpus of mathematics from pages, in rounds, and writes a report
+    (DeepSeekMath's way). Where people annotate, it stops and names the file to fill in.
+
+    Examples:
+
+        groupwise pipeline recipes/r1.toml
+
+        groupwise pipeline recipes/r1.toml --dry-run
+
+        groupwise pipeline recipes/r1.toml --seeds 4 --jobs 2 --set pipeline.directory=runs/r1-seeds
+
+        groupwise pipeline recipes/r1.toml --from sft
+
+        groupwise pipeline recipes/recall.toml --set annotator.kind=file --set annotator.path=patterns.toml
+    """
+    from groupwise.config import named, read_toml
+    from groupwise.errors import ConfigError
+
+    tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
+    if SOURCES in tables:
+        recall(recipe, overrides or [], restart)
+        return
+    if restart:
+        raise ConfigError("--restart is for a recipe of recall; a pipeline runs again from a stage with --from STAGE")
+    run(Request(recipe, tuple(overrides or []), only, start, dry_run, seeds, jobs))
+
+
+def run(request: Request) -> None:
+    """Run a pipeline with one seed or several, or print what would run."""
+    from groupwise.explorer.seeds import write_seeds_report
+    from groupwise.models.loading import quiet_transformers
+    from groupwise.pipeline import load_pipeline
+    from groupwise.pipeline.seeds import check_jobs, run_seeds
+
     check_jobs(request.seeds, request.jobs)
     quiet_transformers()
     recipe, stages = load_pipeline(request.file, request.overrides)
     if request.seeds == 1:
-        _run_one(recipe, stages, request, console)
+        run_one(recipe, stages, request)
         return
 
-    def run_seed(seed: int, seed_recipe: PipelineRecipe, stages: Sequence[AnyStage]) -> bool:
+    def run_seed(seed: int, seed_recipe: "PipelineRecipe", stages: "Sequence[AnyStage]") -> bool:
         console.print(f"seed {seed}: {seed_recipe.pipeline.directory}", style="bold")
-        return _run_one(seed_recipe, stages, request, console)
+        return run_one(seed_recipe, stages, request)
 
     def on_line(name: str, line: str) -> None:
         console.print(f"{name} │ {line}", highlight=False, markup=False, soft_wrap=True)
@@ -61,94 +124,108 @@ def run(request: PipelineRequest, console: Console) -> None:
         only=request.only, start=request.start, run_seed=run_seed, on_line=on_line,
     )  # fmt: skip
     if not finished and jobs > 1:
-        _say_stopped(request, console)
+        _print_stopped(request)
     if finished and not request.dry_run:
         page = write_seeds_report(Path(recipe.pipeline.directory), request.seeds)
         console.print(Markdown(page.read_text(encoding="utf-8")))
         console.print(f"Written to {page}", soft_wrap=True)
 
 
-def _run_one(recipe: PipelineRecipe, stages: Sequence[AnyStage], request: PipelineRequest, console: Console) -> bool:
-    """Run a pipeline and write its report, or say what would run; returns whether it came to its end."""
+def run_one(recipe: "PipelineRecipe", stages: "Sequence[AnyStage]", request: Request) -> bool:
+    """Run a pipeline and write its report, or print what would run; return whether it came to its end."""
+    from groupwise.explorer.export import write_report
+    from groupwise.pipeline import Display, plan, run_pipeline
+
     if request.dry_run:
         console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
         return True
-    with _progress(console) as progress:
-        show = _Display(console, progress)
+    with progress_bars() as progress:
+        show = _Display(progress)
         display = Display(show.train, show.stage, show.progress, show.finished)
         finished = run_pipeline(recipe, stages, display, request.only, request.start)
     page = write_report(recipe.pipeline.directory)
     if not finished:
-        _say_stopped(request, console)
+        _print_stopped(request)
     console.print(f"Report: {page} and {page.with_suffix('.md')}", soft_wrap=True)
     return finished
 
 
-def _say_stopped(request: PipelineRequest, console: Console) -> None:
+def _print_stopped(request: Request) -> None:
     command = "the same command without --from" if request.start else "the same command"
     console.print(f"Stopped; {command} resumes there.")
 
 
-def _plan_table(entries: Sequence[Planned]) -> Table:
+def _plan_table(entries: "Sequence[Planned]") -> Table:
     table = Table(title="what would run, and why", title_justify="left")
     for name in ("stage", "does", "makes", "from", "", "because"):
         table.add_column(name, overflow="fold")
     for entry in entries:
-        stage = entry.stage
+        stage, (verb, style) = entry.stage, VERBS[entry.action]
         table.add_row(
             stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(entry.inputs) or "-",
-            VERBS[entry.action], entry.why, style=STYLES[entry.action],
+            verb, entry.why, style=style,
         )  # fmt: skip
     return table
 
 
 @dataclass(slots=True)
 class _Display:
-    """Prints lines and drives one bar for the long work in hand."""
+    """Prints lines and drives a bar for every long piece of work."""
 
-    console: Console
     bars: Progress
     _tasks: dict[str, TaskID] = field(default_factory=dict)
 
-    def stage(self, entry: Planned, number: int, total: int) -> None:
-        """The heading of a stage."""
-        stage, verb = entry.stage, VERBS[entry.action]
+    def stage(self, entry: "Planned", number: int, total: int) -> None:
+        stage, (verb, style) = entry.stage, VERBS[entry.action]
         kind = stage.algorithm or stage.kind.replace("_", " ")
         line = f"[{number}/{total}] {stage.name} ({kind}) {verb}: {entry.why}"
-        self.console.print(line, style=STYLES[entry.action], highlight=False, markup=False, soft_wrap=True)
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
-    def train(self, recipe: Recipe) -> Run:
-        """Run a trainer's recipe."""
+    def train(self, recipe: "Recipe") -> "Run":
+        from groupwise.cli.train import train_with_display
+
         bar = self.bars.add_task(recipe.algorithm, total=recipe.run.num_steps)
         try:
-            return train_with_display(recipe, False, self.console, self.bars, bar)
+            return train_with_display(recipe, False, self.bars, bar)
         finally:
             self.bars.remove_task(bar)
 
     def progress(self, label: str, done: int, total: int) -> None:
-        """How far a piece of work is."""
         if label not in self._tasks:
             self._tasks[label] = self.bars.add_task(label, total=total)
-        self.bars.update(self._tasks[label], completed=done)
+        self.bars.update(self._tasks[label], completed=done, total=total)
         if done == total:
             self.bars.remove_task(self._tasks.pop(label))
 
-    def finished(self, name: str, stage_dir: StageDirectory) -> None:
-        """What a stage made, in a line or two."""
+    def finished(self, name: str, stage_dir: "StageDirectory") -> None:
         facts, cost = stage_dir.facts or {}, stage_dir.cost
         seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
         for task, metrics in (facts.get("evaluation") or {}).items():
             texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics]
-            self.console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
+            console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
         if facts.get("statistics", {}).get("rows") is not None:
-            self.console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
-        self.console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
+            console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
+        console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
 
 
-METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "calls", "helpful", "harmless")
-"""Metrics of the line that follows a stage; the report has all."""
+def recall(file: Path, overrides: Sequence[str], restart: bool) -> None:
+    """Run a recipe of recall and write its page."""
+    from groupwise.config import load
+    from groupwise.recall.recipe import RecallRecipe, run_recall
+    from groupwise.recall.report import write_recall_report
 
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, disable=not console.is_terminal)
+    recipe = load(RecallRecipe, file, overrides)
+    with progress_bars() as bars:
+        facts: dict[str, Any] = run_recall(recipe, _Display(bars).progress, restart)
+    for number, figures in enumerate(facts["rounds"], 1):
+        parts = [f"round {number}: {figures['kept']:,} pages, {100 * figures['known_share']:.1f} % of them known"]
+        for name in ("precision", "recall"):
+            if name in figures and figures[name][1]:
+                parts.append(f"{name} {figures[name][0] / figures[name][1]:.3f}")
+        patterns = f"{figures['yes']} of {figures['asked']} patterns are mathematics"
+        line = ", ".join([*parts, patterns, f"{figures['grown']} pages join the seed"])
+        console.print(line, highlight=False)
+    corpus = facts["corpus"]
+    line = f"corpus: {corpus['pages']:,} pages, {corpus['characters']:,} characters"
+    console.print(line, style="green", highlight=False)
+    console.print(f"Report: {write_recall_report(Path(recipe.directory))}", soft_wrap=True)

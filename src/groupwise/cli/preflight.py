@@ -1,148 +1,220 @@
-"""`groupwise preflight`: GO, GO WITH WARNINGS or NO-GO, and why; and what `groupwise train` says before it begins."""
+"""`groupwise preflight`: GO, GO WITH WARNINGS or NO-GO, and why; the memory a recipe needs; checks before training."""
 
-import json
-from collections.abc import Mapping, Sequence
+import json as json_module
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
+from rich.table import Column, Table
 from rich.text import Text
 
-from groupwise.checks.preflight import Cost, Finding, Level, Preflight, PreflightOptions, preflight
-from groupwise.checks.preflight.stages import StageChecked, preflight_stages, verdict
-from groupwise.config import read_recipe
-from groupwise.errors import ConfigError
-from groupwise.models.loading import quiet_transformers
-from groupwise.pipeline import load_pipeline
-from groupwise.runs.atomic import write_file
-from groupwise.trainers import load_recipe
-from groupwise.trainers.base import Recipe
-from groupwise.trainers.rl_recipe import RlRecipe
+from groupwise.cli.app import Json, Overrides, app, console
 
-STYLES = {Level.NOTE: "cyan", Level.WARNING: "yellow", Level.NO_GO: "bold red"}
+if TYPE_CHECKING:
+    from groupwise.checks.preflight import Finding, Preflight, PreflightOptions
+    from groupwise.trainers.base import Recipe
+
+STYLES = {"note": "cyan", "warning": "yellow", "no-go": "bold red"}
 VERDICTS = {"GO": "bold green", "GO WITH WARNINGS": "bold yellow", "NO-GO": "bold red"}
-FREE: tuple[Cost, ...] = ("free",)
 STAGES = "stages"
 """The table that makes a recipe a pipeline."""
 REFUSED = 2
 """Exit status of NO-GO, as of a recipe that cannot be read."""
 
 
-def run_preflight(
-    path: Path, overrides: Sequence[str], options: PreflightOptions, leave_out: Sequence[str], write: Path | None,
-    console: Console, as_json: bool,
-) -> int:  # fmt: skip
-    """Check a recipe and print what was found; returns the exit status."""
+@app.command("preflight")
+def check_recipe(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning, or of a pipeline.")],
+    overrides: Overrides = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Leave a check out, e.g. `rehearsal`. Repeatable.")
+    ] = None,
+    problems: Annotated[int, typer.Option(min=2, help="Training problems that are sampled.")] = 32,
+    samples: Annotated[int, typer.Option(min=2, help="Completions of each; a larger group size counts.")] = 16,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="Price of an hour of this machine; the cost of the run is then printed.")
+    ] = None,
+    memory: Annotated[
+        bool,
+        typer.Option("--memory", help="Predict the memory, part by part, without loading the model."),
+    ] = False,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="With --memory: tokens of a prompt.")] = 64,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="With --memory: processes that train the model together; one of them is shown.")
+    ] = 1,
+    write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON to a file, too.")] = None,
+    json: Json = False,
+) -> None:
+    """Check a recipe before a run: GO, GO WITH WARNINGS or NO-GO (exit status 2), with reasons.
+
+    Settings, problems, memory and disk; reference answers and shortcuts through the verifier; prompts as tokens; what
+    the model can learn; and two whole steps on a copy, with their resume. One to two minutes for the shipped recipes.
+    Of a pipeline every stage is checked as far as it can be before the stages in front of it have run.
+
+    Examples:
+
+        groupwise preflight recipes/arithmetic.toml
+
+        groupwise preflight recipes/gsm8k.toml --leave-out rehearsal --price-per-hour 2.5
+
+        groupwise preflight recipes/r1.toml --leave-out sample --leave-out rehearsal
+
+        groupwise preflight recipes/gsm8k.toml --memory --set model.path=Qwen/Qwen3-8B --ranks 8
+    """
+    from groupwise.config import named, read_recipe, read_toml
+
+    read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
+    from groupwise.checks.preflight import PreflightOptions
+    from groupwise.models.loading import quiet_transformers
+    from groupwise.runs.atomic import write_file
+
     quiet_transformers()
-    if STAGES in read_recipe(path, overrides):
-        return _run_stages(path, overrides, options, leave_out, write, console, as_json)
-    recipe = load_recipe(path, overrides)
-    result = preflight(recipe, options, leave_out)
-    text = json.dumps({"recipe": str(path), **result.facts()}, ensure_ascii=False, indent=1)
+    changes = overrides or []
+    if memory:
+        show_memory(recipe, changes, prompt_tokens, ranks)
+        return
+    check = check_stages if STAGES in read_recipe(recipe, changes) else check_run
+    options = PreflightOptions(problems, samples, price_per_hour)
+    facts, show = check(recipe, changes, options, leave_out or [])
+    text = json_module.dumps({"recipe": str(recipe), **facts}, ensure_ascii=False, indent=1)
     if write:
         write_file(write, text.encode() + b"\n")
-    if as_json:
+    if json:
         print(text)
     else:
-        show(path, result, console)
-    return REFUSED if result.verdict == "NO-GO" else 0
+        show()
+    if facts["verdict"] == "NO-GO":
+        raise typer.Exit(REFUSED)
 
 
-def _run_stages(
-    path: Path, overrides: Sequence[str], options: PreflightOptions, leave_out: Sequence[str], write: Path | None,
-    console: Console, as_json: bool,
-) -> int:  # fmt: skip
-    """The same of a pipeline, stage by stage; the verdict is that of the worst stage."""
-    recipe, stages = load_pipeline(path, overrides)
-    base = recipe.model.path
-    checked = preflight_stages(stages, Path(recipe.pipeline.directory), base, options, leave_out)
-    facts = {
-        "recipe": str(path),
-        "verdict": verdict(checked),
-        "stages": {one.name: one.found.facts() for one in checked},
-    }
-    text = json.dumps(facts, ensure_ascii=False, indent=1)
-    if write:
-        write_file(write, text.encode() + b"\n")
-    if as_json:
-        print(text)
-    else:
-        took = sum(sum(one.found.seconds.values()) for one in checked)
-        console.print(Text.assemble((verdict(checked), VERDICTS[verdict(checked)]), f"  {path}, {took:.0f} s"))
-        for one in checked:
-            _show_stage(one, console)
-    return REFUSED if verdict(checked) == "NO-GO" else 0
+Checked = tuple[Mapping[str, Any], Callable[[], None]]
+"""The JSON of what was found, and a function that prints it."""
 
 
-def _show_stage(checked: StageChecked, console: Console) -> None:
-    found = checked.found
-    head = f"\n{checked.name}  ({checked.does})  "
-    console.print(Text.assemble((head, "bold"), (found.verdict, VERDICTS[found.verdict])))
-    for finding in found.findings:
-        console.print(block(finding), soft_wrap=True)
-    reasons: dict[str, list[str]] = {}
-    for name, why in found.not_done.items():
-        reasons.setdefault(why, []).append(name)
-    for why, names in reasons.items():
-        console.print(Text(f"  not done: {', '.join(names)} ({why})", style="dim"), soft_wrap=True)
+def check_run(path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str]) -> Checked:
+    """Check a recipe of reinforcement learning."""
+    from groupwise.checks.preflight import preflight
+    from groupwise.trainers import load_recipe
+
+    result = preflight(load_recipe(path, changes), options, leave_out)
+    return result.facts(), lambda: show_result(path, result)
 
 
-def show(path: Path, result: Preflight, console: Console) -> None:
-    """The verdict, the findings, then the figures of every check."""
-    took = f"{sum(result.seconds.values()):.0f} s"
-    console.print(Text.assemble((result.verdict, VERDICTS[result.verdict]), f"  {path}, {took}"))
+def check_stages(path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str]) -> Checked:
+    """Check a pipeline, stage by stage; the verdict is that of the worst stage."""
+    from groupwise.checks.preflight.stages import preflight_stages, verdict
+    from groupwise.pipeline import load_pipeline
+
+    recipe, stages = load_pipeline(path, changes)
+    checked = preflight_stages(stages, Path(recipe.pipeline.directory), recipe.model.path, options, leave_out)
+    worst = verdict(checked)
+
+    def show() -> None:
+        seconds = sum(sum(stage.found.seconds.values()) for stage in checked)
+        console.print(Text.assemble((worst, VERDICTS[worst]), f"  {path}, {seconds:.0f} s"))
+        for stage in checked:
+            head = f"\n{stage.name}  ({stage.does})  "
+            console.print(Text.assemble((head, "bold"), (stage.found.verdict, VERDICTS[stage.found.verdict])))
+            for finding in stage.found.findings:
+                console.print(block(finding), soft_wrap=True)
+            reasons: dict[str, list[str]] = {}
+            for name, why in stage.found.not_done.items():
+                reasons.setdefault(why, []).append(name)
+            for why, names in reasons.items():
+                console.print(Text(f"  not done: {', '.join(names)} ({why})", style="dim"), soft_wrap=True)
+
+    return {"verdict": worst, "stages": {stage.name: stage.found.facts() for stage in checked}}, show
+
+
+def show_result(path: Path, result: "Preflight") -> None:
+    """Print the verdict, the findings, then the figures of every check."""
+    seconds = f"{sum(result.seconds.values()):.0f} s"
+    console.print(Text.assemble((result.verdict, VERDICTS[result.verdict]), f"  {path}, {seconds}"))
     for finding in result.findings:
         console.print()
         console.print(block(finding), soft_wrap=True)
-    for name, figures in result.figures.items():
+    for check, figures in result.figures.items():
         if figures:
             console.print()
-            console.print(Text.assemble((name, "bold"), (f"  {result.seconds[name]:.1f} s", "dim")))
-            _print_figures(figures, console)
+            console.print(Text.assemble((check, "bold"), (f"  {result.seconds[check]:.1f} s", "dim")))
+        width = max(map(len, figures), default=0)
+        for name, value in figures.items():
+            parts = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, Mapping) else value
+            text = ", ".join(map(str, parts)) if isinstance(parts, list) else str(parts)
+            console.print(Text(f"  {name:{width}}  {visible(text)}"), soft_wrap=True)
     if result.not_done:
-        said = "; ".join(f"{name} ({why})" for name, why in result.not_done.items())
-        console.print(Text(f"\nNot done: {said}", style="dim"), soft_wrap=True)
-
-
-def _print_figures(figures: Mapping[str, Any], console: Console) -> None:
-    width = max(map(len, figures))
-    for name, value in figures.items():
-        said = ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, Mapping) else value
-        said = ", ".join(map(str, said)) if isinstance(said, list) else str(said)
-        console.print(Text(f"  {name:{width}}  {visible(said)}"), soft_wrap=True)
+        text = "; ".join(f"{name} ({why})" for name, why in result.not_done.items())
+        console.print(Text(f"\nNot done: {text}", style="dim"), soft_wrap=True)
 
 
 def visible(text: str) -> str:
-    """A text in one line: what is not printable is shown as its number."""
+    """Return a text in one line: what is not printable is shown as its number."""
     return "".join(c if c.isprintable() else "⏎" if c == "\n" else f"\\u{ord(c):04x}" for c in text)
 
 
-def block(finding: Finding) -> Text:
-    """A finding in a few lines. Text alone: what a model or a file wrote is never markup."""
-    lines = Text.assemble((f"{finding.level}  ", STYLES[finding.level]), (visible(finding.evidence), "bold"),
-                          (f"  {finding.check}", "dim"))  # fmt: skip
+def block(finding: "Finding") -> Text:
+    """Return a finding in a few lines. Text alone: what a model or a file wrote is never markup."""
+    lines = Text.assemble(
+        (f"{finding.level}  ", STYLES[finding.level]),
+        (visible(finding.evidence), "bold"),
+        (f"  {finding.check}", "dim"),
+    )
     lines.append(f"\n  {finding.means}")
     if finding.places:
         lines.append(f"\n  see  {visible(', '.join(finding.places))}", "dim")
-    for one in finding.change:
-        lines.append(f"\n  try  {one.key}: {one.change}" if one.key else f"\n  try  {one.change}")
+    for advice in finding.change:
+        lines.append(f"\n  try  {advice.key}: {advice.change}" if advice.key else f"\n  try  {advice.change}")
     return lines
 
 
-def before_training(recipe: Recipe, anyway: bool, console: Console) -> None:
-    """The checks that cost nothing, before a run; notes are left to `groupwise preflight`.
+def before_training(recipe: "Recipe", anyway: bool) -> None:
+    """Do the checks that cost nothing, before a run; notes are left to `groupwise preflight`.
 
     Raises:
-        ConfigError: one of them says that the run must not begin, and `anyway` does not say otherwise.
+        ConfigError: one of them refuses the run, and `anyway` is not set.
     """
+    from groupwise.checks.preflight import Level, preflight
+    from groupwise.errors import ConfigError
+    from groupwise.trainers.rl_recipe import RlRecipe
+
     if not isinstance(recipe, RlRecipe):
         return
-    found = [one for one in preflight(recipe, costs=FREE).findings if not one.is_error]  # the run says errors itself
-    for finding in found:
+    findings = [found for found in preflight(recipe, costs=("free",)).findings if not found.is_error]  # the run's own
+    for finding in findings:
         if finding.level is not Level.NOTE:
             console.print(block(finding), soft_wrap=True)
-    refused = [finding for finding in found if finding.level is Level.NO_GO]
+    refused = [finding for finding in findings if finding.level is Level.NO_GO]
     if refused and not anyway:
         raise ConfigError(
             f"this run must not begin: {refused[0].evidence}; mend it, or train in spite of it with --anyway"
         )
+
+
+def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, ranks: int) -> None:
+    """Print what stays, what sampling and training add, and the peak."""
+    from groupwise.checks.memory import MIB
+    from groupwise.checks.memory_of_rank import plan_of_rank
+    from groupwise.errors import ConfigError
+    from groupwise.trainers import load_recipe
+    from groupwise.trainers.rl_recipe import RlRecipe
+
+    recipe = load_recipe(path, overrides)
+    if not isinstance(recipe, RlRecipe):
+        raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
+    plan = plan_of_rank(recipe, prompt_tokens, ranks)
+    table = Table(Column("part", overflow="fold"), Column("MiB", justify="right", overflow="fold"), box=None)
+    for title, parts in (("always", plan.weights), ("sampling", plan.sampling), ("training", plan.training)):
+        table.add_row(f"[dim]{title}[/]", "")
+        for name, size in parts.items():
+            table.add_row(f"  {name}", f"{size / MIB:,.1f}")
+    table.add_row("[bold]peak[/]", f"[bold]{plan.peak / MIB:,.1f}[/]")
+    if plan.offloaded:
+        table.add_row("[dim]in the processor's memory[/]", "")
+        for name, size in plan.offloaded.items():
+            table.add_row(f"  {name}", f"{size / MIB:,.1f}")
+        table.add_row("[bold]of the processor[/]", f"[bold]{sum(plan.offloaded.values()) / MIB:,.1f}[/]")
+    console.print(table)
+    if plan.checkpointing:
+        console.print("Activation checkpointing: layers compute themselves again in the backward.", style="dim")
+    console.print("The libraries themselves need about 500 MiB more.", style="dim")

@@ -1,16 +1,29 @@
 """`groupwise replay`: a recorded completion beside the one made again."""
 
-from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 from rich.text import Text
 
-from groupwise.models.loading import quiet_transformers
-from groupwise.trainers.replay import replay
+from groupwise.cli.app import RunPath, app, console
 
 
-def run_replay(run: Path, step: int, problem: str, sample: int, console: Console) -> bool:
-    """Print both completions and the verdict; True when they are identical."""
+@app.command()
+def replay(
+    run: RunPath,
+    step: Annotated[int, typer.Option(min=0, help="Training step (0-based).")],
+    problem: Annotated[str, typer.Option(help="Problem id, e.g. arithmetic/23x17.")],
+    sample: Annotated[int, typer.Option(min=0, help="Completion within the group.")] = 0,
+) -> None:
+    """Regenerate a recorded completion and compare, token by token and bit by bit; exit status 1 if they differ.
+
+    Example:
+
+        groupwise replay runs/arithmetic --step 37 --problem arithmetic/23x17 --sample 5
+    """
+    from groupwise.models.loading import quiet_transformers
+    from groupwise.trainers.replay import replay
+
     quiet_transformers()
     with console.status("repeating steps and sampling") as status:
         result = replay(run, step, problem, sample, lambda number: status.update(f"repeating step {number}"))
@@ -19,7 +32,8 @@ def run_replay(run: Path, step: int, problem: str, sample: int, console: Console
     console.print(Text(f"regenerated  {result.text}"), soft_wrap=True)
     if result.identical:
         console.print(f"identical: {len(result.token_ids)} tokens, log-probabilities equal to the bit", style="green")
-    elif result.same_tokens and result.text != result.recorded.text:
+        return
+    if result.same_tokens and result.text != result.recorded.text:
         console.print("same tokens, but the recorded text is not theirs: it was changed", style="red")
     elif result.same_tokens:
         console.print(f"same tokens; log-probabilities differ by up to {result.logprob_difference:.2g}", style="yellow")
@@ -29,4 +43,4 @@ def run_replay(run: Path, step: int, problem: str, sample: int, console: Console
         shorter = min(len(result.token_ids), len(recorded))
         position = next((i for i, (a, b) in pairs if a != b), shorter)
         console.print(f"different from token {position} on", style="red")
-    return result.identical
+    raise typer.Exit(1)

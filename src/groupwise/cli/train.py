@@ -1,133 +1,244 @@
-"""`groupwise train`: a line per step, dev results between them, a progress bar below, the report at the end."""
+"""`groupwise train` and `groupwise demo`: a line per step, a bar below, the report at the end; or variants compared."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+import typer
+from rich.progress import Progress, TaskID
 
-from groupwise.checks.doctor.finding import Finding
 from groupwise.cli import doctor
-from groupwise.cli.second import show_second
-from groupwise.cli.summary import text_summary
-from groupwise.errors import GroupwiseError
-from groupwise.evaluation.run_data import load_run
-from groupwise.explorer.export import write_report
-from groupwise.models.loading import quiet_transformers
-from groupwise.ranks.group import rank_of_launcher
-from groupwise.runs.directory import RunDirectory
-from groupwise.runs.lock import Neighbours, announced
-from groupwise.runs.run import Run
-from groupwise.trainers import OnReport, Recipe, train, trainer_of
-from groupwise.trainers.preferences import HeldOut
-from groupwise.trainers.process_reward_model import HeldOutSteps
-from groupwise.trainers.report import DevReport, StepReport
-from groupwise.trainers.rl import RlTrainer
+from groupwise.cli.app import Overrides, app, console, progress_bars
+
+if TYPE_CHECKING:
+    from groupwise.runs.lock import Neighbours
+    from groupwise.runs.run import Run
+    from groupwise.trainers import OnReport, Recipe
+    from groupwise.trainers.report import StepReport
 
 HEADER = " step  reward  correct  signal  entropy  length right/wrong  trunc.  errors   tokens/s  generate/verify/train"
 ROWS_PER_HEADER = 20
 STEPS_PER_LINE = 10
 """Steps for each line of a trainer that learns from data."""
+VARIANTS = "variants"
+"""The table that makes a recipe a comparison."""
+QUESTION = "What is 23 × 17?"
+"""What the trained model of the demo is asked; the task knows its answer, 391."""
 
 
-def run_recipe(recipe: Recipe, restart: bool, console: Console) -> None:
+@app.command()
+def demo(
+    overrides: Overrides = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Delete an earlier run of the demo first.")] = False,
+) -> None:
+    """Teach the shipped base model products of two-digit numbers, measure it before and after, ask it a question.
+
+    It trains the recipe `arithmetic` into runs/arithmetic, in a few minutes on two cores; it needs no checkout,
+    no GPU and no network. The same command resumes an interrupted demo.
+
+    Example:
+
+        groupwise demo
+    """
+    from groupwise.cli.preflight import before_training
+    from groupwise.cli.sample import show_answers
+    from groupwise.runs.run import Run
+    from groupwise.trainers import load_recipe
+
+    recipe = load_recipe("arithmetic", overrides or [])
+    before_training(recipe, anyway=False)
+    run_recipe(recipe, restart)
+    run = Run.open(recipe.run.directory)
+    if not run.finished:
+        return  # stopped by Ctrl-C, and reported
+    console.print(f"\n{QUESTION}", style="bold")
+    show_answers(str(run.best), QUESTION)
+    console.print(f"Next: groupwise explore {run.path}, groupwise doctor {run.path}", highlight=False)
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        Path,
+        typer.Argument(help="A TOML recipe, the name of a shipped one, e.g. `arithmetic`, or a run's config.toml."),
+    ],
+    overrides: Overrides = None,
+    extend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Lay another recipe over this one, before --set: a file, or one that comes with Groupwise, e.g. "
+            "`--extend algorithms/dapo.toml`. Repeatable.",
+        ),
+    ] = None,
+    restart: Annotated[bool, typer.Option(help="Delete the run directory first and start over.")] = False,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="Processes that train the model together, each with a share of it.")
+    ] = 1,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Train in spite of what the checks before a run refuse.")
+    ] = False,
+) -> None:
+    """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the current step.
+
+    The checks of `groupwise preflight` that cost nothing are done first. A recipe with [variants] is a comparison:
+    every variant runs with the same seeds, and a table sets them side by side with intervals over seeds.
+
+    Examples:
+
+        groupwise train arithmetic
+
+        groupwise train recipes/arithmetic.toml --set run.seed=1 --set run.directory=runs/seed1
+
+        groupwise train recipes/arithmetic.toml --extend algorithms/dapo.toml
+
+        groupwise train recipes/compare.toml --set seeds=2 --set directory=runs/try
+
+        groupwise train recipes/gsm8k.toml --set model.path=Qwen/Qwen2.5-0.5B-Instruct
+
+        groupwise train recipes/gsm8k.toml --ranks 8
+
+        torchrun --nproc-per-node 8 -m groupwise train recipes/gsm8k.toml
+    """
+    from groupwise.config import named, read_toml
+
+    tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
+    if VARIANTS in tables:
+        compare(recipe, overrides or [])
+        return
+    from groupwise.cli.preflight import before_training
+    from groupwise.ranks.group import rank_of_launcher
+    from groupwise.trainers import load_recipe
+
+    settings = load_recipe(recipe, overrides or [], extend or [])
+    if ranks > 1:
+        from groupwise.ranks import launch
+
+        changes = [part for change in overrides or [] for part in ("--set", change)]
+        extends = [part for name in extend or [] for part in ("--extend", name)]
+        flags = [flag for flag, is_set in (("--restart", restart), ("--anyway", anyway)) if is_set]
+        launch(ranks, ["train", str(recipe), *changes, *extends, *flags])
+        return
+    if rank_of_launcher() == 0:
+        before_training(settings, anyway)
+    run_recipe(settings, restart)
+
+
+def compare(file: Path, overrides: Sequence[str]) -> None:
+    """Run the variants of a comparison that are not finished, and print the table."""
+    from rich.markdown import Markdown
+
+    from groupwise.trainers.compare import compare_variants
+
+    with progress_bars(has_time_left=True) as progress:
+        bar = progress.add_task("runs", total=None)
+        table = compare_variants(file, overrides, lambda done, total: progress.update(bar, completed=done, total=total))
+    console.print(Markdown(table.as_markdown()))
+    console.print(
+        f"{table.rows[0].num_seeds} seeds each; 95 % intervals over seeds (Student). A variant is better or worse only "
+        "where the interval of its difference, paired by seed, excludes zero. "
+        f"Written to {table.directory / 'comparison.md'}"
+    )
+
+
+def run_recipe(recipe: "Recipe", restart: bool) -> None:
     """Train with a live display and say at the end where everything is."""
+    from groupwise.models.loading import quiet_transformers
+    from groupwise.ranks.group import rank_of_launcher
+    from groupwise.trainers import train, trainer_of
+    from groupwise.trainers.rl import RlTrainer
+
     quiet_transformers()
-    if rank_of_launcher():  # the first rank alone tells
+    if rank_of_launcher():  # the first rank alone prints
         train(recipe, restart)
         return
-    with _progress(console) as progress:
+    with progress_bars(has_time_left=True) as progress:
         bar = progress.add_task("training", total=recipe.run.num_steps)
-        run = train_with_display(recipe, restart, console, progress, bar)
+        run = train_with_display(recipe, restart, progress, bar)
     if not run.finished:
         console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
-        show_report(run.directory, console)
+        show_report(run.directory.path)
     else:
         tokens = sum(line.get("num_tokens", 0) for line in run.directory.metrics.lines())
         console.print(f"Trained on {tokens:,} tokens: {run.checkpoints[-1]}")
 
 
-def train_with_display(recipe: Recipe, restart: bool, console: Console, progress: Progress, bar: TaskID) -> Run:
+def train_with_display(recipe: "Recipe", restart: bool, progress: Progress, bar: TaskID) -> "Run":
     """Run a recipe, or resume an interrupted run, with a line for every report and for every run beside it."""
-    show = show_reports(recipe, console, progress, bar)
+    from groupwise.runs.lock import announced
+    from groupwise.trainers import train
+
+    show = show_reports(recipe, progress, bar)
     with announced(Path(recipe.run.directory)) as neighbours:
-        say_neighbours(neighbours, console)
+        _name_neighbours(neighbours)
 
         def on_report(report: Any) -> None:
-            say_neighbours(neighbours, console)
+            _name_neighbours(neighbours)
             show(report)
 
         return train(recipe, restart, on_report)
 
 
-def say_neighbours(neighbours: Neighbours, console: Console) -> None:
-    """Name the other runs that began since the last call."""
+def _name_neighbours(neighbours: "Neighbours") -> None:
     for neighbour in neighbours.news():
         line = f"another run is active on this machine, and each slows the other down: {neighbour}"
         console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
-def show_reports(recipe: Recipe, console: Console, progress: Progress, bar: TaskID) -> OnReport:
-    """A callback that prints a line for every report and moves the bar."""
-    steps: list[int] = []
+def show_reports(recipe: "Recipe", progress: Progress, bar: TaskID) -> "OnReport":
+    """Return a callback that prints a line for every report and moves the bar."""
+    from groupwise.checks.doctor.finding import Finding
+    from groupwise.cli.evaluate import show_second
+    from groupwise.trainers import trainer_of
+    from groupwise.trainers.preferences import HeldOut
+    from groupwise.trainers.process_reward_model import HeldOutSteps
+    from groupwise.trainers.report import DevReport, StepReport
+
+    num_shown = 0
     line = trainer_of(recipe).line
 
-    def rl_step(report: StepReport) -> None:
-        if not steps and report.step:
-            console.print(f"resuming after {report.step} finished steps")
-        steps.append(report.step)
-        if report.step % ROWS_PER_HEADER == 0:
-            console.print(HEADER, style="bold", highlight=False, soft_wrap=True)
-        console.print(step_line(report), highlight=False, soft_wrap=True)
-        progress.update(bar, completed=report.step + 1)
-
-    def dev(report: DevReport) -> None:
-        console.print(dev_line(report), style="green" if report.best else "", highlight=False)
-        if report.second:
-            show_second(report.second, console)
+    def show(text: str, style: str = "") -> None:
+        console.print(text, style=style, highlight=False, soft_wrap=True)
 
     def on_report(report: Any) -> None:
+        nonlocal num_shown
         match report:
             case StepReport():
-                rl_step(report)
+                if not num_shown and report.step:
+                    console.print(f"resuming after {report.step} finished steps")
+                num_shown += 1
+                if report.step % ROWS_PER_HEADER == 0:
+                    show(HEADER, "bold")
+                show(step_line(report))
+                progress.update(bar, completed=report.step + 1)
             case DevReport():
-                dev(report)
+                best = "  (best so far)" if report.best else ""
+                text = f"  dev  pass@1 {report.pass_at_1} after {report.step} steps{best}"
+                console.print(text, style="green" if report.best else "", highlight=False)
+                if report.second:
+                    show_second(report.second)
             case Finding():
                 console.print(doctor.line(report), soft_wrap=True)
             case HeldOut():
-                console.print(held_out_line(report), style="green", highlight=False, soft_wrap=True)
+                show(
+                    f"  held out  accuracy {report.accuracy} after {report.step} steps  margin {report.margin:.3f}  "
+                    f"calibration error {report.calibration_error:.3f}  mean score {report.mean_score:.3f}", "green",
+                )  # fmt: skip
             case HeldOutSteps():
-                console.print(held_out_steps_line(report), style="green", highlight=False, soft_wrap=True)
+                auc, f1 = ("-" if number is None else f"{number:.3f}" for number in (report.auc, report.f1))
+                measured = f"loss {report.loss:.4f}, area under the curve {auc}, F1 {f1}"
+                show(f"held out after {report.step} steps: {measured}", "green")
             case _:
                 progress.update(bar, completed=report.step + 1)
                 if report.step % STEPS_PER_LINE == 0:
-                    console.print(line(report), highlight=False, soft_wrap=True)
+                    show(line(report))
 
     return on_report
 
 
-def _progress(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-    )
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
-
-
-def step_line(report: StepReport) -> str:
-    """One step as an aligned line; a missing length (no such completion) is a dash."""
+def step_line(report: "StepReport") -> str:
+    """Return one step as an aligned line; a missing length (no such completion) is a dash."""
     right_length, wrong_length = (
         "-" if length is None else f"{length:.0f}" for length in (report.length_correct, report.length_wrong)
     )
@@ -142,11 +253,11 @@ def step_line(report: StepReport) -> str:
 
 
 BUSY = 0.5
-"""Cores in use by other programs from which on a step's line says so: its time is then not the machine's."""
+"""Cores in use by other programs from which on a step's line mentions them."""
 
 
-def _extras(report: StepReport) -> str:
-    """What only some steps have: other reward parts, refills, a critic, importance weights, a busy machine."""
+def _extras(report: "StepReport") -> str:
+    """Return what only some steps have: other reward parts, refills, a critic, importance weights, a busy machine."""
     names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
     notes = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]
     notes = [note for note in notes if not note.endswith(("+0.000", "-0.000"))]
@@ -168,30 +279,16 @@ def _extras(report: StepReport) -> str:
     return "".join(f"  {note}" for note in notes)
 
 
-def held_out_steps_line(report: HeldOutSteps) -> str:
-    """What was measured on held-out labelled steps, in a line; a dash where there was nothing to measure."""
-    auc, f1 = ("-" if number is None else f"{number:.3f}" for number in (report.auc, report.f1))
-    return f"held out after {report.step} steps: loss {report.loss:.4f}, area under the curve {auc}, F1 {f1}"
-
-
-def held_out_line(report: HeldOut) -> str:
-    """What was measured on held-out pairs as a line."""
-    return (
-        f"  held out  accuracy {report.accuracy} after {report.step} steps  margin {report.margin:.3f}  "
-        f"calibration error {report.calibration_error:.3f}  mean score {report.mean_score:.3f}"
-    )
-
-
-def dev_line(report: DevReport) -> str:
-    """A dev evaluation as a line."""
-    return f"  dev  pass@1 {report.pass_at_1} after {report.step} steps{'  (best so far)' if report.best else ''}"
-
-
-def show_report(directory: RunDirectory, console: Console) -> None:
+def show_report(path: Path) -> None:
     """Write the run's page and print its summary; a failing page must not hide a finished training."""
+    from groupwise.cli.summary import text_summary
+    from groupwise.errors import GroupwiseError
+    from groupwise.evaluation.run_data import load_run
+    from groupwise.explorer.export import write_report
+
     try:
-        page = write_report(directory.path)
-        console.print(text_summary(load_run(directory.path)), soft_wrap=True)
+        page = write_report(path)
+        console.print(text_summary(load_run(path)), soft_wrap=True)
         console.print(f"Report: {page}")
     except GroupwiseError as error:
         console.print(f"The run is finished, but its report could not be written: {error}")

@@ -1,24 +1,78 @@
 """`groupwise verify`: one completion, its verdict, and how it came about; or the reference answers of a file."""
 
-import json
+import json as json_module
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.text import Text
 
-from groupwise.checks.audit.verify import Explained, check_references, verify
+from groupwise.cli.app import Json, Overrides, app, console, print_json
 from groupwise.errors import ConfigError, DataError
-from groupwise.types import Outcome, Problem
-from groupwise.verifiers.extraction import clipped
 
-STYLES = {Outcome.CORRECT: "bold green", Outcome.WRONG: "bold red", Outcome.UNPARSABLE: "bold yellow"}
+if TYPE_CHECKING:
+    from groupwise.checks.audit.verify import Explained
+    from groupwise.types import Problem
+
+STYLES = {"correct": "bold green", "wrong": "bold red", "unparsable": "bold yellow"}
 
 
-def check_data(verifier: str, path: Path, overrides: Sequence[str], console: Console) -> bool:
+@app.command()
+def verify(
+    verifier: Annotated[str, typer.Argument(help="A verifier's name, e.g. `math`.")],
+    completion: Annotated[
+        str | None, typer.Argument(help="The completion; without it, or with `-`, standard input is read.")
+    ] = None,
+    reference: Annotated[str, typer.Option(help="The reference answer.")] = "",
+    file: Annotated[Path | None, typer.Option(help="Read the completion from a file.")] = None,
+    question: Annotated[str, typer.Option(help="The question, for verifiers that read it.")] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=JSON|FILE",
+            help="What else the verifier needs, e.g. `--data target=16` (repeatable); or a file of problems, whose "
+            "reference answers are checked instead.",
+        ),
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of the question (ISO 639-1).")] = "en",
+    overrides: Overrides = None,
+    json: Json = False,
+) -> None:
+    r"""Judge one completion and explain the verdict step by step.
+
+    Examples:
+
+        groupwise verify math --reference 391 'So it is \boxed{391}.'
+
+        groupwise verify countdown --data numbers='[3, 5, 2]' --data target=16 '\boxed{(3+5)*2}'
+
+        groupwise verify math --data problems.jsonl --set task.answer_field=solution
+    """
+    from groupwise.checks.audit.verify import verify
+    from groupwise.types import Problem
+
+    if data and len(data) == 1 and data[0].endswith((".jsonl", ".json", ".parquet")):
+        if not check_data(verifier, Path(data[0]), overrides or []):
+            raise typer.Exit(1)
+        return
+    problem = Problem("asked", question, reference, language=language, data=read_data(data or []))
+    text = read_completion(completion, file)
+    explained = verify(verifier, text, problem, overrides or [])
+    if json:
+        print_json(explained.as_dict())
+    else:
+        _show(explained, problem, text)
+    if explained.verdict.outcome.failed:
+        raise typer.Exit(1)
+
+
+def check_data(verifier: str, path: Path, overrides: Sequence[str]) -> bool:
     """List the reference answers of a file that cannot be read or do not pass; False where there are any."""
+    from groupwise.checks.audit.verify import check_references
+    from groupwise.verifiers.extraction import clipped
+
     references = check_references(verifier, path, overrides)
     for problem in references.problems:
         if problem.id in references.faults:
@@ -31,20 +85,8 @@ def check_data(verifier: str, path: Path, overrides: Sequence[str], console: Con
     return not references.faults
 
 
-def run_verify(
-    verifier: str, completion: str, problem: Problem, overrides: Sequence[str], console: Console, as_json: bool
-) -> bool:
-    """Judge one completion and explain; False when the verifier itself failed."""
-    explained = verify(verifier, completion, problem, overrides)
-    if as_json:
-        print(json.dumps(explained.as_dict(), indent=1))
-    else:
-        _print(explained, problem, completion, console)
-    return not explained.verdict.outcome.failed
-
-
 def read_completion(text: str | None, file: Path | None) -> str:
-    """The completion from the command line, a file, or standard input (no text, or `-`).
+    """Return the completion from the command line, a file, or standard input (no text, or `-`).
 
     Raises:
         ConfigError: both are named.
@@ -61,13 +103,13 @@ def read_completion(text: str | None, file: Path | None) -> str:
 
 
 def read_data(pairs: Sequence[str]) -> dict[str, Any]:
-    """`key=json` pairs, for verifiers that need more than a reference answer."""
+    """Read `key=json` pairs, for verifiers that need more than a reference answer."""
     data: dict[str, Any] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
         try:
-            data[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
+            data[name.strip()] = json_module.loads(value)
+        except json_module.JSONDecodeError:
             raise ConfigError(
                 f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]', or be a file of problems "
                 "(.jsonl, .json, .parquet)"
@@ -75,7 +117,9 @@ def read_data(pairs: Sequence[str]) -> dict[str, Any]:
     return data
 
 
-def _print(explained: Explained, problem: Problem, completion: str, console: Console) -> None:
+def _show(explained: "Explained", problem: "Problem", completion: str) -> None:
+    from groupwise.verifiers.extraction import clipped
+
     verdict = explained.verdict
     text = Text("completion  ", style="dim").append(clipped(completion, 600), style="default")
     text.append("\nreference   ", style="dim").append(clipped(problem.reference))

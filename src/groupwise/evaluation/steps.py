@@ -1,4 +1,4 @@
-"""How well a process reward model finds mistakes: `groupwise eval-steps` is `evaluate_steps` with a table."""
+"""How well a process reward model finds mistakes: `groupwise eval --steps` is `evaluate_steps` with a table."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class StepEvaluation:
     """Share of completions whose lowest score is the last step's; near 1, the model has become an outcome model."""
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, as `groupwise eval-steps --json` prints them."""
+        """All figures, as `groupwise eval --steps --json` prints them."""
         names = self.__dataclass_fields__
         values = {name: getattr(self, name) for name in names}
         return {name: value._asdict() if isinstance(value, Estimate) else value for name, value in values.items()}

@@ -37,7 +37,7 @@ class ModelConfig(Section):
     activation_checkpointing: Literal["auto", "on", "off"] = "auto"
     """Whether layers keep only their inputs in a forward of training and compute themselves again in the backward: a
     third to a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches
-    whose activations would take more than half of the available memory; `groupwise memory` says what is to be expected.
+    whose activations would take more than half of the available memory; `groupwise preflight --memory` predicts it.
     """
     num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch, and sampling leaves to other programs the cores that they use."""

@@ -20,7 +20,7 @@ SETTINGS = "settings.json"
 
 
 class RecallRecipe(RecallConfig):
-    """Recall alone, without a pipeline: `groupwise recall`."""
+    """Recall alone, without a pipeline: `groupwise pipeline recipes/recall.toml`."""
 
     directory: str = Field(min_length=1)
     """Where the work is kept; the same command goes on in it."""

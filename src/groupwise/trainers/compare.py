@@ -1,4 +1,4 @@
-"""Runs the variants of a comparison and sets them side by side. `groupwise compare` is this with a bar and a table."""
+"""Runs the variants of a comparison and sets them side by side. `groupwise train` adds a bar."""
 
 import json
 from collections.abc import Callable

@@ -145,7 +145,7 @@ def test_the_command(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None
     made = start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu"))
     save_checkpoint(tmp_path / "model", made)
     file = write(tmp_path / "rows", *(row.record() for row in ROWS))
-    asked = ["eval-steps", str(tmp_path / "model"), str(file)]
+    asked = ["eval", str(tmp_path / "model"), "--steps", str(file)]
     result = CliRunner().invoke(app, [*asked, "--json"], catch_exceptions=False)
     found = json.loads(result.stdout)
     assert found["threshold"] == 0.5

@@ -153,12 +153,15 @@ def test_the_outcome_alone_needs_last_labels(start: Path, tmp_path: Path) -> Non
         train_process_reward_model(recipe(start, tmp_path, supervision="outcome"))
 
 
-def test_the_command_shows_steps_and_held_out_figures(start: Path, tmp_path: Path) -> None:
+def test_the_command_shows_steps_and_held_out_figures(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
     wanted = recipe(start, tmp_path)
     console = Console(record=True, width=200)
+    monkeypatch.setattr("groupwise.cli.train.console", console)
     with Progress(console=console, disable=True) as progress:
-        train_process_reward_model(wanted, on_report=show_reports(wanted, console, progress, progress.add_task("")))
+        train_process_reward_model(wanted, on_report=show_reports(wanted, progress, progress.add_task("")))
     shown = console.export_text()
     assert "step     0  loss 0.6931" in shown
     assert "held out after 12 steps: loss 0." in shown

@@ -148,5 +148,5 @@ def _speed(recipe: RlRecipe, others: float) -> Iterator[Finding]:
 
 MACHINE = Check(
     name="machine", says="memory and disk against what is free, and who else uses the processor", cost="free",
-    run=machine, source="`groupwise memory`, whose error lab/benchmarks/memory.py measures; bytes of the demo's files",
+    run=machine, source="`--memory`, whose error lab/benchmarks/memory.py measures; bytes of the demo's files",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A made web, of which it is known what is mathematics, as a world to test `groupwise recall` in.
+"""A made web, of which it is known what is mathematics, as a world to test `groupwise pipeline recipes/recall.toml` in.
 
 A page is a pure function of seed and index, so any part of the web can be made at any time.
 """

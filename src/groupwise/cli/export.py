@@ -1,16 +1,16 @@
-"""`groupwise export`: its arguments and options, and what its help says."""
+"""`groupwise export`: a run's newest checkpoint as a plain Hugging Face directory."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from groupwise.cli.app import app, console
+from groupwise.cli.app import RunPath, app, console
 
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: RunPath,
     directory: Annotated[Path, typer.Argument(help="Where to write the model; an existing directory is replaced.")],
 ) -> None:
     """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made.

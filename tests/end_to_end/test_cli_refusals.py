@@ -1,0 +1,217 @@
+"""Recipes, models, data and directories that cannot be used: one sentence that names the fault."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from commands import RECIPE, refuse, run_process, settings, succeed, write_recipe
+
+from groupwise.config import recipe_names
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model.pth=x", ["model.pth", "unknown key", "did you mean 'path'?"]),
+        ("modle.path=x", ["modle", "unknown key", "did you mean 'model'?"]),
+        ("task.digit=[2,2]", ["digit", "unknown key", "did you mean 'digits'?"]),
+        ("loss.mini_batches=5", ["loss.mini_batches = 5", "grpo.prompts_per_step = 4", "at least one group"]),
+        ("sampling.top_k=20", ["top_k = 20", "whole distribution", "evaluation only"]),
+        ("sampling.temperature=0", ["temperature = 0", "teach nothing"]),
+        ("run.num_steps=abc", ["run.num_steps = 'abc'", "integer"]),
+        ("run.num_steps=0", ["run.num_steps = 0", "greater than or equal to 1"]),
+        ("run=3", ["run = 3"]),
+        ("run.seed.deep=3", ["run.seed: ", "integer"]),
+        ("algorithm.deep=3", ["the change 'algorithm.deep=3': algorithm is a value, not a section"]),
+        ("algorithm=ppo", ["grpo: unknown key; did you mean 'ppo'?"]),
+        ("task.kind=sums", ["no task 'sums'", "arithmetic, code, coq_statements", "mixture"]),
+        ("task.kinds=[\"power\"]", ["kinds", "'power'", "'product', 'sum', 'difference' or 'chain'"]),
+        ("advantage.kind=best", ["there is no advantage 'best'", "group_mean, group_normalised"]),
+        ("loss.aggregation=mean", ["aggregation = 'mean'", "constant, token, sequence"]),
+        ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
+        ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),
+        ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "fix the template"]),
+        ("run.seed", ["the change 'run.seed' must look like section.key=value"]),
+        ("=3", ["the change '=3' must look like section.key=value"]),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_be_used_is_explained(tmp_path: Path, change: str, words: list[str]) -> None:
+    sentence = refuse("train", write_recipe(tmp_path, tmp_path / "run"), "--set", change)
+    assert all(word in sentence for word in words), sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert "there is no recipe" in refuse("train", tmp_path / "missing.toml")
+    recipe = write_recipe(tmp_path, tmp_path / "run", "algorithm = grpo")
+    assert re.search(r"recipe\.toml is not a readable TOML file: .*line 1", refuse("train", recipe))
+    recipe = write_recipe(tmp_path, tmp_path / "run", 'algorithm = "pppo"\n')
+    assert "algorithm: there is no trainer 'pppo'; did you mean 'ppo'?" in refuse("train", recipe)
+    assert "not a readable TOML file" in refuse("train", tmp_path)
+
+
+def test_an_unknown_task_or_split_lists_the_known_ones() -> None:
+    assert "no task 'sums'; known are arithmetic, code, coq_statements, " in refuse("eval", "base", "--task", "sums")
+    assert "no task 'sums'; known are arithmetic" in refuse("sample", "base", "What?", "--task", "sums")
+    assert "name the task (arithmetic" in refuse("eval", "base")
+    sentence = refuse("eval", "base", "--task", "arithmetic", "--split", "validation")
+    assert "split 'validation': allowed are train, dev, test" in sentence
+
+
+@pytest.fixture
+def spoilt(random_model: Path, tmp_path: Path) -> Path:
+    """A copy of the random model, to be spoilt."""
+    return Path(shutil.copytree(random_model, tmp_path / "spoilt"))
+
+
+def refuse_model(path: Path) -> str:
+    return refuse("sample", path, "What is 23 × 17?", "--task", "arithmetic", "--max-tokens", 8)
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    assert f"'{tmp_path / 'missing'}' cannot be loaded: there is no such directory" in refuse_model(
+        tmp_path / "missing"
+    )
+
+
+def test_a_directory_without_config_is_no_model(spoilt: Path) -> None:
+    (spoilt / "config.json").unlink()
+    assert "has no config.json, so it is not a Hugging Face model directory" in refuse_model(spoilt)
+
+
+def test_a_truncated_weights_file_is_named(spoilt: Path) -> None:
+    weights = spoilt / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
+    sentence = refuse_model(spoilt)
+    assert str(spoilt) in sentence
+    assert "cannot be loaded" in sentence
+    assert sentence.count("\n") == 1
+
+
+def test_missing_weights_are_named(spoilt: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(spoilt / "model.safetensors")
+    del tensors["model.layers.0.mlp.up_proj.weight"]
+    save_file(tensors, spoilt / "model.safetensors", metadata={"format": "pt"})
+    sentence = refuse_model(spoilt)
+    assert "is damaged: weights ['model.layers.0.mlp.up_proj.weight'] are missing" in sentence
+
+
+def test_a_tokenizer_without_an_end_token_is_refused(spoilt: Path) -> None:
+    path = spoilt / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": None}))
+    assert "the tokenizer has no end-of-sequence token (eos_token)" in refuse_model(spoilt)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json"])
+def test_a_torn_json_file_is_a_model_that_cannot_be_loaded(spoilt: Path, name: str) -> None:
+    os.truncate(spoilt / name, 40)
+    sentence = refuse_model(spoilt)
+    assert "cannot be loaded" in sentence
+    assert sentence.count("\n") == 1
+
+
+def test_a_prompt_longer_than_the_context_says_both_lengths(tmp_path: Path) -> None:
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "context_length": 32}
+    succeed("init", tmp_path / "short", "--model", *settings(dict(shape)))
+    question = "What is 23 × 17? " * 4
+    sentence = refuse("sample", tmp_path / "short", question, "--task", "arithmetic", "--max-tokens", 8)
+    tokens = len((question + "\n").encode())
+    assert f"a prompt of {tokens} tokens" in sentence
+    assert "context of 32 tokens" in sentence
+
+
+JSONL = {"run.num_steps": 1, "grpo.prompts_per_step": 2, "grpo.group_size": 2, "evaluation.test_problems": 0}
+
+
+@pytest.fixture
+def jsonl_recipe(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """jsonl_recipe(*lines): what `train` says to a file of problems with these lines."""
+
+    def train(*lines: str) -> str:
+        (tmp_path / "problems.jsonl").write_text("\n".join(lines))
+        text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
+        return refuse("train", write_recipe(tmp_path, tmp_path / "run", text), *settings(dict(JSONL)))
+
+    yield train
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"question": "1 + 1?", "answer"', ["is not JSON"]),
+        ('["1 + 1?", "2"]', ["is a JSON list", "object"]),
+        ('{"question": "1 + 1?"}', ["has no field 'answer'"]),
+        ('{"question": "", "answer": "2"}', ["question", "is empty"]),
+        ('{"question": "1 + 1?", "answer": [2]}', ["field 'answer' is [2]"]),
+    ],
+)
+def test_a_broken_line_of_a_data_file_is_named_by_its_number(
+    jsonl_recipe: Callable[..., str], line: str, words: list[str]
+) -> None:
+    good = [json.dumps({"question": f"What is {n} + 1?", "answer": str(n + 1)}) for n in range(60)]
+    sentence = jsonl_recipe(*good[:2], "", line, *good[2:])
+    assert "problems.jsonl, line 4" in sentence
+    assert all(word in sentence for word in words), sentence
+
+
+def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
+    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
+    assert "there is no problem file" in refuse("train", write_recipe(tmp_path, tmp_path / "run", text))
+
+
+def test_a_run_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tmp_path / "thesis")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    for restart in ([], ["--restart"]):
+        assert "exists and is not a run directory" in refuse("train", recipe, *restart)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
+
+
+def test_a_mistake_found_while_loading_does_not_block_the_run_directory(without_report: None, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tmp_path / "run")
+    refuse("train", recipe, "--set", f"model.path={tmp_path / 'missing'}")
+    short = ["run.num_steps=1", "evaluation.num_problems=1", "evaluation.test_problems=0"]
+    assert "1 of 1 steps, finished" in succeed("train", recipe, *(word for each in short for word in ("--set", each)))
+
+
+def test_a_run_directory_that_is_a_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("precious")
+    assert "not a run directory" in refuse("train", write_recipe(tmp_path, tmp_path / "notes"))
+
+
+@pytest.mark.parametrize("change", ["loss.mini_batches=5", "sampling.top_k=20", "loss.aggregation=mean"])
+def test_contradictory_keys_are_one_short_sentence(tmp_path: Path, change: str) -> None:
+    assert "{" not in refuse("train", write_recipe(tmp_path, tmp_path / "run"), "--set", change)
+
+
+def test_a_template_that_asks_nothing_is_refused(tmp_path: Path) -> None:
+    sets = ("--set", "task.template.prompt=Answer!", "--set", "run.num_steps=1")
+    assert "{question}" in refuse("train", write_recipe(tmp_path, tmp_path / "run"), *sets)
+
+
+def test_a_mistake_in_a_recipe_answers_at_once() -> None:
+    sentence = f"groupwise: there is no recipe missing.toml; Groupwise brings {', '.join(recipe_names())}\n"
+    assert run_process("train", "missing.toml") == (2, False, sentence)
+
+
+@pytest.mark.parametrize("change", ["model.num_threads=-1", "sft.sequences_per_step=0", "new_model.hidden_size=30"])
+def test_values_that_cannot_be_are_refused(tmp_path: Path, change: str) -> None:
+    data = '[new_model]\nhidden_size = 16\n\n[data]\nsource = "generated"\ntext = "worlds/diet.py:Diet"\n'
+    text = f'algorithm = "sft"\n\n[run]\ndirectory = "DIRECTORY"\nnum_steps = 1\n\n{data}'
+    sentence = refuse("train", write_recipe(tmp_path, tmp_path / "run", text), "--set", change)
+    assert change.partition("=")[0].rpartition(".")[2] in sentence
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is at hand")
+def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tmp_path / "run")
+    assert "cuda" in refuse("train", recipe, "--set", "model.device=cuda")
