@@ -119,7 +119,9 @@ def options_from(*places: str) -> Callable[[Callable[..., None]], Callable[..., 
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        declared = {n: p for n, p in inspect.signature(command).parameters.items() if p.kind != p.VAR_KEYWORD}
+        spec = inspect.getfullargspec(command)
+        defaults = dict(zip(reversed(spec.args), reversed(spec.defaults or ()), strict=False))
+        declared = {name: _parameter(name, spec.annotations[name], defaults.get(name, _NONE)) for name in spec.args}
         found = [setting for place in places for setting in _settings(place) if setting.name not in declared]
         lists = [setting.name for setting in found if setting.is_list]
 
@@ -129,22 +131,25 @@ def options_from(*places: str) -> Callable[[Callable[..., None]], Callable[..., 
                 values[name] = [part.strip() for part in values[name].split(",") if part.strip()]
             command(**values)
 
-        parameters = [*declared.values()]
-        at = next((i for i, p in enumerate(parameters) if p.name == "overrides"), len(parameters))
-        parameters[at:at] = [
-            inspect.Parameter(
-                setting.name, inspect.Parameter.KEYWORD_ONLY, default=setting.default,
-                annotation=Annotated[setting.type, typer.Option(help=setting.help, min=setting.min)],
-            )
-            for setting in found
-        ]  # fmt: skip
-        keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+        options = {
+            name: _parameter(name, Annotated[kind, typer.Option(help=said, min=least)], default)
+            for name, kind, default, said, least, _ in found
+        }
+        last = {name: declared.pop(name) for name in ("overrides", "json") if name in declared}
+        keyword_only = [*(declared | options | last).values()]
         del wrapped.__wrapped__  # type: ignore[attr-defined]
         wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {p.name: p.annotation for p in keyword_only}
         return wrapped
 
     return decorated
+
+
+_NONE = inspect.Parameter.empty
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _settings(place: str) -> Iterator[_Setting]:
