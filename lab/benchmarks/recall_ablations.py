@@ -19,10 +19,10 @@ from typing import Any
 from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.config import RECIPES, parse
 from groupwise.config.places import Place
-from groupwise.recall import measure
 from groupwise.recall.config import RecallConfig
 from groupwise.recall.contamination import Index, Rule
-from groupwise.recall.prepared import Prepared
+from groupwise.recall.page import of_copies, of_removal
+from groupwise.recall.rounds import Prepared
 from groupwise.recall.run import Recall
 
 SEEN: Sequence[str] = Place(RECIPES / "worlds/web.py", "SEEN").load()
@@ -30,7 +30,7 @@ SEEN: Sequence[str] = Place(RECIPES / "worlds/web.py", "SEEN").load()
 ARMS: Mapping[str, tuple[str, ...]] = {
     "as it is": (),
     "no annotation": ("annotator.kind=none",),
-    "no domain rule": ("rounds.domain_rule=false",),
+    "no domain rule": ("rounds.domain_share=0",),
     "domains above 5 %": ("rounds.domain_share=0.05",),
     "domains above 20 %": ("rounds.domain_share=0.2",),
     "10 % of answers wrong": ("annotator.error_rate=0.1",),
@@ -89,7 +89,7 @@ def of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             if not changes:
                 kept = frozenset(json.loads((directory / f"round-{len(facts['rounds'])}.json").read_text())["kept"])
                 removal = {name: removed(arm, kept, rule) for name, rule in RULES.items()}
-        return {"seed": seed, "arms": found, "copies": measure.of_copies(base.pages, base.copies), "removal": removal}
+        return {"seed": seed, "arms": found, "copies": of_copies(base.pages, base.copies), "removal": removal}
 
 
 def removed(arm: Recall, kept: frozenset[int], rule: Rule) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def removed(arm: Recall, kept: frozenset[int], rule: Rule) -> dict[str, Any]:
             {"url": page.url, "paragraph": page.paragraphs[match.segment], "why": match.why}
             for match in index.matches(page.paragraphs)
         ]
-    return measure.of_removal(arm.prepared.pages, kept, rows, arm.items)
+    return of_removal(arm.prepared.pages, kept, rows, arm.items)
 
 
 def show(results: Sequence[Mapping[str, Any]]) -> None:

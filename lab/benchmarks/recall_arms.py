@@ -32,8 +32,8 @@ from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.recall.config import RecallConfig
-from groupwise.recall.lines import write_lines
-from groupwise.recall.prepared import Prepared
+from groupwise.recall.page import write_lines
+from groupwise.recall.rounds import Prepared
 from groupwise.recall.run import Recall
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig

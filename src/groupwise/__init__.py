@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from groupwise.models.policy import load_policy as load_policy
     from groupwise.pipeline import load_pipeline as load_pipeline
     from groupwise.pipeline import run_pipeline as run_pipeline
-    from groupwise.pipeline.seeds import run_seeds as run_seeds
+    from groupwise.pipeline import run_seeds as run_seeds
     from groupwise.randomness import Draws as Draws
     from groupwise.randomness import Purpose as Purpose
     from groupwise.rollout.sample_and_score import Actors as Actors
@@ -93,7 +93,7 @@ _PLACES = {
     "DevReport": "groupwise.trainers.report:DevReport",
     "load_pipeline": "groupwise.pipeline:load_pipeline",
     "run_pipeline": "groupwise.pipeline:run_pipeline",
-    "run_seeds": "groupwise.pipeline.seeds:run_seeds",
+    "run_seeds": "groupwise.pipeline:run_seeds",
     "compare": "groupwise.trainers.compare:compare_variants",
     "ComparisonTable": "groupwise.trainers.compare:ComparisonTable",
     # checkpoints, and verifiers

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import parse
-from groupwise.recall.recipe import RecallRecipe, run_recall
+from groupwise.recall.config import RecallRecipe
+from groupwise.recall.run import run_recall
 
 
 def recipe(directory: Path) -> RecallRecipe:

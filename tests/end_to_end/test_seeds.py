@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import groupwise as gw
 from groupwise.cli.main import app
 from groupwise.errors import GroupwiseError
-from groupwise.pipeline.seeds import run_at_once
+from groupwise.pipeline import run_at_once
 from groupwise.runs.many import share_of_threads
 
 pytestmark = pytest.mark.usefixtures("imports_are_found_once")

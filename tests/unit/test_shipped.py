@@ -6,7 +6,7 @@ import pytest
 
 from groupwise.config import RECIPES, read_toml, recipe_file, recipe_names
 from groupwise.errors import ConfigError
-from groupwise.evaluation.comparison import Comparison
+from groupwise.evaluation.compare import Comparison
 from groupwise.trainers import load_recipe
 
 ROOT = Path(__file__).parents[2]

@@ -135,10 +135,10 @@ class Reference:
 
 def reference() -> Reference:
     """Return the reference of everything that may be set."""
-    from groupwise.evaluation.comparison import Comparison
+    from groupwise.evaluation.compare import Comparison
     from groupwise.pipeline import STAGES, PipelineRecipe
     from groupwise.pipeline.train import Train
-    from groupwise.recall.recipe import RecallRecipe
+    from groupwise.recall.config import RecallRecipe
     from groupwise.trainers import TRAINERS
 
     document = Reference()

@@ -101,8 +101,7 @@ def run(request: Request) -> None:
     """Run a pipeline with one seed or several, or print what would run."""
     from groupwise.explorer.seeds import write_seeds_report
     from groupwise.models.loading import quiet_transformers
-    from groupwise.pipeline import load_pipeline
-    from groupwise.pipeline.seeds import check_jobs, run_seeds
+    from groupwise.pipeline import check_jobs, load_pipeline, run_seeds
 
     check_jobs(request.seeds, request.jobs)
     quiet_transformers()
@@ -211,8 +210,9 @@ class _Display:
 def recall(file: Path, overrides: Sequence[str], restart: bool) -> None:
     """Run a recipe of recall and write its page."""
     from groupwise.config import load
-    from groupwise.recall.recipe import RecallRecipe, run_recall
+    from groupwise.recall.config import RecallRecipe
     from groupwise.recall.report import write_recall_report
+    from groupwise.recall.run import run_recall
 
     recipe = load(RecallRecipe, file, overrides)
     with progress_bars() as bars:

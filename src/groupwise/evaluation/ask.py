@@ -23,7 +23,7 @@ class Answers:
     scored: ScoredGroup
     """The prompt, its completions and one verdict each."""
     judged: bool
-    """Whether a reference answer is known; else a verdict says only which answer was read."""
+    """True if a reference answer is known; else a verdict gives only the answer that was read."""
 
     def __iter__(self) -> Iterator[tuple[Completion, Verdict]]:
         return zip(self.scored.group.completions, self.scored.verdicts, strict=True)
@@ -33,7 +33,7 @@ class Answers:
 
     @property
     def texts(self) -> list[str]:
-        """The completions as text, each after the prefill that the prompt begins it with."""
+        """The completions as text, each after the prefill of the prompt."""
         return [self.scored.group.prompt.prefill + completion.text for completion, _ in self]
 
 
@@ -58,7 +58,7 @@ def sample(
         checkpoint: a checkpoint directory, a hub name, or `base` for the shipped model.
         question: what is asked.
         reference: the reference answer; None: that of the task's problem with this question, if there is one.
-        task: whose template and verifier to use; None: the task of the run that the checkpoint lies in.
+        task: task of the template and the verifier; None: that of the run that the checkpoint lies in.
         samples: completions.
         seed: of the draws.
         temperature: divides the logits; 0 takes the likeliest token.
@@ -67,7 +67,7 @@ def sample(
 
     Raises:
         ConfigError: the path is a run and not a checkpoint, the verifier needs more than a reference answer and the
-            question is not one of the task's own, or a name or a value is unknown.
+            question is none of the task, or a name or a value is unknown.
         ModelError: the checkpoint cannot be loaded, or its tokenizer cannot write the question.
     """
     path = str(checkpoint)
@@ -90,7 +90,7 @@ def sample(
 
 
 def find_question(task: Task, question: str) -> Problem | None:
-    """The task's own problem with this question, in any split."""
+    """Return the task's problem with this question, in any split; None if it has none."""
     for split in SPLITS:
         with suppress(DataError):  # data without this split
             for problem in task.problems(split):

@@ -1,11 +1,14 @@
-"""How a completion goes about its problem, read from its text alone.
+r"""Behaviours of a completion, read from its text alone; and overthinking.
 
 Every completion has exactly one *course*: it answers at once, works it out, or stays unfinished. Everything else (it
-checks itself, turns back, loops, ...) is a *move* on the way: a completion may make several or none, whatever its
-course, so the three courses add up to 1 and the moves do not.
+checks itself, turns back, loops, ...) is a *move*: a completion may make several or none, whatever its course, so the
+three courses add up to 1 and the moves do not. These are signs in the text, not thoughts: work shown in words without
+equations counts as answering at once, and a "wait" that checks nothing counts as checking.
 
-These are signs in the text, not thoughts: work shown in words without equations counts as answering at once, and a
-"wait" that checks nothing counts as checking.
+Overthinking is the text that a correct completion still writes after it first reached the correct value (Chen et al.
+2024, arXiv:2412.21187, whose outcome efficiency is 1 - after / all). There a model splits the text into solutions; here
+the value is looked for: a result is right after an equals sign, `\boxed{`, `<answer>` or a word that announces it
+("is", "得"), and no calculation follows it.
 """
 
 import re
@@ -18,13 +21,14 @@ from groupwise.config import parse
 from groupwise.evaluation.run_data import RunData
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
+from groupwise.verifiers.math.numbers import equal, parse_number
 from groupwise.verifiers.style.form import LOOP_TIMES, broken_tag, loop_period
 from groupwise.verifiers.style.language import scripts_of, units, words, written_words
 from groupwise.verifiers.style.phrases import BehaviourConfig, search
 
 
 class Behaviour(StrEnum):
-    """What is counted."""
+    """A course or a move."""
 
     AT_ONCE = "answers at once"
     WORKS_OUT = "works it out"
@@ -38,20 +42,20 @@ class Behaviour(StrEnum):
 
 
 COURSES = (Behaviour.AT_ONCE, Behaviour.WORKS_OUT, Behaviour.UNFINISHED)
-"""Exactly one of these holds for a completion."""
+"""Courses: exactly one of these holds for a completion."""
 
 Patterns = Mapping[Behaviour, Mapping[str, Sequence[str]]]
 Span = tuple[int, int]
-"""Where a behaviour shows: first character, and the one after the last."""
+"""The characters that show a behaviour: the first, and the one after the last."""
 
 MIN_EQUATIONS = 2
-"""With at least this many equations a completion works its problem out; a single one only states the answer."""
+"""Equations of a completion that works its problem out; a single one only states the answer."""
 
 _EQUATION = re.compile(r"(?<![<>=!:])=(?![=>])")
 
 
 def patterns_of(config: BehaviourConfig) -> Patterns:
-    """The phrases of each move that phrases reveal."""
+    """Return the phrases of each move that phrases reveal."""
     return {Behaviour[name.upper()]: languages for name, languages in config.phrases().items()}
 
 
@@ -60,24 +64,27 @@ PATTERNS = patterns_of(BehaviourConfig())
 
 
 def run_patterns(run: RunData) -> Patterns:
-    """The phrases that a run's recipe looks for; the embedded ones where it says nothing."""
+    """Return the phrases that a run's recipe looks for; by default the embedded ones."""
     return patterns_of(parse(BehaviourConfig, run.config.get("behaviour", {}), source=f"[behaviour] of {run.path}"))
 
 
 def span_of(behaviour: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
-    """Where a completion shows a behaviour; None where it does not. A course is shown by the whole text."""
+    """Return the characters that show a behaviour; None if it is absent. A course is shown by the whole text."""
     if behaviour in COURSES:
         return (0, len(row.text)) if _course(row) is behaviour else None
-    return _phrase(patterns[behaviour], row.text) if behaviour in patterns else _SIGNS[behaviour](row)
+    if behaviour not in patterns:
+        return _SIGNS[behaviour](row)
+    matches = (search(pattern, row.text) for phrases in patterns[behaviour].values() for pattern in phrases)
+    return next((match.span() for match in matches if match), None)
 
 
 def is_measured(behaviour: Behaviour, row: Row) -> bool:
-    """Whether the row says enough: mixed languages need the problem's language, and one whose script is known."""
+    """Return False where it cannot be told: mixed languages need a problem's language whose script is known."""
     return behaviour is not Behaviour.MIXES_LANGUAGES or _scripts(row) is not None
 
 
 def row_behaviours(row: Row, patterns: Patterns = PATTERNS) -> frozenset[Behaviour]:
-    """Course and moves of one completion."""
+    """Return the course and the moves of one completion."""
     return frozenset(
         behaviour
         for behaviour in Behaviour
@@ -88,7 +95,7 @@ def row_behaviours(row: Row, patterns: Patterns = PATTERNS) -> frozenset[Behavio
 def behaviour_shares(
     rows: Iterable[Row], patterns: Patterns = PATTERNS, of: Collection[Behaviour] = tuple(Behaviour)
 ) -> dict[Behaviour, float]:
-    """Share of completions that show each behaviour; one that no row measures is left out."""
+    """Return the share of completions that show each behaviour; one that no row measures is left out."""
     completions = list(rows)
     signs = {
         behaviour: [span_of(behaviour, row, patterns) is not None for row in completions if is_measured(behaviour, row)]
@@ -98,14 +105,13 @@ def behaviour_shares(
 
 
 def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
-    """A completion's words in the scripts of its problem's language and in others; None where that is not known."""
+    """Return a completion's words in the scripts of its problem's language and in others; None if these are unknown."""
     scripts = _scripts(row)
     return None if scripts is None else _split_words(row.text, scripts)
 
 
 def _scripts(row: Row) -> tuple[str, ...] | None:
-    language = row.language
-    return None if language is None else scripts_of(language)
+    return None if row.language is None else scripts_of(row.language)
 
 
 @lru_cache(maxsize=4096)
@@ -119,14 +125,9 @@ def _course(row: Row) -> Behaviour:
     is_open = not end_tag and "<think>" in row.prefill + text
     if is_open or row.outcome is Outcome.UNPARSABLE:
         return Behaviour.UNFINISHED
-    # without tags there is no telling where the reasoning ends: all of the text counts
+    # without tags the end of the reasoning is unknown: all of the text counts
     count = len(_EQUATION.findall(reasoning.rpartition("<think>")[2] if end_tag else text))
     return Behaviour.WORKS_OUT if count >= MIN_EQUATIONS else Behaviour.AT_ONCE
-
-
-def _phrase(languages: Mapping[str, Sequence[str]], text: str) -> Span | None:
-    matches = (search(pattern, text) for phrases in languages.values() for pattern in phrases)
-    return next((match.span() for match in matches if match), None)
 
 
 def _loop(row: Row) -> Span | None:
@@ -141,7 +142,7 @@ def _loop(row: Row) -> Span | None:
 
 
 def _mixture(row: Row) -> Span | None:
-    """The first word in another script than the problem's language has; words of the question do not count."""
+    """Return the first word in another script than the problem's language; words of the question do not count."""
     word_lists = foreign_words(row)
     question_words = set(words(row.question))
     word = next((word for word in word_lists[1] if word not in question_words), None) if word_lists else None
@@ -162,4 +163,50 @@ def _broken_tag(row: Row) -> Span | None:
 _SIGNS: Mapping[Behaviour, Callable[[Row], Span | None]] = MappingProxyType(
     {Behaviour.LOOPS: _loop, Behaviour.MIXES_LANGUAGES: _mixture, Behaviour.OPEN_TAGS: _broken_tag}
 )
-"""Moves recognised by something other than phrases."""
+"""Moves that are recognised without phrases."""
+
+
+_ANNOUNCED = re.compile(
+    r"(?:[=≈＝:：→]|\\(?:boxed|fbox|approx|text)\s*\{|<answer>|\b(?:is|are|be|gives?|get|equals?|makes?|answer|total)"
+    r"|是|为|得|到|等于|共|有|剩)[\s$({*]*\Z",
+    re.IGNORECASE,
+)
+# a dash before a word, or on a new line, is not an arithmetic sign
+_GOES_ON = re.compile(r"[ \t]*(?:[-−+*/×÷^·]|\\(?:times|cdot|div))[ \t]*(?:[0-9(\\]|[a-zA-Z](?![a-zA-Z]))")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?%?(?![0-9])")
+_WINDOW = 40
+"""Characters before a value that are searched for its announcement."""
+
+
+def first_value(text: str, reference: str) -> int | None:
+    """Return the end of the first correct value that is a result, in characters; None if there is none.
+
+    A plain number is compared by value (`4,042` is 4042), anything else letter by letter.
+
+    >>> first_value("4042? 3760+282=4042. Wait,", "4042")
+    19
+    """
+    number = parse_number(reference)
+    if number:
+        spans = [
+            match.span()
+            for match in _NUMBER.finditer(text)
+            if (value := parse_number(match[0].replace("−", "-"))) is not None and equal(number, value)
+        ]
+    else:  # no letter or digit next to it
+        pattern = rf"(?<![A-Za-z0-9]){re.escape(reference)}(?![A-Za-z0-9])"
+        spans = [match.span() for match in re.finditer(pattern, text)]
+    for start, end in spans:
+        if _ANNOUNCED.search(text[max(0, start - _WINDOW) : start]) and not _GOES_ON.match(text, end):
+            return end
+    return None
+
+
+def tokens_after_first(row: Row) -> float | None:
+    """Return the tokens of a correct completion after the first correct value that is a result.
+
+    None for other completions, and if the value never appears (the answer has another form than the reference).
+    Reports do not load tokens: the figure is the share of characters that follow, times the number of tokens.
+    """
+    end = first_value(row.text, row.reference) if row.outcome is Outcome.CORRECT else None
+    return None if end is None else float(row.length * (len(row.text) - end) / len(row.text))

@@ -1,4 +1,4 @@
-"""What a checkpoint comes with: task, verifier and sampling of the run it lies in, if any."""
+"""The context of a checkpoint: task, verifier and sampling of the run it lies in, if any."""
 
 import json
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from groupwise.verifiers.style.phrases import BehaviourConfig
 from groupwise.verifiers.table import with_shared
 
 PROBLEMS = 200
-"""Problems of a split that are measured on where no number is asked for."""
+"""Default number of problems of a split."""
 
 
 class _Context(Section):
     """The parts of a recipe that evaluation needs."""
 
     task: TaskOptions
-    """Where problems come from."""
+    """The task, which makes problems."""
     verifier: Annotated[VerifierConfig, VERIFIERS]
-    """How completions are judged; where it names no kind, by the task's own verifier."""
+    """The verifier; without a kind, the task's."""
     sampling: SamplingConfig = SamplingConfig()
-    """How completions are drawn."""
+    """Sampling of completions."""
     behaviour: BehaviourConfig = BehaviourConfig()
-    """What is looked for in completions."""
+    """Phrases that are looked for in completions."""
     engine: AnyEngine = EngineConfig()
-    """The engine that samples; the run's own is not taken over, whose servers may be gone."""
+    """The engine that samples; not that of the run, whose servers may be gone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -47,7 +47,7 @@ class _Context(Section):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Task, verifier, sampling, engine and what to look for, for a checkpoint."""
+    """Task, verifier, sampling, engine and phrases for a checkpoint."""
 
     task: Task
     verifier: VerifierConfig
@@ -55,12 +55,12 @@ class Context:
     behaviour: BehaviourConfig
     engine: EngineConfig
     is_trained: bool
-    """Whether the task is that of the checkpoint's run, which learned from its train split."""
+    """True if the task is that of the checkpoint's run, which learned from its train split."""
 
     def problems(self, split: Split | None, most: int | None) -> tuple[str, Sequence[Problem]]:
-        """What to measure on, and its name: a split, of which the first 200 where no number is asked for.
+        """Return the name of the selection and its problems: of a split, by default the first 200.
 
-        Where neither is asked for and the problems are one plain file that no run divided, all of its rows.
+        Without a split and a number, all rows of a plain file that no run divided.
 
         Raises:
             ConfigError: there are none.
@@ -75,7 +75,7 @@ class Context:
 
 
 def refuse_run(path: str) -> None:
-    """A run has several checkpoints, and which one is meant makes a difference.
+    """Refuse the directory of a run, which has several checkpoints.
 
     Raises:
         ConfigError: the path is a run directory; names its checkpoints.
@@ -87,10 +87,10 @@ def refuse_run(path: str) -> None:
 
 
 def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], changes: Changes = ()) -> Context:
-    """The run's own task, verifier and sampling, changed by what the caller says.
+    """Return the task, verifier and sampling of the checkpoint's run, with the caller's changes.
 
     Raises:
-        ConfigError: no task is named and the checkpoint knows none, it is a run, or a name or value is unknown.
+        ConfigError: no task is named or recorded, the path is a run, or a name or value is unknown.
     """
     refuse_run(checkpoint)
     run = _recipe_of(Path(checkpoint))
@@ -100,10 +100,15 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
             f"{checkpoint} lies in no run and has no {PROVENANCE}, so its task is not known: name the task ({names})"
         )
     same_task = task is None or run.get("task", {}).get("kind") == task
+    verifier = run.get("verifier", {})
+    if not same_task:  # the verifier of another task reads where answers stand and what is paid
+        shared = {key: value for key, value in verifier.items() if key != "kind"}
+        verifier = with_shared(TASKS.find(str(task)).verifier, shared, None)
+        verifier = {key: value for key, value in verifier.items() if key != "kind"}
     is_trained = same_task and "task" in run
     data = {
         "task": run["task"] if is_trained else {"kind": task},
-        "verifier": run.get("verifier", {}) if same_task else _shared_settings(run.get("verifier", {}), str(task)),
+        "verifier": verifier,
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
@@ -113,7 +118,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:
-    """The recipe of the run that a checkpoint lies in, or that an exported model came from; empty where none is known.
+    """Read the recipe of the run that a checkpoint lies in or an exported model came from; empty if none is known.
 
     Raises:
         ConfigError: the record of an exported model cannot be read.
@@ -125,9 +130,3 @@ def _recipe_of(checkpoint: Path) -> dict[str, Any]:
         return dict(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])
     except (ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{record} is no record of an exported model: {error}") from None
-
-
-def _shared_settings(verifier: dict[str, Any], task: str) -> dict[str, Any]:
-    """What the verifier of another task reads of a run's settings: where answers stand, what is paid."""
-    shared = {key: value for key, value in verifier.items() if key != "kind"}
-    return {key: value for key, value in with_shared(TASKS.find(task).verifier, shared, None).items() if key != "kind"}

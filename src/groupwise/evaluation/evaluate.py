@@ -33,8 +33,8 @@ class EvaluationConfig(Section):
     """Completions per test problem."""
     second_verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
-    beside `number`: where it rejects what training pays, training has found a hole in its verifier. Keys
-    that its section leaves out are those of the `verifier` section."""
+    beside `number`: where it rejects what training rewards, training has found a hole in its verifier. Missing keys of
+    its section are those of the `verifier` section."""
     second_sample: Annotated[int, Field(ge=1), JUDGED_AGAIN] = 100
     """Completions with a correct answer that it judges, drawn at random."""
     alarm: Annotated[float, Field(ge=0, lt=1), JUDGED_AGAIN] = ALARM
@@ -58,7 +58,7 @@ def evaluate(
 ) -> Evaluation:
     """Sample `num_samples` completions of each problem and verify them.
 
-    The draws depend on seed, purpose, problem and sample alone, so two checkpoints meet the same random numbers (a
-    paired comparison), whatever the step.
+    The draws depend on seed, purpose, problem and sample alone, so two checkpoints get the same random numbers (a
+    paired comparison) at any step.
     """
     return Evaluation(tuple(sample_and_score(actors, problems, num_samples, sampling, draws)))

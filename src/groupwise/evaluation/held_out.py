@@ -1,8 +1,8 @@
-"""Reward hacking: what training pays for is judged once more, by a verifier that training never uses.
+"""Reward hacking: rewarded completions are judged again, by a verifier that training never uses.
 
-A policy learns what its verifier pays for, also the verifier's mistakes. A second verifier with other mistakes, on a
-sample of the completions that were paid, shows when the two disagree: where it rejects more than a few, training has
-found something that is paid for but is not right.
+A policy also learns its verifier's mistakes. A second verifier with other mistakes, on a sample of the rewarded
+completions, shows where the two disagree: where it rejects more than a few, training has found answers that are
+rewarded and wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,41 +19,41 @@ from groupwise.evaluation.metrics import MEASURES, by_problem
 from groupwise.randomness import permutation
 from groupwise.runs.row import rows_of
 from groupwise.tasks.base import Task
-from groupwise.types import Group, Outcome, Problem, ScoredGroup
+from groupwise.types import Outcome, Problem, ScoredGroup
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifier, score, second_verifiers
 from groupwise.verifiers.table import with_shared
 
 ALARM = 0.05
-"""Share of paid completions that may be rejected: no two verifiers agree on everything."""
+"""Share of rewarded completions that may be rejected: no two verifiers agree on everything."""
 NUM_REFERENCES = 32
 
 
 class Rejected(NamedTuple):
-    """A completion that training pays and the second verifier rejects."""
+    """A completion that training rewards and the second verifier rejects."""
 
     problem: str
     sample: int
     text: str
     evidence: str
-    """Why the second verifier rejects it."""
+    """The second verifier's evidence."""
 
 
 class HeldOutCheck(NamedTuple):
-    """What the second verifier says of a sample of the paid completions."""
+    """The second verifier's verdict on a sample of the rewarded completions."""
 
     verifier: str
     judged: int
     rejected: int
     failed: int
-    """Completions that the second verifier itself failed on; they are in no share."""
+    """Completions that the second verifier failed on; they are in no share."""
     share: Estimate
-    """Share of the paid completions that it rejects, with the 95 % interval over problems; nan if none was judged."""
+    """Share of them that it rejects, with the 95 % interval over problems; nan if none was judged."""
     alarm: bool
-    """Whether the interval lies wholly above what is allowed."""
+    """True if the whole interval is above the allowed share."""
     example: Rejected | None
 
     def record(self) -> dict[str, Any]:
-        """What run directories keep."""
+        """Return the record in run directories."""
         return {
             "verifier": self.verifier,
             "judged": self.judged,
@@ -72,7 +72,7 @@ class HeldOutCheck(NamedTuple):
 
 
 def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None = None) -> Any:
-    """A second verifier's table or name, completed by the table of the one that trains.
+    """Complete a second verifier's table or name by the table of the one that trains.
 
     It reads answers where training reads them; where training takes the last number, it reads the box.
     """
@@ -85,7 +85,7 @@ def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None
 def open_second(
     section: VerifierConfig | None, task: Task, trained: VerifierConfig
 ) -> AbstractContextManager[Verifier | None]:
-    """The second verifier for a task that is trained with `trained`, or nothing where none is named.
+    """Open the second verifier for a task that is trained with `trained`; None if none is named.
 
     Raises:
         ConfigError: training uses it already, there is no such verifier, or it has nothing to judge.
@@ -95,16 +95,39 @@ def open_second(
         return nullcontext()
     if section.kind in (trained.kind, *(config.kind for config in second_verifiers(trained.parts).values())):
         raise ConfigError(f"the second verifier {section.kind!r} is used in training already; it must be another one")
-    verifier = make_verifier(section)
-    _check_references(section.kind, verifier, task)
+    name, verifier = section.kind, make_verifier(section)
+    problems = [problem for problem in task.problems("dev") if is_asked(problem, name)]
+    if not problems:
+        raise ConfigError(f"the second verifier {name!r} can judge no dev problem of task {task.name}")
+    for problem in problems[:: max(1, len(problems) // NUM_REFERENCES)][:NUM_REFERENCES]:
+        answer = task.template.gold_answer(problem)
+        verdict = verifier.verify(problem, answer)
+        if verdict.outcome is not Outcome.CORRECT:
+            verifier.close()
+            raise VerifierError(
+                f"the second verifier {name!r} cannot judge task {task.name}: it rejects the reference answer of "
+                f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})"
+            )
     return verifier
 
 
 def look_again(
     scored: Sequence[ScoredGroup], name: str, verifier: Verifier, *, size: int, alarm: float, max_tokens: int, seed: int
 ) -> HeldOutCheck:
-    """Ask the second verifier about at most `size` of the completions that were judged correct, drawn by the seed."""
-    rescored = score(_sample(scored, name, size, seed), verifier, max_tokens)
+    """Ask the second verifier about at most `size` correct completions, drawn by the seed."""
+    candidates = [
+        (place, sample)
+        for place, group in enumerate(scored)
+        if is_asked(group.group.prompt.problem, name)
+        for sample, verdict in enumerate(group.verdicts)
+        if verdict.outcome is Outcome.CORRECT
+    ]
+    picks = sorted(candidates[index] for index in permutation(len(candidates), "second verifier", seed)[:size])
+    drawn = [
+        replace(scored[place].group, completions=tuple(scored[place].group.completions[i] for _, i in members))
+        for place, members in groupby(picks, key=itemgetter(0))
+    ]
+    rescored = score(drawn, verifier, max_tokens)
     entries = [
         (group.group.prompt.problem.id, completion, verdict)
         for group in rescored
@@ -125,40 +148,9 @@ def look_again(
 
 
 def is_asked(problem: Problem, name: str) -> bool:
-    """Whether the second verifier is asked about a problem.
+    """Return True if the second verifier is asked about a problem.
 
-    Not where opinion decides, and not where the problem's own verifier is the second one or is not mathematical.
+    Open-ended problems are left out, and those whose own verifier is the second one or is not mathematical.
     """
     kind = problem.verifier
     return not problem.open_ended and (not kind or (kind != name and VERIFIERS.find(kind).mathematical))
-
-
-def _sample(scored: Sequence[ScoredGroup], name: str, size: int, seed: int) -> list[Group]:
-    """The groups, cut down to the completions that were drawn."""
-    candidates = [
-        (place, sample)
-        for place, group in enumerate(scored)
-        if is_asked(group.group.prompt.problem, name)
-        for sample, verdict in enumerate(group.verdicts)
-        if verdict.outcome is Outcome.CORRECT
-    ]
-    picks = sorted(candidates[index] for index in permutation(len(candidates), "second verifier", seed)[:size])
-    return [
-        replace(scored[place].group, completions=tuple(scored[place].group.completions[i] for _, i in members))
-        for place, members in groupby(picks, key=itemgetter(0))
-    ]
-
-
-def _check_references(name: str, verifier: Verifier, task: Task) -> None:
-    problems = [problem for problem in task.problems("dev") if is_asked(problem, name)]
-    if not problems:
-        raise ConfigError(f"the second verifier {name!r} can judge no dev problem of task {task.name}")
-    for problem in problems[:: max(1, len(problems) // NUM_REFERENCES)][:NUM_REFERENCES]:
-        answer = task.template.gold_answer(problem)
-        verdict = verifier.verify(problem, answer)
-        if verdict.outcome is not Outcome.CORRECT:
-            verifier.close()
-            raise VerifierError(
-                f"the second verifier {name!r} cannot judge task {task.name}: it rejects the reference answer of "
-                f"{problem.id}: {answer!r} is {verdict.outcome} ({verdict.evidence})"
-            )

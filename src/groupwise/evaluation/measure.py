@@ -1,6 +1,6 @@
 """Measure checkpoints: sample, verify, count, compare. `groupwise eval` is `evaluate` with a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.config import Changes
 from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import Patterns, patterns_of
-from groupwise.evaluation.checkpoints import Context, context_of, refuse_run
+from groupwise.evaluation.checkpoints import context_of, refuse_run
 from groupwise.evaluation.compare import common, compare
 from groupwise.evaluation.evaluate import Evaluation
 from groupwise.evaluation.evaluate import evaluate as evaluate_actors
@@ -19,13 +19,13 @@ from groupwise.evaluation.metrics import MEASURES, by_problem, estimate, figures
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
-from groupwise.types import SPLITS, Problem, Split
+from groupwise.types import SPLITS, Split
 from groupwise.verifiers import make_verifier, verifier_config
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What `evaluate` found."""
+    """The result of `evaluate`."""
 
     task: str
     split: str
@@ -36,15 +36,15 @@ class Measurement:
     evaluations: Mapping[str, Evaluation]
     """By checkpoint, the one asked for first; `scored` has every completion with its verdict."""
     patterns: Patterns
-    """What was looked for in completions."""
+    """Phrases that were looked for in completions."""
     second: Mapping[str, HeldOutCheck]
-    """By checkpoint, what a second verifier says of what the first one paid; empty where none is asked."""
+    """By checkpoint, a second verifier's verdict on rewarded completions; empty without one."""
     difference: Estimate | None
     """pass@1 minus that of the checkpoint it is held `against`, paired by problem; None without one."""
 
     @property
     def evaluation(self) -> Evaluation:
-        """Of the checkpoint asked for."""
+        """Evaluation of the checkpoint asked for."""
         return next(iter(self.evaluations.values()))
 
     @property
@@ -53,7 +53,7 @@ class Measurement:
         return estimate("pass_at_1", self.evaluation.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, with 95 % intervals, as `groupwise eval --json` prints them; nan where there is no number."""
+        """Return all figures, with 95 % intervals, as `groupwise eval --json` prints them; nan without a number."""
         checkpoints = {name: figures(evaluation.rows, self.patterns) for name, evaluation in self.evaluations.items()}
         result: dict[str, Any] = {
             "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),
@@ -121,7 +121,12 @@ def evaluate(
     checks: dict[str, HeldOutCheck] = {}
     with open_second(second_config, context.task, context.verifier) as judge:
         draws = Draws(seed, Purpose(split or "test"))
-        evaluations = {name: _evaluate(name, context, selection, samples, draws) for name in names}
+        evaluations: dict[str, Evaluation] = {}
+        for name in names:
+            with make_verifier(context.verifier) as verifier:
+                verifier.check(selection, context.task.template)
+                actors = Actors.of(load_policy(name), context.task.template, verifier, context.engine)
+                evaluations[name] = evaluate_actors(actors, selection, samples, context.sampling, draws)
         if judge is not None and second is not None:
             size, limit = len(selection) * samples, context.sampling.max_tokens
             look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=limit, seed=seed)
@@ -131,10 +136,3 @@ def evaluate(
     return Measurement(
         context.task.name, part, samples, context.sampling.temperature, seed, evaluations, patterns, checks, difference
     )
-
-
-def _evaluate(path: str, context: Context, problems: Sequence[Problem], samples: int, draws: Draws) -> Evaluation:
-    with make_verifier(context.verifier) as verifier:
-        verifier.check(problems, context.task.template)
-        actors = Actors.of(load_policy(path), context.task.template, verifier, context.engine)
-        return evaluate_actors(actors, problems, samples, context.sampling, draws)

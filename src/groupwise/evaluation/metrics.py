@@ -1,7 +1,7 @@
-"""What an evaluation measures: every metric's name, unit and meaning, and how rows make a number of it.
+"""Metrics of an evaluation: name, unit and meaning of each, and its computation from rows.
 
-This is the one place: trainers, pipelines, the command line, filters of data and pages take every number from here,
-and ledgers, facts and JSON have it under the same key.
+Trainers, pipelines, the command line, filters of data and pages take every number from here; ledgers, facts and JSON
+have it under the same key.
 """
 
 import math
@@ -14,8 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, paired_difference, pass_at_k
-from groupwise.evaluation.behaviour import PATTERNS, Behaviour, Patterns, foreign_words, is_measured, span_of
-from groupwise.evaluation.overthinking import tokens_after_first
+from groupwise.evaluation.behaviour import (
+    PATTERNS,
+    Behaviour,
+    Patterns,
+    foreign_words,
+    is_measured,
+    span_of,
+    tokens_after_first,
+)
 from groupwise.runs.row import Row
 from groupwise.types import FAMILY_END, FinishReason, Outcome
 from groupwise.verifiers.style.form import is_tagged
@@ -25,11 +32,11 @@ NOT_MEASURED = "not measured"
 
 
 class Metric(NamedTuple):
-    """A quantity that pages show."""
+    """A quantity on pages."""
 
     name: str
     unit: str
-    """`%` for shares (kept as 0 to 1), else the unit of the kept number."""
+    """`%` for shares (stored as 0 to 1), else the unit of the number."""
     meaning: str
 
 
@@ -98,11 +105,11 @@ METRICS: Mapping[str, Metric] = {
         "Time of the steps: sampling, verifying and updating; evaluations and checkpoints are not in it.",
     ),
 }
-"""Every metric by its key, which is its name in ledgers, facts and JSON; `metric` knows `pass_at_K` too."""
+"""Every metric by its key in ledgers, facts and JSON; `metric` knows `pass_at_K` too."""
 
 
 def metric(key: str) -> Metric:
-    """Name, unit and meaning of a metric; `pass_at_K` and `majority_K` for any K, and a recipe's own measures."""
+    """Return a metric by its key; `pass_at_K` and `majority_K` for any K, and measures of a recipe."""
     match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
     if not match:
         own = Metric(key.replace("_", " "), "%", "Mean of what a function of the recipe says of each completion.")
@@ -114,7 +121,7 @@ def metric(key: str) -> Metric:
 
 
 Measure = Callable[[Row], float | None]
-"""What one completion contributes; None: nothing, because it was not judged or does not say what is measured."""
+"""The contribution of one completion; None: nothing, because it was not judged or lacks what is measured."""
 
 
 def _behaviour(behaviour: Behaviour, patterns: Patterns) -> Measure:
@@ -126,7 +133,7 @@ def _behaviour(behaviour: Behaviour, patterns: Patterns) -> Measure:
 
 
 def has_format(row: Row) -> bool:
-    """Whether a completion has the right form and an answer that can be read."""
+    """Return True if a completion has the right form and a readable answer."""
     return row.outcome is not Outcome.UNPARSABLE and is_tagged(row.prefill + row.text, row.prefill)
 
 
@@ -153,11 +160,11 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "mixed": Behaviour.MIXES_LANGUAGES,
     "open_tags": Behaviour.OPEN_TAGS,
 }
-"""Which metric counts which behaviour."""
+"""The behaviour that each metric counts."""
 
 
 def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
-    """What one completion contributes to each metric."""
+    """Return the measure of each metric."""
     return MappingProxyType(
         {
             "pass_at_1": lambda row: float(row.outcome is Outcome.CORRECT) if row.outcome.judged else None,
@@ -181,7 +188,7 @@ EVERY_COMPLETION = ("length", "truncated")
 
 
 def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
-    """Mean over each problem's completions; problems are the units of every interval."""
+    """Return the mean over each problem's completions; problems are the units of every interval."""
     values: dict[str, list[float]] = {}
     for row in rows:
         value = measure(row)
@@ -191,9 +198,9 @@ def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
 
 
 def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> Estimate:
-    """One metric of an evaluation with its 95 % interval over problems; nan where nothing was measured.
+    """Return one metric of an evaluation with its 95 % interval over problems; nan if nothing was measured.
 
-    `measure`: how it is measured, where that is not the measure of this key in `MEASURES`.
+    `measure`: its measure; None: that of the key in `MEASURES`.
     """
     rows, measure = tuple(rows), measure or MEASURES[key]
     result = mean_of(key, by_problem(rows, measure).values())
@@ -201,7 +208,7 @@ def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> E
 
 
 def mean_of(key: str, shares: Iterable[float]) -> Estimate:
-    """Mean over problems of a metric's value of each: a Wilson interval for shares, else a normal one."""
+    """Return the mean of a metric over problems, with a Wilson interval for shares, else a normal one."""
     values = list(shares)
     # a mean is the paired difference from zero
     return mean_share(values) if metric(key).unit == "%" else paired_difference([0.0] * len(values), values)
@@ -210,7 +217,7 @@ def mean_of(key: str, shares: Iterable[float]) -> Estimate:
 def summary(
     rows: Sequence[Row], patterns: Patterns = PATTERNS, own: Mapping[str, Measure] = MappingProxyType({})
 ) -> dict[str, Estimate]:
-    """Every metric of an evaluation with its 95 % interval over problems; what was not measured is left out.
+    """Return every metric of an evaluation with its 95 % interval over problems; unmeasured ones are left out.
 
     Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_k` for these and n.
     """
@@ -227,12 +234,12 @@ def _calls(row: Row) -> float:
 
 
 def by_difficulty(rows: Iterable[Row], key: str = "pass_at_1", measure: Measure | None = None) -> dict[str, Estimate]:
-    """A metric, pass@1 unless another is named, of each difficulty label."""
+    """Return a metric, by default pass@1, of each difficulty label."""
     return _by_label(rows, lambda difficulty: difficulty, key, measure)
 
 
 def by_family(rows: Iterable[Row]) -> dict[str, Estimate]:
-    """pass@1 of each family, which is what a difficulty label says before its colon: a mixture's part, for one."""
+    """Return pass@1 of each family: the part of a difficulty label before its colon, for example a mixture's part."""
     return _by_label(rows, lambda difficulty: difficulty.partition(FAMILY_END)[0])
 
 
@@ -247,31 +254,28 @@ def _by_label(
 
 
 def verdict_errors(rows: Iterable[Row]) -> int:
-    """Completions that the verifier failed on."""
+    """Count the completions that the verifier failed on."""
     return sum(row.outcome.failed for row in rows)
 
 
 def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any]:
-    """All figures of an evaluation as JSON values: metrics by key with 95 % intervals, pass@k and maj@k first."""
+    """Return all figures of an evaluation as JSON values: metrics with 95 % intervals, pass@k and maj@k first."""
     estimates, no_verdict = summary(rows, patterns), sum(row.outcome is Outcome.NONE for row in rows)
+    calls = {}
+    if "calls" in estimates:
+        calls["calls_by_difficulty"] = {k: mean._asdict() for k, mean in by_difficulty(rows, "calls", _calls).items()}
     first_keys = [key for kind in ("pass_at_", "majority_") for key in estimates if key.startswith(kind)]
     return {
         **{key: estimates[key]._asdict() for key in dict.fromkeys([*first_keys, *estimates])},
         "verdict_errors": verdict_errors(rows),
         **({"no_verdict": no_verdict} if no_verdict else {}),
         "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()},
-        **(_calls_by_difficulty(rows) if "calls" in estimates else {}),
+        **calls,
     }
 
 
-def _calls_by_difficulty(rows: Sequence[Row]) -> dict[str, Any]:
-    """How often tools were used where."""
-    rates = by_difficulty(rows, "calls", _calls)
-    return {"calls_by_difficulty": {label: mean._asdict() for label, mean in rates.items()}}
-
-
 def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
-    """Unbiased pass@k, and the expected accuracy of the majority vote of k samples."""
+    """Return unbiased pass@k, and the expected accuracy of the majority vote of k samples."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.problem, []).append(row)
@@ -285,7 +289,7 @@ def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
 
 
 def _majority(group: Sequence[Row], k: int) -> float:
-    """An answer is right if any of its samples was judged so."""
+    """Return the expected accuracy of the vote; an answer is right if any of its samples was judged right."""
     sizes = Counter(row.answer for row in group if row.answer is not None)
     correct_answers = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
     return majority_at_k(
@@ -297,7 +301,7 @@ def _majority(group: Sequence[Row], k: int) -> float:
 
 
 def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = True) -> str:
-    """A mean with its interval in the metric's unit, for example `12.3 % [9.8, 15.4]`; `sign="+"` for differences."""
+    """Format a mean with its interval in the metric's unit, e.g. `12.3 % [9.8, 15.4]`; `sign="+"` for differences."""
     if math.isnan(estimate.value):
         return NOT_MEASURED
     factor, unit = (100, "points" if sign else "%") if metric.unit == "%" else (1, metric.unit)

@@ -1,4 +1,4 @@
-"""How well a process reward model finds mistakes: `groupwise eval --steps` is `evaluate_steps` with a table."""
+"""Evaluation of process reward models on labelled steps: `groupwise eval --steps` prints its table."""
 
 import math
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from groupwise.tasks.step_imports import read_steps
 from groupwise.tasks.step_rows import StepRow
 
 FIXED = 0.5
-"""The threshold where no rows are given to choose one on."""
+"""The threshold without rows to choose one on."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepEvaluation:
-    """What `evaluate_steps` found."""
+    """The result of `evaluate_steps`."""
 
     rows: int
     threshold: float
@@ -34,20 +34,20 @@ class StepEvaluation:
     f1: float
     """ProcessBench's (arXiv:2412.06559): harmonic mean of the next two; nan where one kind of completion is missing."""
     first_error_found: Estimate
-    """Of the completions with a mistake, the share whose first one is named exactly."""
+    """Share of the completions with a mistake whose first one is named exactly."""
     correct_passed: Estimate
-    """Of those without, the share in which nothing is named."""
+    """Share of those without in which nothing is named."""
     auc: float
     """Chance that a right step scores above a wrong one; nan where one kind is missing."""
     calibration_error: float
     """Expected calibration error of the scores as probabilities, ten bins."""
     wrong_working_found: Estimate
-    """Of the completions whose answer is right although a step is wrong, the share in which any mistake is named."""
+    """Share of the completions with a right answer and a wrong step in which any mistake is named."""
     lowest_at_end: Estimate
     """Share of completions whose lowest score is the last step's; near 1, the model has become an outcome model."""
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, as `groupwise eval --steps --json` prints them."""
+        """Return all figures, as `groupwise eval --steps --json` prints them."""
         names = self.__dataclass_fields__
         values = {name: getattr(self, name) for name in names}
         return {name: value._asdict() if isinstance(value, Estimate) else value for name, value in values.items()}
@@ -87,7 +87,7 @@ def evaluate_steps(
 def evaluate_scorer(
     scorer: ScoresSteps, rows: Sequence[StepRow], dev_rows: Sequence[StepRow], dev: str | Path | None
 ) -> tuple[StepEvaluation, list[list[float]]]:
-    """The figures on some rows, with the threshold chosen on other rows if there are any, and the scores of the rows.
+    """Return the figures on rows, with the threshold chosen on other rows if there are any, and the scores of the rows.
 
     Raises:
         DataError: the model cannot read a row, or the other rows, which `dev` names, are of one kind only.
@@ -106,7 +106,7 @@ def _scores(scorer: ScoresSteps, rows: Sequence[StepRow]) -> list[list[float]]:
     for row, of_row in zip(rows, found, strict=True):
         if bad := [step for step, score in enumerate(of_row) if not math.isfinite(score)]:
             raise ModelError(
-                f"the process reward model gives {of_row[bad[0]]} to step {bad[0]} of the row that begins "
+                f"the process reward model gives {of_row[bad[0]]} to step {bad[0]} of the row that starts with "
                 f"{row.prompt[:60]!r}: only numbers can be compared; its weights are damaged, or its compute_dtype is "
                 "too small for them"
             )
@@ -114,7 +114,7 @@ def _scores(scorer: ScoresSteps, rows: Sequence[StepRow]) -> list[list[float]]:
 
 
 def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], threshold: float) -> StepEvaluation:
-    """The figures of scores, one for each step of each row."""
+    """Return the figures of scores, one for each step of each row."""
     truth = [row.first_error for row in rows]
     named = [predicted(of_row, threshold) for of_row in scores]
     pairs = [

@@ -1,21 +1,26 @@
 """Pipelines: stages of training and data, run in order from one recipe; resumable, with recorded lineage.
 
-To add a kind of stage: a file with its class, and a line in `STAGES`. Your own stage needs no line:
+To add a kind of stage: a file with its class, and a line in `STAGES`. A stage in your file needs no line:
 `kind = "my_stage.py:MyStage"`.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from groupwise import config
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.config.schema import named, stage_of
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.pipeline.base import Source, Stage
 from groupwise.pipeline.plan import Action, Planned, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
+from groupwise.runs.directory import seed_directory
+from groupwise.runs.many import many
 
 AnyStage = Stage[Any]
 STAGES = Choices(
@@ -46,7 +51,7 @@ def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[
         changes: values by dotted key, or `a.b=c` texts as after `--set`.
 
     Returns:
-        The recipe and its stages in order: what `run_pipeline` and `plan` take.
+        The recipe and its stages in order, for `run_pipeline` and `plan`.
 
     Raises:
         ConfigError: the file, a key, a value, or a reference to a stage cannot be used.
@@ -55,26 +60,23 @@ def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[
     folder = config.named(source)[1]
     stages: list[AnyStage] = []
     for name, table in recipe.stages.items():
-        own = {key: value for key, value in table.items() if key != "kind"}
-        stage = _read(table.get("kind", "train"), Source(name, own, recipe, folder))
+        place = Source(name, {key: value for key, value in table.items() if key != "kind"}, recipe, folder)
+        kind, where = table.get("kind", "train"), place.where
+        if not isinstance(kind, str):
+            raise ConfigError(f"{where}.kind = {kind!r}; allowed are {', '.join(STAGES.table)}, file.py:name")
+        try:
+            kind = beside(kind, folder)
+            stage_class: type[AnyStage] = STAGES.find(kind)
+        except ConfigError as error:
+            raise ConfigError(f"{where}.kind: {error}") from None
+        stage = stage_class.read(kind, place)
         _check_references(stage, stages, tuple(recipe.stages))
         stages.append(stage)
     return recipe, stages
 
 
-def _read(kind: object, source: Source) -> AnyStage:
-    if not isinstance(kind, str):
-        raise ConfigError(f"{source.where}.kind = {kind!r}; allowed are {', '.join(STAGES.table)}, file.py:name")
-    try:
-        kind = beside(kind, source.folder)
-        stage_class: type[AnyStage] = STAGES.find(kind)
-    except ConfigError as error:
-        raise ConfigError(f"{source.where}.kind: {error}") from None
-    return stage_class.read(kind, source)
-
-
 def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequence[str]) -> None:
-    """Every stage that is read comes before its reader and makes what that reader needs."""
+    """Check that every input comes from an earlier stage and is of the kind that the reader needs."""
     if stage.name == BASE:
         raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
     makes = {earlier.name: earlier.makes for earlier in before}
@@ -87,11 +89,95 @@ def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequen
             fault = f"the stage {name} does not come before it" if name in names else f"there is no stage {name!r}"
             raise ConfigError(f"{where}: {fault}; before it come {', '.join((BASE, *makes))}")
         if makes[name] != reference.makes:
-            needed, actual = (what.replace("_", " ") for what in (reference.makes, makes[name]))
+            needed, actual = (kind.replace("_", " ") for kind in (reference.makes, makes[name]))
             raise ConfigError(f"{where}: {needed} is read here, but the stage {name} makes {actual}")
+
+
+RunSeed = Callable[[int, PipelineRecipe, Sequence[AnyStage]], bool]
+"""Runs the pipeline of a seed; returns False if it was interrupted."""
+OnLine = Callable[[str, str], None]
+"""Called with `seed N` and a line of its output."""
+
+
+def run_seeds(
+    source: config.Source,
+    changes: config.Changes = (),
+    *,
+    seeds: int,
+    jobs: int = 1,
+    only: str | None = None,
+    start: str | None = None,
+    run_seed: RunSeed | None = None,
+    on_line: OnLine = lambda name, line: None,
+) -> bool:
+    """Run a pipeline with seeds 0, 1, ..., each in the folder `seed-N` of its directory. It is `groupwise pipeline`.
+
+    >>> run_seeds("recipes/r1.toml", {"pipeline.directory": "runs/mine"}, seeds=4, jobs=2)  # doctest: +SKIP
+    True
+
+    Args:
+        source: a TOML file with [stages]; where `jobs` is 1, its tables will do.
+        changes: for all seeds, as for `load_pipeline`.
+        seeds: number of seeds.
+        jobs: seeds that run at one time, in a process each that is `groupwise pipeline` and also writes the report of
+            its seed; 1: in this process, one after the other.
+        only: run nothing but the stage of this name.
+        start: run the stage of this name again, and all that depends on it, finished or not.
+        run_seed: with one job, runs a seed; None: `run_pipeline`, which shows nothing.
+        on_line: called with every line that the processes print.
+
+    Returns:
+        False after an interrupt (Ctrl-C), after which the same call resumes.
+
+    Raises:
+        ConfigError: the recipe cannot be used, there are more jobs than seeds, or several jobs and no file.
+        GroupwiseError: a seed failed. With several jobs the other seeds are finished first.
+    """
+    check_jobs(seeds, jobs)
+    directory = config.load(PipelineRecipe, source, changes).pipeline.directory
+    overrides = []
+    for seed in range(seeds):
+        where = json.dumps(str(seed_directory(directory, seed)))
+        overrides.append((*config.as_overrides(changes), f"pipeline.seed={seed}", f"pipeline.directory={where}"))
+    if jobs == 1:
+        run = run_seed or (lambda seed, recipe, stages: run_pipeline(recipe, stages, only=only, start=start))
+        return all(run(seed, *load_pipeline(source, own)) for seed, own in enumerate(overrides))
+    if isinstance(source, Mapping):
+        raise ConfigError(f"jobs = {jobs}: each process reads the recipe from its file, and these are tables")
+    options = [(option, value) for option, value in (("--only", only), ("--from", start)) if value]
+    commands = {}
+    for seed, own in enumerate(overrides):
+        settings = chain(*(("--set", text) for text in own))
+        commands[f"seed {seed}"] = ["pipeline", config.named(source)[0], *chain(*options), *settings]
+    return run_at_once(commands, jobs, on_line)
+
+
+def check_jobs(seeds: int, jobs: int) -> None:
+    """Refuse more jobs than there are seeds.
+
+    Raises:
+        ConfigError: there are more.
+    """
+    if jobs > seeds:
+        raise ConfigError(f"jobs = {jobs} with seeds = {seeds}: at most as many jobs as seeds are allowed")
+
+
+def run_at_once(commands: Mapping[str, Sequence[str]], jobs: int, on_line: OnLine) -> bool:
+    """Run `groupwise` with each of these arguments, `jobs` at a time; return False after Ctrl-C.
+
+    Raises:
+        GroupwiseError: some failed; the others were finished first.
+    """
+    try:
+        faults = many(list(commands), jobs, lambda name, children: children.run(commands[name], partial(on_line, name)))
+    except KeyboardInterrupt:
+        return False
+    if failures := [f"{name}: {fault}" for name, fault in zip(commands, faults, strict=True) if fault]:
+        raise GroupwiseError("; ".join(failures))
+    return True
 
 
 __all__ = [
     "STAGES", "Action", "AnyStage", "Display", "PipelineRecipe", "Planned", "Stage", "load_pipeline", "plan",
-    "run_pipeline",
+    "run_pipeline", "run_seeds",
 ]  # fmt: skip

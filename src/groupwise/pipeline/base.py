@@ -1,7 +1,7 @@
 """A stage: settings that its fingerprint covers, the kind of thing it makes, and one function that runs it.
 
-A stage's file has a class with `makes`, its settings as `Config`, and `run`. What it reads is what its settings name
-(`artifacts`). A line in `STAGES` gives it a name; your own stage needs no line: `kind = "my_stage.py:MyStage"`.
+A stage's file has a class with `makes`, its settings as `Config`, and `run`. Its inputs are the artifacts that its
+settings name. A line in `STAGES` gives it a name; a stage in your file needs no line: `kind = "my_stage.py:MyStage"`.
 """
 
 from abc import ABC, abstractmethod
@@ -27,14 +27,14 @@ from groupwise.training.config import RunConfig
 
 
 class Made(NamedTuple):
-    """What a stage made; everything here is the same on a repeat and after a resume."""
+    """The result of a stage; everything here is the same on a repeat and after a resume."""
 
     output: Path
     output_hash: str
     sampled_tokens: int = 0
-    """Completion tokens drawn to learn from; what was drawn to evaluate is not among them."""
+    """Completion tokens drawn to learn from, without those of evaluations."""
     trained_tokens: int = 0
-    """Tokens that a loss was computed on, each as often as it was."""
+    """Tokens in all losses, counted once for each loss."""
     statistics: Mapping[str, Any] = {}
     """Figures about the result, as JSON; for data, the number of rows kept and the reasons for the others."""
 
@@ -45,19 +45,19 @@ class Interrupted(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Everything a stage is given to work with."""
+    """The surroundings of a stage's work."""
 
     directory: StageDirectory
     outputs: Mapping[str, str]
-    """Paths of what the stages before it made, by name."""
+    """Paths of the outputs of the stages before it, by name."""
     train: Callable[[Recipe], Run]
-    """Runs a trainer's recipe, or resumes an interrupted run, and shows it."""
-    progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
-    """Called with how far a long piece of work is: (what, done, total)."""
+    """Runs or resumes a trainer's recipe, and shows it."""
+    progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
+    """Called with the progress of long work: (name, done, total)."""
 
 
 class ComputeConfig(ModelConfig):
-    """How models compute, where other keys say which ones they are."""
+    """Settings of computation, for stages whose other keys name the models."""
 
     path: Annotated[str, ReadIf(lambda model: False, "a key that names one model")] = Field(SHIPPED, exclude=True)
     """Not read: other keys of the stage name its models."""
@@ -69,17 +69,17 @@ class Source:
 
     name: str
     table: Mapping[str, Any]
-    """As the recipe has it, without its `kind`."""
+    """The table in the recipe, without its `kind`."""
     recipe: PipelineRecipe
     folder: Path | None = None
-    """That of the recipe's file."""
+    """Folder of the recipe's file."""
 
     @property
     def where(self) -> str:
         return f"stages.{self.name}"
 
     def parsed(self, model: "type[ConfigT]") -> "ConfigT":
-        """The settings, read once; what the table leaves out is the pipeline's.
+        """Read the settings; values missing in the table are the pipeline's.
 
         Raises:
             ConfigError: the table cannot be used.
@@ -108,28 +108,28 @@ class Stage(ABC, Generic[ConfigT]):
     """One stage of a pipeline, checked and ready to run."""
 
     Config: ClassVar[type[Section]]
-    """Class of its settings."""
+    """Class of the settings."""
 
     name: str
     kind: str
     config: ConfigT
-    """Everything that decides what the stage makes; what other stages make is in it as `{name}`."""
+    """Everything that the result depends on; outputs of other stages are in it as `{name}`."""
 
     @property
     @abstractmethod
     def makes(self) -> Makes:
-        """What the stage makes."""
+        """Kind of the result."""
 
     @property
     def code(self) -> str:
-        """The version of the code that decides what the stage makes: of its module and the parts it names."""
+        """Version of the code that the result depends on: of the stage's module and the parts that it names."""
         return code_of(type(self).__module__, [self.kind, self.algorithm or "", self.settings])
 
     @abstractmethod
     def run(self, config: ConfigT, work: Workplace) -> Made:
-        """Do the work, or resume it where it was interrupted.
+        """Do the work, or resume it.
 
-        `config`: the settings, with the path of what a stage made in place of every `{name}`.
+        `config`: the settings, with the path of a stage's output in place of every `{name}`.
 
         Raises:
             Interrupted: it was stopped before its end.
@@ -137,7 +137,7 @@ class Stage(ABC, Generic[ConfigT]):
 
     @classmethod
     def read(cls, kind: str, source: Source) -> Self:
-        """The stage of a pipeline's table.
+        """Read the stage of a pipeline's table.
 
         Raises:
             ConfigError: the table cannot be used.
@@ -147,7 +147,7 @@ class Stage(ABC, Generic[ConfigT]):
 
     @property
     def algorithm(self) -> str | None:
-        """The trainer's algorithm, of stages that train."""
+        """Algorithm of the trainer; None for stages that do not train."""
         return None
 
     @property
@@ -158,11 +158,11 @@ class Stage(ABC, Generic[ConfigT]):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths of everything outside the pipeline that it reads: models, data, the user's own Python."""
+        """Paths of everything outside the pipeline that it reads: models, data, the user's Python."""
         own = [str(location.file) for name in (self.kind, self.algorithm or "") if (location := Place.of(name))]
         return tuple(dict.fromkeys([*files(self.config), *own]))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings as JSON, for the record and the fingerprint."""
+        """Settings as JSON, for the record and the fingerprint."""
         return self.config.model_dump(mode="json")

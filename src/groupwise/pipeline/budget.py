@@ -1,7 +1,7 @@
-"""Stage `budget`: what more tokens at the time of the answer are worth; `groupwise budget` within a pipeline.
+"""Stage `budget`: accuracy per token of test-time compute; `groupwise budget` within a pipeline.
 
 Its rows are the facts of `budget.jsonl`; the samples, scores and searches stay in parts beside them, so a killed stage
-goes on where it was and makes the same bytes.
+resumes and makes the same bytes.
 """
 
 from typing import Annotated
@@ -14,7 +14,6 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import RewardModels, Subject, measure
 from groupwise.evaluation.test_time.result import BudgetResult
 from groupwise.evaluation.test_time.settings import BudgetConfig
-from groupwise.models.config import ModelConfig
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.rollout.sampling import SamplingConfig
@@ -23,7 +22,6 @@ from groupwise.tasks.base import split_problems
 from groupwise.types import Split
 
 _IMPLICIT = ReadIf(lambda config: bool(config.reference), "reference")
-_MODELS = {"checkpoint": "path", "prm": "prm", "orm": "orm"}
 FIGURES = "budget"
 """Folder of the figures, as `groupwise budget` writes them."""
 
@@ -32,11 +30,11 @@ class BudgetStageConfig(BudgetConfig):
     """Settings of the stage."""
 
     task: TaskOptions
-    """Whose problems are answered; a name in `tasks`."""
+    """Task whose problems are answered; a name in `tasks`."""
     model: ComputeConfig
-    """How models compute."""
+    """Computation of the models."""
     sampling: SamplingConfig
-    """How samples are drawn; the temperature must be above 0."""
+    """Sampling; the temperature must be above 0."""
     path: ModelRef
     """The model that answers, for example `{base}`."""
     prm: RewardModelRef = ""
@@ -48,54 +46,45 @@ class BudgetStageConfig(BudgetConfig):
     orm: RewardModelRef = ""
     """An outcome reward model; empty: no method by it."""
     split: Split = "dev"
-    """Whose problems."""
+    """Split of the problems."""
     skip_problems: int = Field(0, ge=0)
-    """Problems at the beginning of the split that are passed over."""
+    """Problems at the start of the split that are skipped."""
     num_problems: int = Field(100, ge=1)
-    """Problems, the first of the split behind those."""
+    """Problems, the first of the split after those."""
 
 
 class BudgetStage(Stage[BudgetStageConfig]):
-    """Samples, scores, searches, and compares at equal budgets."""
+    """Sample, score, search, and compare at equal budgets."""
 
     Config = BudgetStageConfig
     makes = "data"
 
     def run(self, settings: BudgetStageConfig, work: Workplace) -> Made:
-        dials = BudgetConfig(**{name: getattr(settings, name) for name in BudgetConfig.model_fields})
-        result = measure(_subject(settings), _rewards(settings), dials, work.directory.path / FIGURES, work.progress)
+        config = BudgetConfig(**{name: getattr(settings, name) for name in BudgetConfig.model_fields})
+        task, model = make_task(settings.task), settings.model
+        problems = split_problems(task, settings.split, None)[settings.skip_problems :][: settings.num_problems]
+        if not problems:
+            raise ConfigError(f"skip_problems = {settings.skip_problems} skips all {settings.split} problems")
+        policy, verifier = model.at(settings.path), task.verifier_config
+        subject = Subject(policy, task, verifier, settings.sampling, settings.split, problems)
+        prm, orm = (model.at(path) if path else None for path in (settings.prm, settings.orm))
+        rewards = RewardModels(prm, orm, settings.reference, settings.beta)
+        result = measure(subject, rewards, config, work.directory.path / FIGURES, work.progress)
         first, *facts = result.records()
-        made_by = {name: label(getattr(self.config, key)) or None for name, key in _MODELS.items()}
-        digest = write_rows(work.directory.data, [{**first, **made_by}, *facts])
+        models = {"checkpoint": self.config.path, "prm": self.config.prm, "orm": self.config.orm}
+        labels = {name: label(reference) or None for name, reference in models.items()}
+        digest = write_rows(work.directory.data, [{**first, **labels}, *facts])
         return Made(work.directory.data, digest, statistics=_statistics(result))
 
 
-def _subject(settings: BudgetStageConfig) -> Subject:
-    task, compute = make_task(settings.task), settings.model
-    problems = split_problems(task, settings.split, None)[settings.skip_problems :][: settings.num_problems]
-    if not problems:
-        raise ConfigError(f"skip_problems = {settings.skip_problems} passes over all {settings.split} problems")
-    policy = compute.at(settings.path)
-    return Subject(policy, task, task.verifier_config, settings.sampling, settings.split, problems)
-
-
-def _rewards(settings: BudgetStageConfig) -> RewardModels:
-    def model(path: str) -> ModelConfig | None:
-        return settings.model.at(path) if path else None
-
-    return RewardModels(model(settings.prm), model(settings.orm), settings.reference, settings.beta)
-
-
 def _statistics(result: BudgetResult) -> dict[str, object]:
-    """Accuracy of every method by its budget, and what choosing by difficulty adds."""
+    """Return the accuracy of every method by its budget, and the gains of choices by difficulty."""
     methods: dict[str, dict[str, float]] = {}
     for point in result.points:
         methods.setdefault(point.method, {})[f"of {point.budget}"] = round(point.accuracy.value, 6)
     gains: dict[str, dict[str, float]] = {}
-    for one in result.optimal:
-        by = gains.setdefault(f"chosen by {one.difficulty}", {})
-        by[f"gain of {one.budget}"] = round(one.gain.value, 6)
-    for equal in result.equal_tokens:
-        by = gains.setdefault(f"{equal.method} at equal tokens", {})
-        by[f"gain of {equal.budget}"] = round(equal.difference.value, 6)
+    entries = [(f"chosen by {best.difficulty}", best.budget, best.gain) for best in result.optimal]
+    entries += [(f"{equal.method} at equal tokens", equal.budget, equal.difference) for equal in result.equal_tokens]
+    for name, budget, gain in entries:
+        gains.setdefault(name, {})[f"gain of {budget}"] = round(gain.value, 6)
     return {"problems": len(result.problems), "left out": len(result.left_out), **methods, **gains}

@@ -2,10 +2,9 @@
 
 DeepSeek-R1 (arXiv:2501.12948, section 2.3.1) collected it by few-shot prompts that ask for reflection and verification,
 from R1-Zero's own completions in readable form, and by people's post-processing. Here the latter is a rule: a summary
-after the answer, as several hands would write it.
+after the answer, in the style of several writers.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -16,9 +15,8 @@ from groupwise.config.schema import ModelRef, label
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.collect import Asked, collect_rows
+from groupwise.pipeline.collect import Asked, Filters, Kept, balanced, collect_rows, counts, keep
 from groupwise.pipeline.directory import write_rows
-from groupwise.pipeline.filters import Filters, Kept, balanced, counts, keep
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.engine import make_engine
@@ -33,43 +31,43 @@ from groupwise.verifiers import make_verifier
 
 
 class Example(Section):
-    """A question with the kind of completion that is wanted."""
+    """A question with a model completion."""
 
     question: str = Field(min_length=1)
     """The question, without the task's template."""
     completion: str = Field(min_length=1)
-    """How to continue after the prompt."""
+    """Text after the prompt."""
     language: str = "en"
     """Language of both (ISO 639-1)."""
 
 
 class SourceConfig(Section):
-    """Whose completions are collected."""
+    """A model whose completions are collected."""
 
     path: ModelRef
     """The model, for example `{zero}` or `{base}`."""
     few_shot: bool = False
     """Show it the stage's examples (those in the problem's language) before every question."""
     reflection: dict[str, str] = Field(default_factory=dict)
-    """By language, a phrase that opens its reasoning again, for example ` Wait, let me check.`: what the model says
-    after its reasoning and the phrase takes the place of the rest. For models that do not follow examples."""
+    """By language, a phrase that opens its reasoning again, for example ` Wait, let me check.`: the model's
+    continuation of its reasoning and the phrase replaces the rest. For models that do not follow examples."""
     num_problems: int = Field(256, ge=1)
     """Training problems it is asked."""
     num_samples: int = Field(8, ge=1)
     """Completions per problem."""
     sampling: SamplingConfig | None = None
-    """How they are drawn; None: as the pipeline says."""
+    """Sampling; None: that of the pipeline."""
     filters: Filters = Filters()
-    """What is kept."""
+    """Conditions for keeping a completion."""
 
 
 class ColdStartConfig(Asked):
     """Settings of the stage."""
 
     examples: tuple[Example, ...] = ()
-    """Written by hand; they are shown to few-shot sources, and are rows of the data set themselves."""
+    """Examples written by hand; they are shown to few-shot sources, and are rows of the data set."""
     sources: dict[Name, SourceConfig] = Field(min_length=1)
-    """Models to collect from, by a name of your own."""
+    """Models to collect from, by names that you choose."""
     per_problem: int = Field(2, ge=0)
     """Most completions of one problem from one source; 0: any number."""
     num_rows: int = Field(2000, ge=1)
@@ -86,7 +84,7 @@ class ColdStartConfig(Asked):
 
 
 class ColdStart(Stage[ColdStartConfig]):
-    """Collects cold-start data."""
+    """Collect cold-start data."""
 
     Config = ColdStartConfig
     makes = "data"
@@ -117,7 +115,15 @@ class ColdStart(Stage[ColdStartConfig]):
             rows.append(_finished(row, source, model, problem, task.template, settings))
         digest = write_rows(work.directory.data, rows)
         tokens = sum(row.length for samples in sampled.values() for row in samples)
-        return Made(work.directory.data, digest, tokens, 0, _statistics(rows, sampled, selected))
+        statistics = {
+            "rows": len(rows),
+            "sampled": {name: len(samples) for name, samples in sampled.items()},
+            "kept": {name: len(selection.rows) for name, selection in selected.items()},
+            "dropped": {name: selection.dropped for name, selection in selected.items()},
+            "sources": counts(rows, "source"),
+            "languages": counts(rows, "language"),
+        }
+        return Made(work.directory.data, digest, tokens, 0, statistics)
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]
@@ -127,7 +133,8 @@ class ColdStart(Stage[ColdStartConfig]):
             verifier.check(problems, task.template)
             policy = load_policy(settings.model.at(source.path))
             engine = make_engine(settings.engine, policy)
-            for language, subset in _by_language(problems).items():
+            for language in dict.fromkeys(problem.language for problem in problems):
+                subset = [problem for problem in problems if problem.language == language]
                 examples = settings.examples if source.few_shot else ()
                 template = few_shot(task.template, [example for example in examples if example.language == language])
                 actors = Actors(policy, engine, template, verifier, source.reflection)
@@ -140,7 +147,7 @@ class ColdStart(Stage[ColdStartConfig]):
 
 
 def few_shot(template: Template, examples: list[Example]) -> Template:
-    """The template with worked examples before the question."""
+    """Return the template with worked examples before the question."""
     blocks = [f"{_asked(template, example)}{example.completion}\n\n" for example in examples]
     return template.model_copy(update={"prompt": "".join(blocks) + template.prompt})
 
@@ -149,17 +156,10 @@ def _asked(template: Template, example: Example) -> str:
     return template.render(Problem("", example.question, "")) + template.prefill
 
 
-def _by_language(problems: Sequence[Problem]) -> dict[str, list[Problem]]:
-    groups: dict[str, list[Problem]] = {}
-    for problem in problems:
-        groups.setdefault(problem.language, []).append(problem)
-    return groups
-
-
 def _finished(
     row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartConfig
 ) -> dict[str, Any]:
-    """A row of the data set, with where it came from and what was done to it."""
+    """Return a row of the data set, with its origin and its edits."""
     completion, edits = row.text, []
     if settings.summaries is not None:
         draw = Draw("summary", settings.seed, problem.id, row.sample)
@@ -179,17 +179,4 @@ def _finished(
         "verdict": row.evidence,
         "behaviours": sorted(row_behaviours(row)),
         "edits": edits,
-    }
-
-
-def _statistics(
-    rows: list[dict[str, Any]], sampled: Mapping[str, list[Row]], selected: Mapping[str, Kept]
-) -> dict[str, Any]:
-    return {
-        "rows": len(rows),
-        "sampled": {name: len(samples) for name, samples in sampled.items()},
-        "kept": {name: len(selection.rows) for name, selection in selected.items()},
-        "dropped": {name: selection.dropped for name, selection in selected.items()},
-        "sources": counts(rows, "source"),
-        "languages": counts(rows, "language"),
     }

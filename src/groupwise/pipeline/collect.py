@@ -1,21 +1,27 @@
-"""Completions for a data set: sampled and verified a few problems at a time, so that a kill loses only those."""
+"""Completions for a data set: sampled and verified a few problems at a time, and filtered.
 
-from collections.abc import Callable, Sequence
+A kill loses only the problems in hand.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from groupwise.config import Section
+from groupwise.evaluation.behaviour import Behaviour, row_behaviours
+from groupwise.evaluation.metrics import has_format
 from groupwise.pipeline.base import ComputeConfig
-from groupwise.randomness import Draws
+from groupwise.randomness import Draws, key
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import read_rows, write_rollouts
 from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions
-from groupwise.types import Problem
+from groupwise.types import FinishReason, Outcome, Problem
 
 PROBLEMS_PER_PART = 32
 
@@ -24,11 +30,11 @@ class Asked(Section):
     """Settings shared by the stages that ask a model the training problems of a task."""
 
     task: TaskOptions
-    """Whose training problems are asked; a name in `tasks`."""
+    """Task whose training problems are asked; a name in `tasks`."""
     model: ComputeConfig
-    """How models compute."""
+    """Computation of the models."""
     sampling: SamplingConfig
-    """How completions are drawn."""
+    """Sampling of completions."""
     engine: AnyEngine = EngineConfig()
     """The engine that samples; a search or a reflection needs `in_process`."""
     seed: int
@@ -50,7 +56,7 @@ def collect_rows(
     folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Row]:
-    """Verified completions of the problems, in order; parts that are already in the folder are read, not sampled."""
+    """Return verified completions of the problems, in order; parts that are in the folder are read, not sampled."""
     rows: list[Row] = []
     for start in range(0, len(problems), PROBLEMS_PER_PART):
         progress(start, len(problems))
@@ -61,3 +67,89 @@ def collect_rows(
         rows += read_rows(part)
     progress(len(problems), len(problems))
     return rows
+
+
+class Filters(Section):
+    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
+
+    correct: bool = True
+    """The verifier judges its answer correct."""
+    tags: bool = True
+    """Its tags are closed and in order, and it ended with a stop token."""
+    one_language: bool = True
+    """No word is in another script than that of the problem's language."""
+    loops: bool = False
+    """Allow it to end in a loop."""
+    min_tokens: int = Field(0, ge=0)
+    """Fewest tokens, for data that shall show long reasoning."""
+    max_tokens: int = Field(0, ge=0)
+    """Most tokens; 0: no limit."""
+    max_paragraph: int = Field(0, ge=0)
+    """Most characters of a paragraph; 0: no limit."""
+    shows: tuple[Behaviour, ...] = ()
+    """It shows at least one of these behaviours, for example `checks itself`."""
+
+
+class Kept(NamedTuple):
+    """Rows that passed, and the number of the others by reason."""
+
+    rows: list[Row]
+    dropped: dict[str, int]
+
+
+def reason(row: Row, filters: Filters) -> str | None:
+    """Return the first fault of a completion; None if it has none."""
+    behaviours = row_behaviours(row)
+    faults = {
+        "verifier failed": row.outcome.failed,
+        "no verdict": row.outcome is Outcome.NONE,
+        "not correct": filters.correct and row.outcome is not Outcome.CORRECT,
+        "tags": filters.tags and not has_format(row),
+        "cut off": filters.tags and row.finish_reason is FinishReason.LENGTH,
+        "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in behaviours,
+        "loop": not filters.loops and Behaviour.LOOPS in behaviours,
+        "too short": row.num_read < filters.min_tokens,
+        "too long": bool(filters.max_tokens) and row.num_read > filters.max_tokens,
+        "long paragraph": 0 < filters.max_paragraph < max(map(len, row.text.split("\n\n"))),
+        "no such behaviour": bool(filters.shows) and not behaviours.intersection(filters.shows),
+    }
+    return next((name for name, applies in faults.items() if applies), None)
+
+
+def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterable[Row] = ()) -> Kept:
+    """Keep rows that pass, each text once for its problem, at most `per_problem` (0: any number) of a problem.
+
+    `before`: rows of other sources that were kept; their texts are not taken again.
+    """
+    passed, dropped, of_problem = list[Row](), Counter[str](), Counter[str]()
+    seen = {(row.problem, row.text) for row in before}
+    for row in rows:
+        problem, text = row.problem, row.text
+        fault = reason(row, filters)
+        fault = fault or ("duplicate" if (problem, text) in seen else None)
+        fault = fault or ("enough of its problem" if per_problem and of_problem[problem] >= per_problem else None)
+        if fault:
+            dropped[fault] += 1
+        else:
+            seen.add((problem, text))
+            of_problem[problem] += 1
+            passed.append(row)
+    return Kept(passed, dict(dropped))
+
+
+def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
+    """Take at most `size` rows, as evenly over the difficulties as they allow: one of each in turn, in random order."""
+    queues: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: key(seed, "balance", row.problem, row.sample)):
+        queues.setdefault(row.difficulty, []).append(row)
+    chosen: list[Row] = []
+    while len(chosen) < size and any(queues.values()):
+        for label in sorted(queues):
+            if queues[label] and len(chosen) < size:
+                chosen.append(queues[label].pop())
+    return chosen
+
+
+def counts(rows: Iterable[Mapping[str, Any]], field: str) -> Mapping[str, int]:
+    """Count the rows with each value of a field; rows of a user's file may lack the field."""
+    return dict(sorted(Counter(str(row.get(field, "unknown")) for row in rows).items()))

@@ -1,12 +1,12 @@
-"""The files of a pipeline: what its report reads, and what tells a later call what is done.
+"""The files of a pipeline: read by its report, and by a later call that resumes it.
 
 pipeline.toml              resolved recipe
 lineage.json               which stage made what from what
 stages/NAME/begun.json     fingerprint and settings of the work in hand
-stages/NAME/facts.json     what the stage made and what was measured of it: the same on a repeat and after a kill
+stages/NAME/facts.json     the result and its measurements: the same on a repeat and after a kill
 stages/NAME/cost.json      seconds, which may differ (`cost`)
 stages/NAME/run/           the trainer's run directory
-stages/NAME/samples/       what a data stage sampled, in parts
+stages/NAME/samples/       samples of a data stage, in parts
 stages/NAME/data.jsonl     rows of a data stage
 stages/NAME/evaluation.parquet
 """
@@ -43,7 +43,7 @@ class StageDirectory:
 
     @property
     def samples(self) -> Path:
-        """Folder of the completions that a data stage sampled, in parts."""
+        """Folder of a data stage's samples, in parts."""
         return self.path / "samples"
 
     @property
@@ -52,22 +52,22 @@ class StageDirectory:
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """What the stage made and what was measured; None before it made anything."""
+        """The result and its measurements; None before there is a result."""
         return _read(self.path / "facts.json")
 
     @property
     def begun(self) -> dict[str, Any] | None:
-        """Fingerprint and settings of the work that was begun here; None before."""
+        """Fingerprint and settings of the work that was started here; None before."""
         return _read(self.path / "begun.json")
 
     @property
     def output_hash(self) -> str | None:
-        """Hash of what the finished stage made; None where it has not been finished."""
+        """Hash of the result; None if the stage is not finished."""
         return (self.facts or {}).get("output_hash")
 
     @property
     def cost(self) -> dict[str, Any]:
-        """Seconds so far."""
+        """Seconds spent until now."""
         return _read(self.path / "cost.json") or {}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
@@ -77,7 +77,7 @@ class StageDirectory:
         write_file(self.path / f"{name}.json", (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     def discard(self) -> None:
-        """Delete everything; killed in between, all of it counts as deleted."""
+        """Delete everything; a kill in between counts as deleted."""
         old = self.path.with_name(f".{self.path.name}.old.tmp")
         with translated_disk_errors(self.path):
             if old.exists():
@@ -125,7 +125,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file: one JSON object a line, with `prompt` and `completion`.
+    """Read the rows of a file: one JSON object a line, with `prompt` and `completion`.
 
     Raises:
         DataError: it cannot be read; names the file and the line.
@@ -139,15 +139,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def content_hash(path: Path) -> str:
-    """16 hex digits of what a model directory or a data file holds; a trainer's state beside a model does not count."""
+    """Return 16 hex digits of the content of a model directory or a data file, without a trainer's state."""
+
+    def digest(file: Path) -> str:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+
     if path.is_file():
-        return _sha256(path)[:16]
+        return digest(path)[:16]
     files = sorted(file for file in path.iterdir() if file.is_file())
     counted = [file for file in files if file.name not in (TRAINER_STATE, OPTIMIZER_STATE, MANIFEST)]
-    lines = "".join(f"{file.name}:{_sha256(file)}\n" for file in counted)
+    lines = "".join(f"{file.name}:{digest(file)}\n" for file in counted)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

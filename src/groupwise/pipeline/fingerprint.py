@@ -1,7 +1,7 @@
 """The fingerprint of a stage: 16 hex digits of its settings, its inputs and the code that computes its result.
 
 The code is what the stage's module imports, and what that imports in turn, each file as its syntax: comments,
-docstrings, line breaks and the places of things do not count. Of parts that are chosen by kind, those count that the
+docstrings, line breaks and line numbers do not count. Of parts that are chosen by kind, those count that the
 settings or the code name.
 """
 
@@ -29,13 +29,13 @@ _MODULE = re.compile(r"groupwise(?:\.\w+)+")
 
 
 def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: str) -> str:
-    """The fingerprint of work with these settings, on inputs with these fingerprints, by this code."""
+    """Return the fingerprint of work with these settings, on inputs with these fingerprints, by this code."""
     whole = json.dumps({"settings": settings, "inputs": dict(inputs), "code": code}, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 def code_of(module: str, settings: Any) -> str:
-    """The version of the code that does a module's work with these settings, the user's Python included."""
+    """Return the version of the code of a module with these settings, the user's Python included."""
     names = set(_texts(settings))
     locations = [location for name in names if (location := Place.of(name)) is not None and location.file.is_file()]
     groups = [entry_points(group=group) for group in entry_points().groups if group.startswith("groupwise.")]
@@ -45,7 +45,7 @@ def code_of(module: str, settings: Any) -> str:
 
 
 def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Iterable[str] = ()) -> str:
-    """16 hex digits of the source of modules and files, and of what they import of this or their own package or folder.
+    """Return 16 hex digits of the source of modules and files, and of their imports from this or their own package.
 
     Args:
         modules: dotted names; one that names no module is ignored.
@@ -77,7 +77,7 @@ class _File(NamedTuple):
 
     @property
     def home(self) -> Path:
-        """The folder that its imports begin in."""
+        """The folder in which its imports are looked up."""
         return self.path.parents[self.name.count(".") + (self.path.name == "__init__.py")]
 
 
@@ -86,20 +86,23 @@ class _Source(NamedTuple):
 
     digest: str
     imports: frozenset[str]
-    """Modules that it may import, among names that are none."""
+    """Names that may be modules it imports."""
     texts: frozenset[str]
-    """Its string constants, which may name kinds."""
+    """String constants, which may name kinds."""
     has_tables: bool
-    """True where it may hold tables of kinds."""
+    """True if it may hold tables of kinds."""
 
 
 @lru_cache(maxsize=4096)
 def _source(name: str, is_package: bool, content: bytes) -> _Source:
+    def is_docstring(node: Any) -> bool:
+        return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
     tree = ast.parse(content)
     for node in ast.walk(tree):
         for field, held in ast.iter_fields(node):
             if isinstance(held, list):
-                setattr(node, field, [child for child in held if not _is_docstring(child)])
+                setattr(node, field, [child for child in held if not is_docstring(child)])
     tables = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == TABLES]
     nodes = list(_walk(tree, frozenset(alias.asname or alias.name for node in tables for alias in node.names)))
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
@@ -110,12 +113,8 @@ def _source(name: str, is_package: bool, content: bytes) -> _Source:
     return _Source(digest, frozenset(imports), frozenset(texts), TABLES in imports)
 
 
-def _is_docstring(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
 def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
-    """All nodes but the rows of tables of kinds, of which only what is chosen counts."""
+    """Yield all nodes but the rows of tables of kinds, of which only the chosen ones count."""
     yield node
     is_table = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
     for field, held in ast.iter_fields(node):
@@ -126,7 +125,7 @@ def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
 
 @cache
 def _kinds(module: str) -> list[tuple[str, str]]:
-    """Kind and module of every row of a module's tables."""
+    """Return kind and module of every row of a module's tables."""
     tables = [member for member in vars(importlib.import_module(module)).values() if isinstance(member, Choices)]
     return [(kind, target.partition(":")[0]) for table in tables for kind, target in table.table.items()]
 
@@ -142,7 +141,7 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def _near(name: str, file: _File) -> _File | None:
-    """A module that a file imports, where it is ours, of its own package, or a neighbour in a user's folder."""
+    """Return an imported module of this package, of the file's package, or beside it in a user's folder; else None."""
     top = name.partition(".")[0]
     if top == ROOT.name:
         return _in(ROOT.parent, name) if name != top else None  # the package itself holds its version and no code
@@ -157,7 +156,7 @@ def _in(home: Path, name: str) -> _File | None:
 
 
 def _module(name: str) -> _File | None:
-    """A module that is imported or can be, where its source can be read."""
+    """Find the source of a module that is imported or can be; None if there is none."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     try:
         spec = None if loaded else importlib.util.find_spec(name)
@@ -171,7 +170,7 @@ def _module(name: str) -> _File | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All names and texts in settings."""
+    """Yield all names and texts in settings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

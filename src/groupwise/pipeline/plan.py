@@ -1,4 +1,4 @@
-"""The plan of a call: the action for every stage, with the reason, from the recipe and the files alone."""
+"""The plan of a call: the action for every stage with its reason, from the recipe and the files alone."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -18,7 +18,7 @@ from groupwise.runs.directory import flattened, without_places
 
 
 class Action(StrEnum):
-    """What happens to a stage."""
+    """Action on a stage."""
 
     RUN = "run"
     RESUME = "resume"
@@ -26,11 +26,11 @@ class Action(StrEnum):
     """It is finished, but its evaluation is not."""
     SKIP = "skip"
     LEAVE = "leave"
-    """`--only` another."""
+    """`--only` names another stage."""
 
 
 class Planned(NamedTuple):
-    """A stage and what happens to it."""
+    """A stage with its action."""
 
     stage: Stage[Any]
     fingerprint: str
@@ -41,7 +41,7 @@ class Planned(NamedTuple):
 
 
 def measurement(recipe: PipelineRecipe) -> str:
-    """Fingerprint of how models are evaluated."""
+    """Return the fingerprint of how models are evaluated."""
     chosen = recipe.model_dump(mode="json", include={"model", "tasks", "sampling", "measure"})
     chosen["model"].pop("path")
     seed = recipe.pipeline.seed
@@ -50,7 +50,7 @@ def measurement(recipe: PipelineRecipe) -> str:
 
 
 def is_measured(stage_dir: StageDirectory, facts: Mapping[str, Any], measured: str) -> bool:
-    """True where a stage's output was evaluated in this way and the completions are there."""
+    """Return True if a stage's output was evaluated in this way and the completions exist."""
     return facts.get("evaluation_fingerprint") == measured and stage_dir.evaluation.exists()
 
 
@@ -60,10 +60,10 @@ def plan(
     only: str | None = None,
     start: str | None = None,
 ) -> list[Planned]:
-    """What happens to every stage, in order.
+    """Return the action for every stage, in order.
 
-    `only`: nothing but this stage is touched; what it reads must be there. `start`: this stage and all that depends
-    on it are run again, finished or not.
+    `only`: nothing but this stage is touched; its inputs must exist. `start`: this stage and all that depends on it are
+    run again, finished or not.
 
     Raises:
         ConfigError: there is no stage of that name, or `only` needs the output of a stage that has not run.
@@ -89,15 +89,12 @@ def plan(
         if stage.name in again:
             action, why = Action.RUN, again[stage.name]
         planned[stage.name] = Planned(stage, mark, inputs, action, why)
-    return list(planned.values()) if only is None else _only(planned, only)
-
-
-def _only(planned: Mapping[str, Planned], only: str) -> list[Planned]:
-    """The plan with all stages but one left alone."""
+    if only is None:
+        return list(planned.values())
     for name in planned[only].stage.inputs:
         if planned[name].action not in (Action.SKIP, Action.MEASURE):
             raise ConfigError(
-                f"the stage {only} reads what the stage {name} makes, and that is not there ({planned[name].why}): run "
+                f"the stage {only} reads the output of the stage {name}, which is missing ({planned[name].why}): run "
                 f"all stages, or {name} first"
             )
     why = f"only {only} is requested"
@@ -108,9 +105,12 @@ def _action(
     stage: Stage[Any], stage_dir: StageDirectory, mark: str, inputs: Mapping[str, str], measured: str
 ) -> tuple[Action, str]:
     facts, begun = stage_dir.facts, stage_dir.begun
-    if facts and facts["fingerprint"] == mark and (broken := _broken(stage_dir, facts)):
-        return Action.RUN, broken
     if facts and facts["fingerprint"] == mark:
+        output = stage_dir.path / facts["output"]
+        if not output.exists():
+            return Action.RUN, f"its output is missing: {facts['output']}"
+        if content_hash(output) != facts["output_hash"]:
+            return Action.RUN, f"its output was changed on disk: {facts['output']}"
         if stage.makes == "model" and not is_measured(stage_dir, facts, measured):
             return Action.MEASURE, "finished, but not measured in this way"
         return Action.SKIP, "finished with the same settings, inputs and code"
@@ -120,7 +120,7 @@ def _action(
 
 
 def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
-    """The first stage whose output differs from the one that this stage read when it began.
+    """Return the first stage whose output differs from the one that this stage read when it started.
 
     An output that does not exist yet is compared once it has been made.
     """
@@ -129,17 +129,8 @@ def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: Pipelin
     return next((name for name, digest in now.items() if digest is not None and read.get(name) != digest), None)
 
 
-def _broken(stage_dir: StageDirectory, facts: Mapping[str, Any]) -> str | None:
-    output = stage_dir.path / facts["output"]
-    if not output.exists():
-        return f"what it made is not there any more: {facts['output']}"
-    if content_hash(output) != facts["output_hash"]:
-        return f"what it made was changed on disk: {facts['output']}"
-    return None
-
-
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
-    """The first difference, in words, that makes work begun earlier unusable."""
+    """Describe the first difference that makes work started earlier unusable."""
     before, now = (flattened(without_places(settings)) for settings in (begun["settings"], stage.settings))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
@@ -150,6 +141,6 @@ def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str
 
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
-    """Hash of every model directory and file that is there."""
+    """Return the hash of every model directory and file that exists."""
     resolved = {name: Path(resolve(name)) for name in paths}
     return {name: hashed(path) for name, path in resolved.items() if path.exists()}

@@ -1,7 +1,7 @@
 """The recipe of a pipeline: what all stages share, and a table for every stage in the order in which they run.
 
-Inside a stage's table, where a key names a model, a reward model or data, `{name}` stands for what the stage `name`
-made and `{base}` for the model that everything starts from; `task = "name"` (or a list of names) stands for tasks of
+Inside a stage's table, where a key names a model, a reward model or data, `{name}` stands for the output of the stage
+`name` and `{base}` for the model that everything starts from; `task = "name"` (or a list of names) stands for tasks of
 the recipe. So a stage's inputs are the names that it mentions.
 """
 
@@ -30,7 +30,7 @@ BASE = "base"
 
 
 class PipelineConfig(Section):
-    """Where a pipeline is kept and what makes it repeatable."""
+    """Directory and seed of a pipeline."""
 
     directory: str
     """Pipeline directory; the same command resumes an interrupted pipeline in it."""
@@ -50,7 +50,7 @@ class MeasureConfig(Section):
     num_samples: int = Field(8, ge=1)
     """Completions per problem; pass@k is measured up to this k."""
     sampling: SamplingConfig | None = None
-    """How completions are drawn; None: as everywhere in the pipeline. DeepSeek-R1 (arXiv:2501.12948, section 3) was
+    """Sampling; None: that of the pipeline. DeepSeek-R1 (arXiv:2501.12948, section 3) was
     measured at temperature 0.6 and top-p 0.95."""
     tools: dict[Name, ToolSections] = Field(default_factory=dict)
     """By task, the tools that its completions may use (`[measure.tools.TASK.NAME]`); a task that is not named has those
@@ -72,22 +72,22 @@ class PipelineRecipe(Section):
     """A whole pipeline."""
 
     pipeline: PipelineConfig
-    """Where, which seed."""
+    """Directory and seed."""
     model: ModelConfig = ModelConfig()
-    """The base model, and how models compute; stages that say nothing else start from it."""
+    """The base model, and how models compute; stages start from it unless they name another."""
     tasks: dict[Name, TaskOptions] = Field(min_length=1)
-    """Tasks by a name of your own, to which stages refer. All are measured after every stage."""
+    """Tasks, by names that you choose and to which stages refer. All are measured after every stage."""
     sampling: SamplingConfig = SamplingConfig()
-    """How completions are drawn, where a stage or the measurement says nothing else."""
+    """Sampling, unless a stage or the measurement sets something else."""
     engine: AnyEngine = EngineConfig()
-    """The engine that samples, in every stage whose table has none of its own and in the measurement."""
+    """The engine that samples, in every stage without its own engine and in the measurement."""
     measure: MeasureConfig = MeasureConfig()
     """Evaluation after every stage."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
-    """Where the metrics of every stage that trains are shown, too; a stage may have more, or others by the same
+    """Services that also receive the metrics of every stage that trains; a stage may add others, or replace one by its
     name."""
     stages: dict[Name, dict[str, Any]] = Field(min_length=1)
-    """The stages: `kind`, and what that kind reads."""
+    """The stages: `kind`, and the keys of that kind."""
 
     @model_validator(mode="after")
     def _tools_of_tasks(self) -> Self:
@@ -100,7 +100,7 @@ class PipelineRecipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _measured_as_sampled(cls, values: Any) -> Any:
-        """`measure.sampling` inherits from `sampling` what it leaves out."""
+        """Fill missing values of `measure.sampling` from `sampling`."""
         if isinstance(values, Mapping) and isinstance(sampling := values.get("sampling"), Mapping):
             measure = values.get("measure")
             if isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping):
@@ -109,18 +109,18 @@ class PipelineRecipe(Section):
 
 
 Shared = Mapping[type[Section], Mapping[str, Any]]
-"""Sections that a pipeline has too, by their class: what a stage's table leaves out of them is the pipeline's."""
+"""Sections that a pipeline has too, by class: values missing in a stage's table are the pipeline's."""
 
 
 def completed(
     model: type[BaseModel], table: Mapping[str, Any], shared: Shared, folder: Path | None = None
 ) -> dict[str, Any]:
-    """The table of such a section, with what it leaves out of shared sections, however deep they stand in it."""
+    """Return the table of a section, with missing values of shared sections at any depth filled in."""
     filled = dict(table)
     for name, field in model.model_fields.items():
         value = table.get(name)
         if name not in table and field.get_default(call_default_factory=True) is None:
-            continue  # an optional section that is not there
+            continue  # an absent optional section
         if typing.get_origin(field.annotation) is dict and isinstance(value, Mapping):
             inner = typing.get_args(field.annotation)[1]
             filled[name] = {key: _completed(inner, (), item, shared, folder) for key, item in value.items()}
@@ -130,7 +130,7 @@ def completed(
 
 
 def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Shared, folder: Path | None) -> Any:
-    """A key's value; None where there is nothing to say."""
+    """Return a key's value; None if nothing is filled in."""
     section = chosen_section(annotation, metadata, value, folder)
     if section is None or not isinstance(value, Mapping | None):
         return value
@@ -144,10 +144,10 @@ def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Sha
 
 
 def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
-    """The value with every `task = "name"` replaced by that task, and every list of names by a mixture of them.
+    """Replace every `task = "name"` by that task, and every list of names by a mixture of them.
 
     Raises:
-        ConfigError: there is no such task; says which there are.
+        ConfigError: there is no such task; lists the tasks.
     """
     if not isinstance(value, Mapping):
         return value
@@ -170,7 +170,7 @@ def _task(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any
 
 
 def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any]:
-    """The configuration of a mixture of tasks; one that is a mixture itself brings its parts with their weights.
+    """Return the configuration of a mixture of tasks; a mixture among them contributes its parts with their weights.
 
     Raises:
         ConfigError: the tasks have different templates, or parts of the same name.

@@ -1,31 +1,93 @@
-"""Stage `rejection_sampling`: the data of the second fine-tuning, from a reasoning model's own completions.
+"""Stage `rejection_sampling`: data of the second fine-tuning, from a reasoning model's own completions.
 
 DeepSeek-R1 (arXiv:2501.12948, section 2.3.3): many completions per prompt, only correct ones, without mixed languages,
-long paragraphs and loops; beside them data without reasoning, three to one.
+long paragraphs and loops; with them general data without reasoning, three to one, judged by models where no rule can.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+import torch
+from pydantic import Field, model_validator
 
-from groupwise.config.schema import DataRef, ModelRef, label
+from groupwise.config import Section
+from groupwise.config.schema import DataRef, ModelRef, RewardModelRef, label
+from groupwise.errors import VerifierError
+from groupwise.models.config import ModelConfig
+from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.policy import load_policy
+from groupwise.models.reward_model import load_reward_model
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.collect import Asked, collect_rows
+from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, keep
 from groupwise.pipeline.directory import read_rows, write_rows
-from groupwise.pipeline.filters import Filters, balanced, counts, keep
-from groupwise.pipeline.general import GeneralData, general_rows
-from groupwise.randomness import Draws, Purpose, permutation
+from groupwise.pipeline.recipe import Name
+from groupwise.randomness import Draw, Draws, Purpose, key, permutation
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.row import Row
-from groupwise.tasks import make_task
+from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
+from groupwise.tasks.texts import Writer
+from groupwise.trainers.sft import PairsData, read_file
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers import make_verifier
+from groupwise.verifiers import Request, make_verifier
+from groupwise.verifiers.extraction import after_thinking
+from groupwise.verifiers.judge.config import JudgeConfig
+
+
+class ModelJudge(Section):
+    """A reward model that sorts candidates."""
+
+    path: RewardModelRef
+    """The reward model, for example `{helpful}`."""
+    see: Literal["completion", "answer"] = "completion"
+    """`completion`: it reads everything. `answer`: only the text after `</think>`."""
+    keep: float = Field(0.5, gt=0, le=1)
+    """Share of the candidates that it keeps, the best by its score."""
+
+
+class GeneralData(Section):
+    """Source of general data, and its judges."""
+
+    task: TaskOptions
+    """Task for whose training problems answers are generated; a name in `tasks`."""
+    file: PairsData | None = None
+    """Prompt/completion pairs in place of generated answers."""
+    num_problems: int = Field(1000, ge=1)
+    """Problems with generated answers (the last of the split)."""
+    answers_per_problem: int = Field(2, ge=1)
+    """Generated answers of each, by different writers."""
+    writer: Writer | None = None
+    """Writer of the generated answers, for example `worlds/general.py:Hands`; not needed with `file`."""
+    reward_models: dict[Name, ModelJudge] = Field(default_factory=dict)
+    """A candidate is kept if every one of them keeps it."""
+    judge: JudgeConfig | None = None
+    """A generative judge behind an endpoint that must call the answer right; None: no judge."""
+
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        if not self.file and not self.writer:
+            raise ValueError("there is neither a writer of answers nor a file of them; one of the two is needed")
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        if self.file and self.judge and "{reference}" in self.judge.prompt:
+            raise ValueError(
+                "judge.prompt holds {reference}, which rows of a file do not have: use {question} and {answer}"
+            )
+        return self
+
+
+class Candidate(NamedTuple):
+    """A row that may be taken."""
+
+    prompt: str
+    completion: str
+    problem: str
+    """Id of the problem; of a file: its place."""
+    language: str
+    """Language of the problem; of a file: unknown, empty."""
 
 
 class RejectionConfig(Asked):
@@ -38,21 +100,21 @@ class RejectionConfig(Asked):
     num_samples: int = Field(8, ge=1)
     """Completions per problem."""
     filters: Filters = Filters()
-    """What is kept."""
+    """Conditions for keeping a completion."""
     per_problem: int = Field(4, ge=0)
     """Most completions of one problem; 0: any number."""
     num_rows: int = Field(2000, ge=1)
     """Most rows of reasoning; taken evenly from the difficulties."""
     include: tuple[DataRef, ...] = ()
-    """Data sets whose rows are taken as they are, for example `{cold_start}`; they count as reasoning."""
+    """Data sets whose rows are all taken, for example `{cold_start}`; they count as reasoning."""
     reasoning_per_general: float = Field(3.0, gt=0)
     """Rows of reasoning for each row of general data (DeepSeek-R1: 600,000 to 200,000)."""
     general: GeneralData | None = None
-    """General data; None: there is none."""
+    """General data; None: no general data."""
 
 
 class RejectionSampling(Stage[RejectionConfig]):
-    """Samples, rejects, adds general data."""
+    """Sample, reject, add general data."""
 
     Config = RejectionConfig
     makes = "data"
@@ -63,7 +125,22 @@ class RejectionSampling(Stage[RejectionConfig]):
         chosen = balanced(selection.rows, settings.num_rows, settings.seed)
         template = settings.task.template
         model = label(self.config.path)
-        reasoning = [_row(row, template.render(problems[row.problem]) + template.prefill, model) for row in chosen]
+        reasoning: list[dict[str, Any]] = [
+            {
+                "prompt": template.render(problems[row.problem]) + template.prefill,
+                "completion": row.text,
+                "source": "rejection sampling",
+                "model": model,
+                "problem": row.problem,
+                "reference": row.reference,
+                "difficulty": row.difficulty,
+                "language": row.language,
+                "sample": row.sample,
+                "num_tokens": row.num_read,
+                "verdict": row.evidence,
+            }
+            for row in chosen
+        ]
         reasoning += [row for path in settings.include for row in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:
@@ -73,7 +150,17 @@ class RejectionSampling(Stage[RejectionConfig]):
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
         digest = write_rows(work.directory.data, shuffled)
         tokens = sum(row.length for row in sampled)
-        return Made(work.directory.data, digest, tokens, 0, _statistics(sampled, selection.dropped, rows) | statistics)
+        solved = {row.problem for row in sampled if row.outcome is Outcome.CORRECT}
+        figures = {
+            "rows": len(rows),
+            "sampled": len(sampled),
+            "dropped": dict(selection.dropped),
+            "sources": counts(rows, "source"),
+            "languages": counts(rows, "language"),
+            "problems_solved": len(solved),
+            "problems": len({row.problem for row in sampled}),
+        }
+        return Made(work.directory.data, digest, tokens, 0, figures | statistics)
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)
@@ -89,33 +176,99 @@ class RejectionSampling(Stage[RejectionConfig]):
         return rows, {problem.id: problem for problem in problems}
 
 
-def _row(row: Row, prompt: str, model: str) -> dict[str, Any]:
-    """A row of the data set, with where it came from."""
-    return {
-        "prompt": prompt,
-        "completion": row.text,
-        "source": "rejection sampling",
-        "model": model,
-        "problem": row.problem,
-        "reference": row.reference,
-        "difficulty": row.difficulty,
-        "language": row.language,
-        "sample": row.sample,
-        "num_tokens": row.num_read,
-        "verdict": row.evidence,
-    }
+def general_rows(
+    data: GeneralData, most: int, seed: int, model: ModelConfig, progress: Callable[[str, int, int], None]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return at most `most` rows of general data, in random order, and their statistics."""
+    problems = {problem.id: problem for problem in split_problems(make_task(data.task), "train", None)}
+    candidates = _candidates(data, list(problems.values()), seed)
+    dropped = Counter[str]()
+    remaining = set(range(len(candidates)))
+    for done, (name, judge) in enumerate(data.reward_models.items()):
+        progress("judges", done, len(data.reward_models))
+        best = _best(candidates, judge, model, "" if data.file else data.task.template.prefill)
+        dropped[f"below the best {judge.keep:.0%} by {name}"] = len(remaining - best)
+        remaining &= best
+    progress("judges", len(data.reward_models), len(data.reward_models))
+    if data.judge:
+        approved = _approved(candidates, problems, data.judge, remaining)
+        dropped["not approved by the judge"] = len(remaining - approved)
+        remaining = approved
+    order = sorted(remaining, key=lambda index: key(seed, "general", index))[:most]
+    rows = [
+        {
+            **candidates[i]._asdict(),
+            "source": "general",
+            "judged_by": [*data.reward_models, *(["judge"] * bool(data.judge))],
+        }
+        for i in order
+    ]
+    statistics = {"candidates": len(candidates), "kept": len(remaining), "taken": len(rows), "dropped": dict(dropped)}
+    return rows, {"general": statistics}
 
 
-def _statistics(
-    sampled: Sequence[Row], dropped: Mapping[str, int], rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    solved = Counter(row.problem for row in sampled if row.outcome is Outcome.CORRECT)
-    return {
-        "rows": len(rows),
-        "sampled": len(sampled),
-        "dropped": dict(dropped),
-        "sources": counts(rows, "source"),
-        "languages": counts(rows, "language"),
-        "problems_solved": len(solved),
-        "problems": len({row.problem for row in sampled}),
-    }
+def _candidates(data: GeneralData, problems: Sequence[Problem], seed: int) -> list[Candidate]:
+    if data.file:
+        return [
+            Candidate(prompt, completion, f"{Path(path).name}:{number}", "")
+            for path in data.file.paths
+            for number, (prompt, completion) in enumerate(read_file(data.file, path))
+        ]
+    assert data.writer is not None
+    template, candidates = data.task.template, []
+    for problem in problems[-data.num_problems :]:
+        prompt = template.render(problem) + template.prefill
+        for hand in range(data.answers_per_problem):
+            answer = data.writer.written(Draw("general document", seed, problem.id, hand), problem)
+            completion = answer.removeprefix(template.prefill)
+            candidates.append(Candidate(prompt, completion, problem.id, problem.language))
+    return candidates
+
+
+def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig, prefill: str) -> set[int]:
+    """Return the indices of the best share of the candidates by a reward model's score.
+
+    A model that reads answers alone reads them after the question, without the opened reasoning, as it was trained.
+    """
+    model = load_reward_model(config.at(judge.path)).freeze()
+    answers = judge.see == "answer"
+    texts = [
+        after_thinking(prefill + candidate.completion) if answers else candidate.completion for candidate in candidates
+    ]
+    prompts = [candidate.prompt.removesuffix(prefill) if answers else candidate.prompt for candidate in candidates]
+    readable = [index for index, text in enumerate(texts) if text and text.strip()]
+    end = model.tokenizer.eos_token_id
+    prompt_ids = model.tokenizer([prompts[i] for i in readable])["input_ids"]
+    stripped = [str(texts[i]).strip() for i in readable]
+    completion_ids = model.tokenizer(stripped, add_special_tokens=False)["input_ids"]
+    sequences = [Sequences(p, [[*c, end]]) for p, c in zip(prompt_ids, completion_ids, strict=True)]
+    lengths = [len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences]
+    with torch.no_grad():
+        scored = [model.scores([sequences[i] for i in chunk]).tolist() for chunk in micro_batches(lengths, 16384)]
+    scores = dict(zip(readable, (score for of_chunk in scored for score in of_chunk), strict=True))
+    ranked = sorted(readable, key=lambda index: (-scores[index], index))
+    return set(ranked[: round(judge.keep * len(candidates))])
+
+
+def _approved(
+    candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, remaining: set[int]
+) -> set[int]:
+    """Return the indices of the candidates whose answer a generative judge calls right.
+
+    Raises:
+        VerifierError: it could not judge too many of them.
+    """
+    indices = sorted(remaining)
+    chosen = [candidates[i] for i in indices]
+    asked = [problems.get(c.problem) or Problem(c.problem, c.prompt, "", language=c.language or "en") for c in chosen]
+    with make_verifier({"kind": "judge", "judge": judge}) as verifier:
+        requests = [Request(problem, candidate.completion) for problem, candidate in zip(asked, chosen, strict=True)]
+        verdicts = verifier.verify_many(requests)
+        most = verifier.config.max_failure_share * len(verdicts)
+    failed = [verdict for verdict in verdicts if verdict.outcome.failed]
+    if len(failed) > most:
+        raise VerifierError(
+            f"the judge of general data failed on {len(failed)} of {len(verdicts)} answers; allowed are {most:g}; for "
+            f"example: {failed[0].evidence}"
+        )
+    return {i for i, verdict in zip(indices, verdicts, strict=True) if verdict.outcome is Outcome.CORRECT}

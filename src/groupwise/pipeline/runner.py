@@ -1,4 +1,4 @@
-"""Runs a pipeline's stages in order; killed at any moment, the same call resumes inside the stage it was in."""
+"""The runner: a pipeline's stages in order; after a kill at any moment the same call resumes inside the stage."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from groupwise.config import dump_toml
 from groupwise.config.schema import located
 from groupwise.errors import CheckpointError, ConfigError, GroupwiseError
 from groupwise.models.config import resolve
-from groupwise.pipeline.base import Interrupted, Made, Stage, Workplace
+from groupwise.pipeline.base import Interrupted, Stage, Workplace
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
@@ -31,7 +31,7 @@ PERIOD_S = 5.0
 
 @contextmanager
 def timed(stage_dir: StageDirectory, name: str) -> Iterator[None]:
-    """Add the seconds of what is done inside to `name` and `processor_name` in the stage's cost, again and again."""
+    """Add the seconds of the block to `name` and `processor_name` in the stage's cost, every few seconds."""
     clocks = {name: time.perf_counter, f"processor_{name}": time.process_time}
     starts = {part: clock() - stage_dir.cost.get(part, 0.0) for part, clock in clocks.items()}
     done = threading.Event()
@@ -43,7 +43,7 @@ def timed(stage_dir: StageDirectory, name: str) -> Iterator[None]:
         while not done.wait(PERIOD_S):
             try:
                 save()
-            except CheckpointError:  # a full disk stops the work itself, which says so
+            except CheckpointError:  # a full disk stops the work itself, which reports it
                 return
 
     thread = threading.Thread(target=save_often, daemon=True)
@@ -63,15 +63,14 @@ class Display:
     train: Callable[[Recipe], Run] = train
     """Runs a trainer's recipe with its own display."""
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
-    """Called before every stage: (what happens to it, its number from 1, number of stages)."""
-    progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
-    """Called with how far a long piece of work is."""
+    """Called before every stage: (its action, its number from 1, number of stages)."""
+    progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
+    """Called with the progress of long work."""
     finished: Callable[[str, StageDirectory], None] = field(default=lambda name, stage_dir: None)
     """Called after every stage that did something."""
 
 
 SILENT = Display()
-"""Shows nothing."""
 
 
 def run_pipeline(
@@ -81,19 +80,19 @@ def run_pipeline(
     only: str | None = None,
     start: str | None = None,
 ) -> bool:
-    """Run what `plan` says; returns False if it was interrupted (Ctrl-C), so that the same call resumes there.
+    """Run what `plan` returns; return False after an interrupt (Ctrl-C), after which the same call resumes.
 
     Args:
-        recipe: with `stages`, what `load_pipeline` gives.
+        recipe: the recipe that `load_pipeline` returns with the stages.
         stages: in the order in which they run.
-        display: called as things happen; by default nothing is shown.
-        only: run nothing but the stage of this name.
+        display: callbacks; by default nothing is shown.
+        only: run the stage of this name alone.
         start: run the stage of this name again, and all that depends on it, finished or not.
 
     Raises:
         ConfigError: a launcher started this process as one of several.
-        CheckpointError: the directory holds something else than a pipeline, or another process works in it.
-        GroupwiseError: of a stage, with its name; what was done before stays, and the same call tries again.
+        CheckpointError: the directory is no pipeline, or another process works in it.
+        GroupwiseError: the error of a stage, with its name; finished work stays, and the same call tries again.
     """
     if (ranks := ranks_started()) > 1:
         raise ConfigError(
@@ -113,11 +112,21 @@ def run_pipeline(
             if only is None:
                 with _named(BASE):
                     _measure_base(recipe, directory.stage(BASE), display)
-            for number, intended in enumerate(planned, 1):
-                entry = _reconsidered(intended, directory)
+            for number, entry in enumerate(planned, 1):
+                stage_dir = directory.stage(entry.stage.name)
+                if entry.action not in (Action.RUN, Action.LEAVE) and (
+                    changed := other_input(stage_dir, entry.stage, directory)
+                ):  # an input that was made again in this call may differ
+                    stage_dir.discard()
+                    entry = entry._replace(action=Action.RUN, why=f"{changed} made something else")
                 display.stage(entry, number, len(planned))
-                with _named(entry.stage.name):
-                    _do(recipe, entry, directory, display)
+                if entry.action not in (Action.SKIP, Action.LEAVE):
+                    with _named(entry.stage.name):
+                        if entry.action is not Action.MEASURE:
+                            _work(entry, directory, display)
+                        if entry.stage.makes == "model":
+                            _measure(recipe, stage_dir, str(_output(stage_dir)), entry.stage.name, display)
+                        display.finished(entry.stage.name, stage_dir)
                 _write_lineage(recipe, directory, planned)
         except (Interrupted, KeyboardInterrupt):
             return False
@@ -126,9 +135,9 @@ def run_pipeline(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[PipelineDirectory]:
-    """The pipeline directory, held by this process alone; a killed process holds nothing."""
+    """Hold the pipeline directory, for this process alone; a killed process holds nothing."""
     directory = PipelineDirectory(path)
-    harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # what a kill at the beginning leaves
+    harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # left by a kill at the start
     if (
         path.exists()
         and not directory.recipe.exists()
@@ -151,51 +160,21 @@ def _named(name: str) -> Iterator[None]:
         raise type(error)(f"stage {name}: {error}") from error
 
 
-def _reconsidered(entry: Planned, directory: PipelineDirectory) -> Planned:
-    """Run again what was made from other outputs than its inputs have now: a stage that was made again may differ."""
-    stage_dir = directory.stage(entry.stage.name)
-    if (
-        entry.action in (Action.RUN, Action.LEAVE)
-        or (changed := other_input(stage_dir, entry.stage, directory)) is None
-    ):
-        return entry
-    stage_dir.discard()
-    return entry._replace(action=Action.RUN, why=f"{changed} made something else")
-
-
-def _do(recipe: PipelineRecipe, entry: Planned, directory: PipelineDirectory, display: Display) -> None:
-    """Run and measure a stage as planned."""
-    if entry.action in (Action.SKIP, Action.LEAVE):
-        return
-    stage_dir = directory.stage(entry.stage.name)
-    if entry.action is not Action.MEASURE:
-        _work(entry, directory, display)
-    if entry.stage.makes == "model":
-        _measure(recipe, stage_dir, str(_output(stage_dir)), entry.stage.name, display)
-    display.finished(entry.stage.name, stage_dir)
-
-
 def _work(entry: Planned, directory: PipelineDirectory, display: Display) -> None:
-    """Run the stage and record what it made."""
+    """Run a stage and record its result."""
     stage, stage_dir = entry.stage, directory.stage(entry.stage.name)
     read = {name: directory.stage(name).output_hash for name in stage.inputs}
     begun = {"fingerprint": entry.fingerprint, "code": stage.code, "inputs": entry.inputs, "read": read}
-    begun["settings"] = stage.settings
-    stage_dir.write("begun", begun)
+    stage_dir.write("begun", {**begun, "settings": stage.settings})
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}
+    work = Workplace(stage_dir, outputs, display.train, display.progress)
     with timed(stage_dir, "seconds"):
-        result = stage.run(
-            located(stage.config, outputs), Workplace(stage_dir, outputs, display.train, display.progress)
-        )
-    stage_dir.write("facts", _facts(entry, result, stage_dir))
-
-
-def _facts(entry: Planned, result: Made, stage_dir: StageDirectory) -> dict[str, object]:
-    return {
-        "name": entry.stage.name,
-        "kind": entry.stage.kind,
-        "algorithm": entry.stage.algorithm,
-        "makes": entry.stage.makes,
+        result = stage.run(located(stage.config, outputs), work)
+    facts = {
+        "name": stage.name,
+        "kind": stage.kind,
+        "algorithm": stage.algorithm,
+        "makes": stage.makes,
         "fingerprint": entry.fingerprint,
         "inputs": entry.inputs,
         "output": str(result.output.relative_to(stage_dir.path)),
@@ -204,6 +183,7 @@ def _facts(entry: Planned, result: Made, stage_dir: StageDirectory) -> dict[str,
         "statistics": dict(result.statistics),
         "evaluation": None,
     }
+    stage_dir.write("facts", facts)
 
 
 def _output(stage_dir: StageDirectory) -> Path:
@@ -214,7 +194,7 @@ def _output(stage_dir: StageDirectory) -> Path:
 
 
 def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Display) -> None:
-    """Measure the model that everything starts from, unless this very model has been measured."""
+    """Measure the base model, unless this very model has been measured."""
     model = resolve(recipe.model.path)
     start: dict[str, object] = {
         "name": BASE,
@@ -235,7 +215,7 @@ def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Di
 
 
 def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name: str, display: Display) -> None:
-    """Evaluate a model and add what was measured to the stage's facts, which meanwhile say nothing."""
+    """Evaluate a model and add the measurements to the stage's facts; meanwhile these have none."""
     begun = {key: value for key, value in (stage_dir.facts or {}).items() if key != "evaluation_fingerprint"}
     stage_dir.write("facts", {**begun, "evaluation": None})
     with timed(stage_dir, "evaluation_seconds"):
@@ -248,7 +228,7 @@ def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name
 
 
 def _write_lineage(recipe: PipelineRecipe, directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
-    """Write the known lineage: each stage with its inputs and output."""
+    """Write the lineage: each stage with its inputs and output."""
     rows = []
     for entry in planned:
         facts = directory.stage(entry.stage.name).facts

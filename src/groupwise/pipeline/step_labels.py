@@ -1,11 +1,11 @@
-"""Stage `step_labels`: completions cut into steps, and of each step whether it is right.
+"""Stage `step_labels`: completions cut into steps, with a label for each: right or wrong.
 
-`exact` asks the task's own plan (`verifiers.working`), which only embedded tasks have. `monte_carlo` is Math-Shepherd
-(arXiv:2312.08935): from the text up to the end of a step a completer goes on several times, and the step is as good as
-the share of rollouts that the task's verifier calls correct. `binary_search` is OmegaPRM's search for the first step
+`exact` reads the task's own plan (`verifiers.working`), which only embedded tasks have. `monte_carlo` is Math-Shepherd
+(arXiv:2312.08935): a completer continues the text up to the end of a step several times, and the step's value is the
+share of rollouts that the task's verifier calls correct. `binary_search` is OmegaPRM's search for the first step
 after which nothing succeeds (arXiv:2406.06592); `group_tree` takes a group's own completions for rollouts; `import`
-reads labels of others. Every row says where its labels come from, and where there is a truth the statistics say how
-many agree with it.
+reads a file of labels. Every row records the origin of its labels, and where the truth is known the statistics count
+the rows that agree with it.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ def _with(*methods: str) -> ReadIf:
 
 
 ENOUGH = 8
-"""Completions without any step's end that say that the setting is wrong."""
+"""Completions without any step's end that show that the setting is wrong."""
 _SAMPLED = _with("exact", "monte_carlo", "binary_search", "group_tree")
 _COMPARED = _with("monte_carlo", "binary_search", "group_tree", "import")
 _ROLLED = _with("monte_carlo", "binary_search")
@@ -65,21 +65,21 @@ class StepLabelsConfig(Asked):
     method: Literal["exact", "monte_carlo", "binary_search", "group_tree", "import"] = "exact"
     """`exact`: by the problem's own plan; `monte_carlo`: by rollouts from the end of every step; `binary_search`: by
     rollouts from the ends of few, which find the first hopeless one; `group_tree`: by the other completions of the same
-    problem that begin alike, at no further cost; `import`: as a file has them."""
+    problem with the same start, at no further cost; `import`: as a file has them."""
     path: Annotated[ModelRef, _SAMPLED] = ""
     """The model whose completions are labelled, for example `{base}`."""
     split: Annotated[Literal["train", "dev"], _SAMPLED] = "train"
-    """Whose problems: `train` to learn from, `dev` to choose a threshold on and to measure."""
+    """Split of the problems: `train` to learn from, `dev` to choose a threshold on and to measure."""
     skip_problems: Annotated[int, _SAMPLED] = Field(0, ge=0)
-    """Problems at the beginning of the split that are passed over, so that two stages have different ones."""
+    """Problems at the start of the split that are skipped, so that two stages have different ones."""
     num_problems: Annotated[int, _SAMPLED] = Field(256, ge=1)
-    """Problems, the first of the split behind those."""
+    """Problems, the first of the split after those."""
     num_samples: Annotated[int, _SAMPLED] = Field(4, ge=1)
     """Completions per problem."""
     step: Annotated[Step, _SAMPLED] = "sentence"
-    """What ends a step: `sentence`, `newline`, `equation`, or a regular expression whose matches end steps."""
+    """End of a step: `sentence`, `newline`, `equation`, or a regular expression whose matches end steps."""
     completer: Annotated[ModelRef, _ROLLED] = ""
-    """The model that goes on; empty: the one whose completions are labelled."""
+    """The model that makes rollouts; empty: the one whose completions are labelled."""
     rollouts: Annotated[int, Field(ge=1), _ROLLED] = 8
     """Rollouts from every prefix (Math-Shepherd and OmegaPRM: 8)."""
     estimate: Annotated[Literal["hard", "soft"], _with("monte_carlo", "group_tree")] = "hard"
@@ -98,14 +98,14 @@ class StepLabelsConfig(Asked):
     format: Annotated[Format, _IMPORTED] = "groupwise"
     """Its format (`tasks.step_imports`)."""
     from_rollouts: Annotated[Literal["no", "hard", "soft"], _IMPORTED] = "no"
-    """`hard`, `soft`: labels made anew of the rollouts that the file's rows were labelled by, as `estimate` has them,
-    with nothing rolled out again; `no`: those of the file."""
+    """`hard`, `soft`: labels from the counts of rollouts in the file's rows, as `estimate` defines them, without new
+    rollouts; `no`: the labels of the file."""
     neutral: Annotated[
         Neutral, ReadIf(lambda c: c.method == "import" and c.format == "prm800k", 'format = "prm800k"')
     ] = "positive"
-    """What PRM800K's rating 0 becomes: `positive` (as its authors count it), `negative`, or no label (`drop`)."""
+    """Label for PRM800K's rating 0: `positive` (as its authors count it), `negative`, or no label (`drop`)."""
     keep: Literal["all", "until_first_error"] = "all"
-    """`until_first_error`: steps behind the first mistake have no label (PRM800K); an outcome model then learns from
+    """`until_first_error`: steps after the first mistake have no label (PRM800K); an outcome model then learns from
     completions without a mistake alone."""
 
     @model_validator(mode="after")
@@ -122,55 +122,58 @@ class StepLabelsConfig(Asked):
 
 
 class StepLabels(Stage[StepLabelsConfig]):
-    """Samples, cuts, labels; or imports."""
+    """Sample, cut and label; or import."""
 
     Config = StepLabelsConfig
     makes = "data"
 
     def run(self, settings: StepLabelsConfig, work: Workplace) -> Made:
-        task = make_task(settings.task)
+        task, sampled, tokens = make_task(settings.task), list[Row](), 0
         if settings.method == "import":
             rows, dropped = imported(settings, task)
-            return self._made(settings, work, rows, dropped, 0)
-        problems = split_problems(task, settings.split, None)[settings.skip_problems :][: settings.num_problems]
-        if not problems:
-            raise ConfigError(f"skip_problems = {settings.skip_problems} passes over all {settings.split} problems")
-        by_id = {problem.id: problem for problem in problems}
-        if "exact" in (settings.method, settings.agree_with):
-            _check_plans(problems, settings)
-        with make_verifier(task.verifier_config) as verifier:
-            verifier.check(problems, task.template)
-            actors = Actors.of(load_policy(settings.model.at(settings.path)), task.template, verifier)
-            sampled = collect_rows(
-                actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.STEP_LABELS),
-                work.directory.samples, partial(work.progress, "problems sampled"),
-            )  # fmt: skip
-            cut, dropped = cut_rows(sampled, settings.step, settings.sampling.tools)
-            _check_boundaries(cut, settings.step)
-            rolled, tokens = self._rolled(settings, work, actors, cut, sampled, by_id)
-        rows = [self._row(settings, one, of, by_id[one.row.problem]) for one, of in zip(cut, rolled, strict=True)]
-        kept = [row for row in rows if _agrees(row, settings)]
-        dropped["first mistake elsewhere"] = len(rows) - len(kept)
-        return self._made(settings, work, kept, dropped, tokens, sum(row.length for row in sampled))
-
-    def _made(
-        self, settings: StepLabelsConfig, work: Workplace, rows: Sequence[StepRow], dropped: Mapping[str, int],
-        rollout_tokens: int, sampled_tokens: int = 0,
-    ) -> Made:  # fmt: skip
+        else:
+            problems = split_problems(task, settings.split, None)[settings.skip_problems :][: settings.num_problems]
+            if not problems:
+                raise ConfigError(f"skip_problems = {settings.skip_problems} skips all {settings.split} problems")
+            by_id = {problem.id: problem for problem in problems}
+            if "exact" in (settings.method, settings.agree_with):
+                _check_plans(problems, settings)
+            with make_verifier(task.verifier_config) as verifier:
+                verifier.check(problems, task.template)
+                actors = Actors.of(load_policy(settings.model.at(settings.path)), task.template, verifier)
+                draws = Draws(settings.seed, Purpose.STEP_LABELS)
+                sampled = collect_rows(
+                    actors, problems, settings.num_samples, settings.sampling, draws,
+                    work.directory.samples, partial(work.progress, "problems sampled"),
+                )  # fmt: skip
+                cut, dropped = cut_rows(sampled, settings.step, settings.sampling.tools)
+                if len(cut) >= ENOUGH and all(len(each.ends) == 1 for each in cut):  # a few may just be short
+                    raise DataError(
+                        f"step = {settings.step!r} ends no step within any of the {len(cut)} completions (the first "
+                        f"starts with {cut[0].row.text[:60]!r}): there would be outcomes alone to learn from; choose "
+                        "a step that these texts have"
+                    )
+                rolled, tokens = self._rolled(settings, work, actors, cut, sampled, by_id)
+            labelled = [
+                self._row(settings, each, of_steps, by_id[each.row.problem])
+                for each, of_steps in zip(cut, rolled, strict=True)
+            ]
+            rows = [row for row in labelled if _agrees(row, settings)]
+            dropped["first mistake elsewhere"] = len(labelled) - len(rows)
         if not rows:
             why = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
             raise DataError(f"stage {self.name}: no row is left ({why or 'nothing was there'})")
         digest = write_rows(work.directory.data, [row.record() for row in rows])
-        statistics = {**_statistics(rows, dropped), "rollout_tokens": rollout_tokens}
-        return Made(work.directory.data, digest, sampled_tokens + rollout_tokens, 0, statistics)
+        statistics = {**_statistics(rows, dropped), "rollout_tokens": tokens}
+        return Made(work.directory.data, digest, sum(row.length for row in sampled) + tokens, 0, statistics)
 
     def _rolled(
         self, settings: StepLabelsConfig, work: Workplace, actors: Actors, cut: Sequence[Cut], sampled: Sequence[Row],
         by_id: Mapping[str, Problem],
     ) -> tuple[list[list[Rolled | None]], int]:  # fmt: skip
-        """Of each completion, what is known of the end of every step but the last; and the tokens that it took."""
+        """Return the rollouts from the end of every step but the last, by completion, and the tokens of all."""
         if settings.method == "exact":
-            return [[None] * (len(one.ends) - 1) for one in cut], 0
+            return [[None] * (len(each.ends) - 1) for each in cut], 0
         if settings.method == "group_tree":
             return shared(cut, sampled), 0
         if settings.completer:
@@ -187,103 +190,93 @@ class StepLabels(Stage[StepLabelsConfig]):
         truth = exact_labels(problem, cut, settings.step) if set(PLANNED) <= problem.data.keys() else None
         right = cut.row.outcome is Outcome.CORRECT
         labels = truth.labels if truth and settings.method == "exact" else estimated(rolled, right, settings)
-        return StepRow(
-            settings.task.template.render(problem) + cut.row.prefill, cut.steps, kept_labels(labels, settings.keep),
-            problem.id, settings.split, problem.difficulty, right, self._provenance(settings, cut, rolled, truth),
-        )  # fmt: skip
-
-    def _provenance(
-        self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], truth: "Truth | None"
-    ) -> dict[str, Any]:
-        made = {
+        provenance: dict[str, Any] = {
             "method": settings.method, "model": label(self.config.path), "sample": cut.row.sample,
             "step": settings.step, "kinds": truth and list(truth.kinds),
             "exact_first_error": truth and first_wrong(truth.labels), "answer": cut.row.answer,
         }  # fmt: skip
-        if settings.method == "exact":
-            return made
-        if settings.method != "group_tree":
-            made["completer"] = label(self.config.completer or self.config.path)
-        return {
-            **made, "estimate": settings.estimate, "successes": [one and one.successes for one in rolled],
-            "rollouts": [one and one.judged for one in rolled],
-        }  # fmt: skip
+        if settings.method in ("monte_carlo", "binary_search"):
+            provenance["completer"] = label(self.config.completer or self.config.path)
+        if settings.method != "exact":
+            provenance["estimate"] = settings.estimate
+            provenance["successes"] = [each and each.successes for each in rolled]
+            provenance["rollouts"] = [each and each.judged for each in rolled]
+        return StepRow(
+            settings.task.template.render(problem) + cut.row.prefill, cut.steps, kept_labels(labels, settings.keep),
+            problem.id, settings.split, problem.difficulty, right, provenance,
+        )  # fmt: skip
 
 
 class Truth(NamedTuple):
-    """What the plan says of a completion's steps."""
+    """Labels and kinds of a completion's steps by the plan."""
 
     labels: tuple[float, ...]
     kinds: tuple[str, ...]
 
 
 def exact_labels(problem: Problem, cut: Cut, step: str) -> Truth:
-    """1 for every step without a mistake, own or inherited, else 0; and what each step is."""
+    """Label every step by the plan: 1 without a mistake, own or inherited, else 0; and name its kind."""
     row = cut.row
     verdict = Verdict(row.outcome, {}, row.evidence, row.answer)
     judged = judge_working(problem, row.prefill + row.text, verdict, step).steps[-len(cut.ends) :]
-    return Truth(tuple(float(one.kind.correct) for one in judged), tuple(str(one.kind) for one in judged))
+    return Truth(tuple(float(each.kind.correct) for each in judged), tuple(str(each.kind) for each in judged))
 
 
 def estimated(rolled: Sequence[Rolled | None], right: bool, settings: StepLabelsConfig) -> list[float | None]:
-    """Labels of all steps by what is known of their ends; None where that is nothing. The last has the outcome."""
+    """Label all steps by rollouts from their ends; None without a judged rollout. The last has the outcome."""
     if settings.method == "binary_search":
         return by_search(rolled, right, settings.min_success)
-    known = [one if one is not None and one.judged else None for one in rolled]
+    known = [each if each is not None and each.judged else None for each in rolled]
     if settings.estimate == "hard":
-        return [*(one and float(one.successes >= settings.min_success) for one in known), float(right)]
-    return [*(one and one.successes / one.judged for one in known), float(right)]
+        return [*(each and float(each.successes >= settings.min_success) for each in known), float(right)]
+    return [*(each and each.successes / each.judged for each in known), float(right)]
 
 
 def kept_labels(labels: Sequence[float | None], keep: str) -> tuple[float | None, ...]:
-    """The labels, where it is asked for without those behind the first mistake."""
+    """Return the labels; with `until_first_error`, None for steps after the first mistake."""
     error = first_wrong(labels) if keep == "until_first_error" else None
     return tuple(labels) if error is None else (*labels[: error + 1], *[None] * (len(labels) - error - 1))
 
 
 def imported(settings: StepLabelsConfig, task: Task) -> tuple[list[StepRow], Counter[str]]:
-    """The rows of a file of others, without those whose question the task holds out."""
-    held_out = {_words(one.question) for split in ("dev", "test") for one in task.problems(split)}
+    """Read the rows of a file, without those whose question is a dev or test problem of the task."""
+    held_out = {" ".join(problem.question.split()) for split in ("dev", "test") for problem in task.problems(split)}
     kept, dropped = list[StepRow](), Counter[str]()
     source = {"method": "import", "file": Path(settings.file).name}
     if settings.from_rollouts != "no":
         source["estimate"] = settings.from_rollouts
     for row in read_steps(settings.file, settings.format, settings.neutral):
-        if _words(row.prompt) in held_out:
+        if " ".join(row.prompt.split()) in held_out:
             dropped["held-out problem"] += 1
             continue
         labels = row.labels if settings.from_rollouts == "no" else relabelled(row, settings.from_rollouts)
-        own = StepRow(
+        relabelled_row = StepRow(
             row.prompt, row.steps, kept_labels(labels, settings.keep), row.problem, row.split, row.difficulty,
             row.final_answer_correct, {**row.provenance, **source},
         )  # fmt: skip
-        if _agrees(own, settings):
-            kept.append(own)
+        if _agrees(relabelled_row, settings):
+            kept.append(relabelled_row)
         else:
             dropped["first mistake elsewhere"] += 1
     return kept, dropped
 
 
 def relabelled(row: StepRow, estimate: str) -> list[float | None]:
-    """Labels of the rollouts from the ends of a row's steps; the last step has the outcome.
+    """Label a row's steps by its counts of rollouts; the last step has the outcome.
 
     Raises:
-        DataError: the row says nothing of rollouts.
+        DataError: the row has no counts of rollouts.
     """
     successes, rollouts = (row.provenance.get(name) for name in ("successes", "rollouts"))
     counted = all(isinstance(counts, list) and len(counts) == len(row.steps) - 1 for counts in (successes, rollouts))
     if not counted or row.final_answer_correct is None:
         raise DataError(
-            f"from_rollouts = {estimate!r}: the row that begins {row.prompt[:60]!r} does not say how many `rollouts` "
-            "from each step there were, how many `successes`, and whether its answer is right"
+            f"from_rollouts = {estimate!r}: the row that starts with {row.prompt[:60]!r} lacks the number of "
+            "`rollouts` from each step, that of `successes`, or `final_answer_correct`"
         )
     pairs = zip(successes or (), rollouts or (), strict=True)
     known = [None if not judged else float(won > 0) if estimate == "hard" else won / judged for won, judged in pairs]
     return [*known, float(row.final_answer_correct)]
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _agrees(row: StepRow, settings: StepLabelsConfig) -> bool:
@@ -291,18 +284,10 @@ def _agrees(row: StepRow, settings: StepLabelsConfig) -> bool:
         return True
     if row.provenance.get("kinds") is None:
         raise DataError(
-            f"agree_with = {settings.agree_with!r}: nobody knows the truth of the row that begins {row.prompt[:60]!r}; "
-            'allowed is agree_with = "none", or problems with a plan'
+            f"agree_with = {settings.agree_with!r}: the truth of the row that starts with {row.prompt[:60]!r} is "
+            'unknown; allowed is agree_with = "none", or problems with a plan'
         )
     return bool(row.first_error == row.provenance["exact_first_error"])
-
-
-def _check_boundaries(cut: Sequence[Cut], step: str) -> None:
-    if len(cut) >= ENOUGH and all(len(one.ends) == 1 for one in cut):  # a few may just be short, or a spoilt model's
-        raise DataError(
-            f"step = {step!r} ends no step within any of the {len(cut)} completions (the first begins "
-            f"{cut[0].row.text[:60]!r}): there would be outcomes alone to learn from; allowed is what they have"
-        )
 
 
 def _check_plans(problems: Sequence[Problem], settings: StepLabelsConfig) -> None:

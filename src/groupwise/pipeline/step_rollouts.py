@@ -1,7 +1,7 @@
-"""Steps' worth by going on from their ends: rollouts from prefixes, a search for the first mistake, a group by itself.
+"""Values of steps from rollouts: of every prefix, of a search for the first mistake, of a group's own completions.
 
-Every prefix that several completions share is rolled out once. What was rolled out is kept part by part, so that a kill
-loses one part, and a repeat makes the same bytes.
+A prefix that several completions share is rolled out once. Rollouts are stored part by part, so that a kill loses one
+part, and a repeat makes the same bytes.
 """
 
 import json
@@ -34,9 +34,9 @@ class Cut(NamedTuple):
 
     row: Row
     ends: tuple[int, ...]
-    """Where its steps end in its own text, in characters; the last is its length."""
+    """Ends of its steps in its text, in characters; the last is its length."""
     results: tuple[Span, ...] = ()
-    """What tools put into its text, in characters."""
+    """Spans of tools' results in its text, in characters."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -44,9 +44,9 @@ class Cut(NamedTuple):
 
     @property
     def prefixes(self) -> list[str]:
-        """The text up to the end of every step but the last, whose worth is the completion's own.
+        """The text up to the end of every step but the last, whose value is the completion's outcome.
 
-        A step that ends with a call, or within its result, is gone on from behind the result, which nobody else writes.
+        A step that ends with a call, or within its result, is continued after the result, which no policy writes.
         """
         behind = [next((b for a, b in self.results if a <= end < b), end) for end in self.ends[:-1]]
         return [self.row.prefill + self.row.text[:end] for end in behind]
@@ -57,13 +57,13 @@ class Rolled(NamedTuple):
 
     successes: int
     judged: int
-    """Rollouts that the verifier judged; those it failed on are no part of the share."""
+    """Rollouts that the verifier judged, without those it failed on."""
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Completer:
-    """What goes on from prefixes."""
+    """Continues prefixes."""
 
     actors: Actors
     sampling: SamplingConfig
@@ -71,7 +71,7 @@ class Completer:
     rollouts: int
 
     def roll(self, prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
-        """Go on from every prefix of a problem's answer (prefill included), and judge."""
+        """Continue every prefix of a problem's answer (prefill included), and judge."""
         tools = make_tools(self.sampling.tools)
         started = [self._prefix(problem, text, tools) for problem, text in prefixes]
         groups = continue_and_score(self.actors, started, self.sampling, self.draws)
@@ -84,27 +84,27 @@ class Completer:
         return rolled
 
     def _prefix(self, problem: Problem, text: str, tools: Mapping[str, Tool]) -> Prefix:
-        """Tokenise the beginning of an answer; results of tools are ids of their own, as they were in sampling."""
+        """Tokenise the start of an answer; results of tools are tokenised separately, as they were in sampling."""
         policy, template = self.actors.policy, self.actors.template
         written = text.removeprefix(template.prefill)  # no tool looks into a prompt
         results = list(_results(written, tools))
         edges = [0, *(edge for result in results for edge in result.span), len(written)]
         parts = [policy.tokenizer(written[a:b], add_special_tokens=False)["input_ids"] for a, b in pairwise(edges)]
         sampled = np.repeat([i % 2 == 0 for i in range(len(parts))], [len(part) for part in parts])
-        calls = tuple(ToolCall(one.seen.tool, one.seen.call.content, CallOutcome.DONE) for one in results)
+        calls = tuple(ToolCall(result.seen.tool, result.seen.call.content, CallOutcome.DONE) for result in results)
         piece = replace(phrase([token for part in parts for token in part], calls), sampled=sampled)
         keys = self.draws.keys(f"{problem.id} {sha256(text.encode()).hexdigest()}", self.rollouts)
         return Prefix(encode_prompt(policy, template, problem), (piece,), keys)
 
 
 def _results(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
-    """Results up to a call that breaks the rules, if there is one: it ended the completion."""
+    """Yield the results up to a call that breaks the rules: it ended the completion."""
     with suppress(BrokenCallError):
         yield from results_in(text, tools)
 
 
 def cut_rows(rows: Sequence[Row], step: str, sections: Mapping[str, ToolConfig]) -> tuple[list[Cut], Counter[str]]:
-    """Completions in steps; what was not judged, is empty, or was cut off within a step is counted and left out."""
+    """Cut completions into steps; those that were not judged, are empty, or were cut off are counted and left out."""
     cut, dropped, tools = list[Cut](), Counter[str](), make_tools(sections)
     for row in rows:
         if not row.outcome.judged:
@@ -114,31 +114,27 @@ def cut_rows(rows: Sequence[Row], step: str, sections: Mapping[str, ToolConfig])
         elif not row.text:
             dropped["empty"] += 1
         else:
-            results = tuple(result.span for result in _results(row.text, tools))
-            cut.append(Cut(row, tuple(_ends(row, step)), results))
+            results, offset = tuple(result.span for result in _results(row.text, tools)), len(row.prefill)
+            # a step that ends within the prefill belongs to the prompt
+            ends = tuple(end - offset for end in step_ends(row.prefill + row.text, step) if end > offset)
+            cut.append(Cut(row, ends, results))
     return cut, dropped
-
-
-def _ends(row: Row, step: str) -> Iterator[int]:
-    """Ends in the completion; a step that ends within the prefill belongs to the prompt."""
-    offset = len(row.prefill)
-    return (end - offset for end in step_ends(row.prefill + row.text, step) if end > offset)
 
 
 @dataclass(slots=True)
 class Rollouts:
-    """What is known of prefixes so far; each is rolled out once."""
+    """Rollouts from prefixes; each prefix is rolled out once."""
 
     completer: Completer
     problems: Mapping[str, Problem]
     folder: Path
     progress: Callable[[str, int, int], None]
     found: dict[tuple[str, str], Rolled]
-    """By a problem's id and the beginning of an answer to it, prefill included."""
+    """By a problem's id and the start of an answer to it, prefill included."""
 
     def ask(self, prefixes: Sequence[tuple[str, str]], name: str) -> None:
-        """Roll out from those that are not known; parts that are in the folder under this name are read."""
-        new = [one for one in dict.fromkeys(prefixes) if one not in self.found]
+        """Roll out from unknown prefixes; parts that are in the folder under this name are read."""
+        new = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self.found]
         for start in range(0, len(new), PROBLEMS_PER_PART):
             self.progress("prefixes rolled out", start, len(new))
             part = new[start : start + PROBLEMS_PER_PART]
@@ -146,7 +142,7 @@ class Rollouts:
             if not file.exists():
                 rolled = self.completer.roll([(self.problems[problem], prefix) for problem, prefix in part])
                 write_file(file, json.dumps(rolled).encode())
-            self.found |= zip(part, (Rolled(*one) for one in json.loads(file.read_text("utf-8"))), strict=True)
+            self.found |= zip(part, (Rolled(*rolled) for rolled in json.loads(file.read_text("utf-8"))), strict=True)
 
     @property
     def tokens(self) -> int:
@@ -155,19 +151,19 @@ class Rollouts:
 
 
 def every_prefix(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | None]]:
-    """Rollouts from the end of every step but the last: Math-Shepherd."""
-    rollouts.ask([(one.row.problem, prefix) for one in cut for prefix in one.prefixes], "rollouts")
-    return [[rollouts.found[one.row.problem, prefix] for prefix in one.prefixes] for one in cut]
+    """Roll out from the end of every step but the last: Math-Shepherd."""
+    rollouts.ask([(each.row.problem, prefix) for each in cut for prefix in each.prefixes], "rollouts")
+    return [[rollouts.found[each.row.problem, prefix] for prefix in each.prefixes] for each in cut]
 
 
 def searched(cut: Sequence[Cut], rollouts: Rollouts, min_success: int) -> list[list[Rolled | None]]:
-    """Rollouts from prefixes among which the first hopeless one is found by halving: OmegaPRM (arXiv:2406.06592).
+    """Find the first hopeless prefix by binary search: OmegaPRM (arXiv:2406.06592).
 
-    Only completions with a wrong answer are searched; all of them halve at the same time, so that a round is one batch.
+    Only completions with a wrong answer are searched, all of them at the same time, so that a round is one batch.
     """
-    bounds = {i: (0, len(one.ends)) for i, one in enumerate(cut) if one.row.outcome is not Outcome.CORRECT}
+    bounds = {i: (0, len(each.ends)) for i, each in enumerate(cut) if each.row.outcome is not Outcome.CORRECT}
     asked: list[dict[int, Rolled]] = [{} for _ in cut]
-    for number in range(max((len(one.ends) for one in cut), default=0)):
+    for number in range(max((len(each.ends) for each in cut), default=0)):
         middles = {i: (low + high) // 2 for i, (low, high) in bounds.items() if high - low > 1}
         if not middles:
             break
@@ -178,14 +174,14 @@ def searched(cut: Sequence[Cut], rollouts: Rollouts, min_success: int) -> list[l
             low, high = bounds[i]
             bounds[i] = (middle, high) if rolled.successes >= min_success else (low, middle)
             if not rolled.judged:
-                del bounds[i]  # nobody can say on which side the mistake is
-    return [[asked[i].get(step) for step in range(len(one.ends) - 1)] for i, one in enumerate(cut)]
+                del bounds[i]  # the side of the mistake is unknown
+    return [[asked[i].get(step) for step in range(len(each.ends) - 1)] for i, each in enumerate(cut)]
 
 
 def shared(cut: Sequence[Cut], rows: Sequence[Row]) -> list[list[Rolled | None]]:
-    """A group labels itself (arXiv:2509.21154): the completions that begin with a prefix are rollouts from its end.
+    """Take a group's completions that start with a prefix as rollouts from it (arXiv:2509.21154).
 
-    Its own completion is one of them; where no other shares it, the prefix has none.
+    A prefix that only one completion has gets None.
     """
     by_problem: dict[str, list[Row]] = {}
     for row in rows:
@@ -198,18 +194,18 @@ def shared(cut: Sequence[Cut], rows: Sequence[Row]) -> list[list[Rolled | None]]
             return None
         return Rolled(sum(row.outcome is Outcome.CORRECT for row in sharing), len(sharing), 0)
 
-    return [[rolled(one.row.problem, prefix) for prefix in one.prefixes] for one in cut]
+    return [[rolled(each.row.problem, prefix) for prefix in each.prefixes] for each in cut]
 
 
 def by_search(rolled: Sequence[Rolled | None], right: bool, min_success: int) -> list[float | None]:
-    """Labels of all steps: 1 up to the last prefix from which something succeeded, 0 from the first hopeless one on.
+    """Label all steps: 1 up to the last prefix from which a rollout succeeded, 0 from the first hopeless one on.
 
     Where the answer is right nothing was searched, and every step counts as right. Where the verifier judged none of a
-    prefix's rollouts, nothing is known behind the last success.
+    prefix's rollouts, the labels after the last success are None.
     """
     if right:
         return [1.0] * (len(rolled) + 1)
-    hopeful = [i for i, one in enumerate(rolled) if one is not None and one.successes >= min_success]
-    is_open = any(one is not None and not one.judged for one in rolled)
+    hopeful = [i for i, each in enumerate(rolled) if each is not None and each.successes >= min_success]
+    is_open = any(each is not None and not each.judged for each in rolled)
     wrong_from = max(hopeful, default=-1) + 1
     return [1.0] * wrong_from + [None if is_open else 0.0] * (len(rolled) + 1 - wrong_from)

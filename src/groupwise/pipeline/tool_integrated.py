@@ -2,7 +2,7 @@
 
 DeepSeekMath (arXiv:2402.03300, section 3.1) fine-tunes on chains of thought, programs of thought and tool-integrated
 reasoning. Here a problem's own plan (`data["steps"]`: sign, left, right, result) is written in these forms; some calls
-are wrong or needless, so that reinforcement learning has something to find out.
+are wrong or needless, so that reinforcement learning has something to learn.
 """
 
 from collections import Counter
@@ -27,16 +27,16 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class FormWeights(Section):
-    """How often a problem is worked in each form, as relative weights."""
+    """Relative weights of the forms."""
 
     call: Share = 0.7
     """Every step is a call of the calculator: `<<45×77=3465>>`."""
     wrong_call: Share = 0.1
     """Calls, one of them with a wrong digit, carried through: a wrong answer."""
     needless_call: Share = 0.1
-    """Calls, and one more of something that is known already."""
+    """Calls, and one more for a known result."""
     at_once: Share = 0.1
-    """No working, and an answer with one digit wrong: what is said without a tool."""
+    """No working, and an answer with one digit wrong: an answer without a tool."""
     text: Share = 0.0
     """Steps as text, with their results: a chain of thought."""
     chain: Share = 0.0
@@ -57,11 +57,11 @@ class ToolIntegratedConfig(Section):
     """Settings of the stage."""
 
     task: TaskOptions
-    """Whose training problems are worked; each needs a plan, as those of `arithmetic` have one."""
+    """Task whose training problems are worked; each needs a plan, as those of `arithmetic` have."""
     num_rows: int = Field(1200, ge=1)
     """Rows, a problem each; the last problems of the split, of which reinforcement learning sees fewer."""
     forms: FormWeights = FormWeights()
-    """How often each form occurs."""
+    """Weights of the forms."""
     seed: int
     """Seed of all draws."""
 
@@ -80,7 +80,7 @@ class Step(NamedTuple):
 
 
 class ToolIntegrated(Stage[ToolIntegratedConfig]):
-    """Writes workings; samples nothing."""
+    """Write workings; nothing is sampled."""
 
     Config = ToolIntegratedConfig
     makes = "data"
@@ -89,32 +89,30 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
         task = make_task(settings.task)
         problems = split_problems(task, "train", None)[-settings.num_rows :]
         weights = settings.forms.model_dump()
-        rows = []
+        rows: list[dict[str, Any]] = []
         for problem in problems:
             draw = Draw("tool integrated", settings.seed, problem.id)
             form = draw.weighted(list(weights), list(weights.values()))
-            rows.append(_row(problem, task.template.render(problem) + task.template.prefill, form, draw))
+            rows.append(
+                {
+                    "prompt": task.template.render(problem) + task.template.prefill,
+                    "completion": working(problem, form, draw),
+                    "source": "tool integrated",
+                    "form": form,
+                    "problem": problem.id,
+                    "reference": problem.reference,
+                    "difficulty": problem.difficulty,
+                    "language": problem.language,
+                }
+            )
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "tool integrated")]
         digest = write_rows(work.directory.data, shuffled)
         forms = Counter(row["form"] for row in rows)
         return Made(work.directory.data, digest, statistics={"rows": len(rows), "forms": dict(sorted(forms.items()))})
 
 
-def _row(problem: Problem, prompt: str, form: str, draw: Draw) -> dict[str, Any]:
-    return {
-        "prompt": prompt,
-        "completion": working(problem, form, draw),
-        "source": "tool integrated",
-        "form": form,
-        "problem": problem.id,
-        "reference": problem.reference,
-        "difficulty": problem.difficulty,
-        "language": problem.language,
-    }
-
-
 def working(problem: Problem, form: str, draw: Draw) -> str:
-    """A completion in one of the forms.
+    """Return a completion in one of the forms.
 
     Raises:
         ConfigError: the problem has no plan.
@@ -129,12 +127,8 @@ def _calls(steps: Sequence[Step]) -> str:
     return " ".join(f"{BEGIN}{step.expression}={written(value_of(step.expression))}{END}" for step in steps)
 
 
-def _call(steps: Sequence[Step], draw: Draw) -> str:
-    return _answered(_calls(steps), steps[-1].result)
-
-
 def _wrong_call(steps: Sequence[Step], draw: Draw) -> str:
-    """The last call has another left number; the answer is what the calculator says."""
+    """Give the last call another left number; the answer is the calculator's."""
     *before, last = steps
     wrong = last._replace(left=slip(draw, last.left))
     return _answered(_calls([*before, wrong]), written(value_of(wrong.expression)))
@@ -145,60 +139,47 @@ def _needless_call(steps: Sequence[Step], draw: Draw) -> str:
     return _answered(_calls([*steps, again]), steps[-1].result)
 
 
-def _at_once(steps: Sequence[Step], draw: Draw) -> str:
-    return _answered("", slip(draw, steps[-1].result))
-
-
 def _text(steps: Sequence[Step], draw: Draw) -> str:
     return _answered(" ".join(f"{step.expression}={step.result}." for step in steps), steps[-1].result)
 
 
 def _chain(steps: Sequence[Step], draw: Draw) -> str:
-    parts = [part for step in steps for part in _by_tens(step)]
-    return _answered(" ".join(f"{part.expression}={part.result}." for part in parts), steps[-1].result)
-
-
-def _by_tens(step: Step) -> list[Step]:
-    """A step that nobody does in one go as three; any other as it is."""
-    if step.sign != "×" or step.left < 10 or not 10 < step.right < 100 or step.right % 10 == 0:
-        return [step]
-    return [Step(*part) for part in decompose(step.left, step.right)]
+    """Write a product with a right factor of two digits in three steps, by its tens and units; any other as it is."""
+    parts = []
+    for step in steps:
+        is_long = step.sign == "×" and step.left >= 10 and 10 < step.right < 100 and step.right % 10 != 0
+        parts += [Step(*part) for part in decompose(step.left, step.right)] if is_long else [step]
+    return _text(parts, draw)
 
 
 def _program(steps: Sequence[Step], draw: Draw) -> str:
-    return _fenced(steps)
+    """Write a program; an operand that is the result of an earlier step is that step's variable."""
+    names: dict[int, str] = {}
+    lines = []
+    for i, (sign, left, right, result) in enumerate(steps):
+        operator = {"×": "*", "÷": "//"}.get(sign, sign)
+        lines.append(f"x{i} = {names.get(left, left)} {operator} {names.get(right, right)}")
+        names[result] = f"x{i}"
+    return "\n".join(("```python", *lines, f"print(x{len(steps) - 1})", "```"))
 
 
 def _python(steps: Sequence[Step], draw: Draw) -> str:
     result = steps[-1].result
-    return f"{_fenced(steps)}\n```output\n{result}\n```\n\\boxed{{{result}}}"
-
-
-WRITERS: dict[str, Callable[[Sequence[Step], Draw], str]] = {
-    "call": _call,
-    "wrong_call": _wrong_call,
-    "needless_call": _needless_call,
-    "at_once": _at_once,
-    "text": _text,
-    "chain": _chain,
-    "program": _program,
-    "python": _python,
-}
-"""By form, what writes it."""
+    return f"{_program(steps, draw)}\n```output\n{result}\n```\n\\boxed{{{result}}}"
 
 
 def _answered(thoughts: str, answer: object) -> str:
     return f"<think>{thoughts}</think>\\boxed{{{answer}}}"
 
 
-def _fenced(steps: Sequence[Step]) -> str:
-    """A program; an operand that an earlier step has found is that step's variable."""
-    names: dict[int, str] = {}
-    lines = []
-    for i, (sign, left, right, result) in enumerate(steps):
-        lines.append(f"x{i} = {names.get(left, left)} {_PYTHON.get(sign, sign)} {names.get(right, right)}")
-        names[result] = f"x{i}"
-    return "\n".join(("```python", *lines, f"print(x{len(steps) - 1})", "```"))
-
-
-_PYTHON = {"×": "*", "÷": "//"}
+WRITERS: dict[str, Callable[[Sequence[Step], Draw], str]] = {
+    "call": lambda steps, draw: _answered(_calls(steps), steps[-1].result),
+    "wrong_call": _wrong_call,
+    "needless_call": _needless_call,
+    "at_once": lambda steps, draw: _answered("", slip(draw, steps[-1].result)),
+    "text": _text,
+    "chain": _chain,
+    "program": _program,
+    "python": _python,
+}
+"""The writer of each form."""

@@ -1,4 +1,4 @@
-"""Stage `train`: any trainer's recipe. The stage's table is that recipe; what it leaves out is the pipeline's."""
+"""Stage `train`: any trainer's recipe. The stage's table is that recipe; missing values are the pipeline's."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ from groupwise.training.session import Progress
 
 
 class Train(Stage[Recipe]):
-    """Trains; the newest checkpoint of the run is what it makes."""
+    """Train; the result is the newest checkpoint of the run."""
 
     Config: ClassVar[type[Section]] = Recipe
     """Any trainer's: its own class says `algorithm`."""
@@ -28,7 +28,7 @@ class Train(Stage[Recipe]):
         algorithm, trainer = chosen(source.table.get("algorithm"), source.folder, f"{source.where}.")
         recipe = replace(source, table={**source.table, "algorithm": algorithm}).parsed(trainer.recipe)
         if recipe.run.directory:
-            raise ConfigError(f"{source.where}.run.directory is the pipeline's affair: leave it out")
+            raise ConfigError(f"{source.where}.run.directory is set by the pipeline: leave it out")
         return cls(source.name, kind, recipe)
 
     @property
@@ -53,7 +53,7 @@ class Train(Stage[Recipe]):
 
 
 def made(run: RunDirectory, epochs: int) -> Made:
-    """The result of a finished run; `epochs`: passes of reinforcement learning over its samples."""
+    """Return the result of a finished run; `epochs`: passes of reinforcement learning over its samples."""
     newest = run.checkpoint(run.steps()[-1])
     progress = Progress.read(json.loads((newest / TRAINER_STATE).read_text()))
     records = Records.of(run).intact()

@@ -1,4 +1,4 @@
-"""A linear classifier of hashed word n-grams: which pages are like the seed.
+"""A linear classifier of hashed word n-grams: pages that are like the seed.
 
 fastText (Joulin et al., arXiv:1607.01759) averages embeddings of a text's n-grams and multiplies the mean by one row
 per class. With two classes only the difference of the rows counts, so the score is linear in the n-grams: one weight
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from groupwise.randomness import permutation
 
 Texts = Sequence[NDArray[np.int64]]
-"""Of every text the buckets of its n-grams, each once."""
+"""The buckets of every text's n-grams, each once."""
 
 
 class Descent(NamedTuple):
-    """How weights are learned."""
+    """Settings of the training."""
 
     buckets: int
     """Number of weights."""
@@ -39,32 +39,32 @@ class Linear(NamedTuple):
     bias: float
 
     def scores(self, texts: Texts) -> NDArray[np.float64]:
-        """(B,) probability that each text is like the positives; a text without n-grams has that of the bias."""
+        """Return the (B,) probability of each text to be positive; without n-grams that of the bias."""
         return np.asarray(sigmoid(np.array([self.logit(text) for text in texts])))
 
     def logit(self, text: NDArray[np.int64]) -> float:
-        """b + sum of the text's weights / sqrt(M) over its M n-grams."""
+        """Return b + sum of the text's weights / sqrt(M) over its M n-grams."""
         return self.bias + (float(self.weights[text].sum()) / np.sqrt(len(text)) if len(text) else 0.0)
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 / (1 + exp(-x)), without overflow."""
+    """Return 1 / (1 + exp(-x)), without overflow."""
     return np.asarray(np.exp(-np.logaddexp(0, -values)))
 
 
 def loss(model: Linear, text: NDArray[np.int64], label: bool, weight: float = 1.0) -> float:
-    """Weighted negative log-likelihood of a text's label, in nats."""
+    """Return the weighted negative log-likelihood of a text's label, in nats."""
     logit = model.logit(text)
     return weight * float(np.logaddexp(0, -logit if label else logit))
 
 
 def slope(model: Linear, text: NDArray[np.int64], label: bool, weight: float = 1.0) -> float:
-    """Derivative of `loss` by the logit; that by each weight of the text is this / sqrt(M), by the bias it is this."""
+    """Return the derivative of `loss` by the logit and by the bias; that by a weight of the text is this / sqrt(M)."""
     return weight * (float(sigmoid(np.array(model.logit(text)))) - label)
 
 
 def train(texts: Texts, labels: Sequence[bool], how: Descent) -> Linear:
-    """Learn from texts and whether each is positive; both classes weigh the same in sum, whatever their numbers."""
+    """Train on texts and their labels (True: positive); both classes have the same total weight."""
     known = np.bincount(np.concatenate([*texts, np.zeros(0, np.int64)]), minlength=how.buckets) >= how.min_count
     kept = [text[known[text]] for text in texts]
     positive = max(1, sum(labels))

@@ -1,12 +1,12 @@
-"""Decontamination: which parts of a text a benchmark holds too.
+"""Decontamination: parts of a text that a benchmark holds too.
 
 DeepSeekMath (arXiv:2402.03300, section 2.1) removes a text segment with a run of ten words that occurs in a benchmark;
 benchmark texts of three to nine words count where they occur as a whole. Beside this rule, a problem of arithmetic is
 found by its expression: `What is 45 × 77?` has no ten words, and may be asked in others. What reads as a fraction, a
-range or a date (`1/2`, `3-5`, `2024-11-25`) stands in texts of every kind and tells nothing.
+range or a date (`1/2`, `3-5`, `2024-11-25`) occurs in texts of every kind and tells nothing.
 
 Problems that were written from one pattern share runs of ten words, and differ in their numbers: they are others.
-So a run counts only where the numbers around it in the benchmark's text stand around it on the page, too. A run of
+So a run counts only where the numbers around it in the benchmark's text are around it on the page, too. A run of
 twice as many words always counts.
 """
 
@@ -24,12 +24,12 @@ _FRACTION_RANGE_OR_DATE = re.compile(r"\d+(?:[-/]\d+)+")
 
 
 class Rule(NamedTuple):
-    """When a part of a text counts as a benchmark's."""
+    """Conditions under which a part of a text counts as a benchmark's."""
 
     size: int = 10
     """Words of a run that must be the same."""
     min_size: int = 3
-    """Benchmark texts of fewer words than this are not looked for; signs are none."""
+    """Benchmark texts of fewer words than this are not looked for; signs are no words."""
     expressions: bool = True
     """Look for the arithmetical expressions of benchmark texts, too, with the operands of a product in either order."""
     numbers: bool = True
@@ -49,52 +49,46 @@ class Match(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """An n-gram whose occurrence counts, with where it is from."""
+    """An n-gram whose occurrence counts, and its origin."""
 
     gram: Gram
     item: str
     why: str
     numbers: frozenset[str] = frozenset()
-    """What must stand around it as well."""
+    """Numbers that must be around it as well."""
 
 
 class Index:
     """The n-grams of a benchmark's texts."""
 
     def __init__(self, items: Iterable[str], rule: Rule) -> None:
-        self.rule = rule
         self._sought = defaultdict[Gram, list[Sought]](list)
         for item in items:
-            for one in _sought(item, rule):
-                self._sought[one.gram].append(one)
-        self._sizes = sorted({len(gram) for gram in self._sought})
+            for sought in _sought(item, rule):
+                self._sought[sought.gram].append(sought)
 
     def __len__(self) -> int:
         return len(self._sought)
 
     def matches(self, segments: Sequence[str]) -> list[Match]:
-        """All matches of a text given as its paragraphs; a run that crosses from one into the next counts in both."""
+        """Return all matches of a text given as paragraphs; a run that crosses into the next one counts in both."""
         words = [(word, number) for number, segment in enumerate(segments) for word in exact_words(segment)]
-        return [match for size in self._sizes for match in self._of_size(words, size)]
-
-    def _of_size(self, words: Sequence[tuple[str, int]], size: int) -> Iterator[Match]:
-        plain = [word for word, _ in words]
-        for start in range(len(words) - size + 1):
-            gram = tuple(plain[start : start + size])
-            if (there := self._sought.get(gram)) and (one := _with_numbers(there, plain, start)):
-                for segment in range(words[start][1], words[start + size - 1][1] + 1):
-                    yield Match(segment, " ".join(gram), one.item, one.why)
-
-
-def _with_numbers(sought: Sequence[Sought], words: Sequence[str], start: int) -> Sought | None:
-    """The first of which the numbers, too, stand around the place."""
-    size = len(sought[0].gram)
-    around = _spellings(words[max(0, start - 3 * size) : start + 4 * size]) if any(x.numbers for x in sought) else ()
-    return next((one for one in sought if one.numbers.issubset(around)), None)
+        plain, matches = [word for word, _ in words], list[Match]()
+        for size in sorted({len(gram) for gram in self._sought}):
+            for start in range(len(words) - size + 1):
+                gram = tuple(plain[start : start + size])
+                if not (known := self._sought.get(gram)):
+                    continue
+                near = plain[max(0, start - 3 * size) : start + 4 * size]
+                numbers = _spellings(near) if any(sought.numbers for sought in known) else set[str]()
+                if first := next((sought for sought in known if sought.numbers.issubset(numbers)), None):
+                    for segment in range(words[start][1], words[start + size - 1][1] + 1):
+                        matches.append(Match(segment, " ".join(gram), first.item, first.why))
+        return matches
 
 
 def _sought(item: str, rule: Rule) -> Iterator[Sought]:
-    """Every n-gram whose occurrence counts. A Chinese character counts as half a word."""
+    """Yield every n-gram whose occurrence counts. A Chinese character counts as half a word."""
     words = exact_words(item)
     scale = 2 if sum(map(is_ideograph, words)) * 2 > len(words) else 1
     size = rule.size * scale
@@ -115,7 +109,7 @@ def _runs(item: str, words: Sequence[str], size: int, numbers: bool) -> Iterator
 
 
 def _numbers(words: Iterable[str]) -> Iterator[str]:
-    """Numbers; groups of digits that follow one another are one: `1,000` is `1000`.
+    """Yield numbers; adjacent groups of digits are one: `1,000` is `1000`.
 
     >>> list(_numbers(exact_words("has 1,000 apples and 25 pears")))
     ['1000', '25']
@@ -124,13 +118,13 @@ def _numbers(words: Iterable[str]) -> Iterator[str]:
 
 
 def _spellings(words: Iterable[str]) -> set[str]:
-    """Every number that can be read in a text, whether groups of digits belong together or not."""
+    """Return every number that can be read in a text, with adjacent groups of digits joined and apart."""
     groups = [list(group) for is_number, group in groupby(words, str.isdigit) if is_number]
     return {"".join(group[a:b]) for group in groups for a in range(len(group)) for b in range(a + 1, len(group) + 1)}
 
 
 def expressions(text: str) -> list[Gram]:
-    """Arithmetical expressions in a text as words; of two factors or summands, in either order.
+    """Return the arithmetical expressions in a text as words; of two factors or summands, in either order.
 
     >>> expressions("What is 45 × 77?")
     [('45', '×', '77'), ('77', '×', '45')]

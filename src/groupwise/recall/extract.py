@@ -1,4 +1,4 @@
-"""From what a web server sent to the text that a person would read, formulas and signs kept."""
+"""Extraction: from the bytes that a web server sent to the text that a person would read, formulas and signs kept."""
 
 import codecs
 import re
@@ -6,11 +6,7 @@ import unicodedata
 from collections import Counter
 from html.parser import HTMLParser
 
-from pydantic import Field
-
-from groupwise.config import Section
-from groupwise.recall.collection import pattern
-from groupwise.recall.page import Page, RawPage, Unreadable
+from groupwise.recall.page import Page, RawPage, Unreadable, pattern
 
 SKIPPED = frozenset(
     ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "svg", "button", "title")
@@ -23,70 +19,57 @@ VOID = frozenset(("br", "hr", "img", "meta", "link", "input", "wbr"))
 TEX = "annotation"
 _CHARSET = re.compile(rb"charset=[\"']?([\w-]+)", re.IGNORECASE)
 _OF_PYTHON_ALONE = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"))
-"""Encodings that no page has; a name such as `idna` is as good as none."""
+"""Encodings that no page has; a name such as `idna` counts as none."""
 REPLACEMENT = "\ufffd"
+MAX_BYTES = 5_000_000
+"""Longest page; longer ones are counted and named, and never parsed."""
+MAX_REPLACED = 0.02
+"""Largest share of characters that are not in the page's encoding."""
 IN_VAIN = 20_000_000
-"""Characters of markup without an end that are read in vain before a page counts as endless; ten times its length on
-top. A count, and no time: every machine reads the same pages."""
+"""Characters of unterminated markup that are scanned before a page counts as endless; ten times its length is added.
+A count instead of a time, so that every machine reads the same pages."""
 MARKS = 1000
-"""Most combining marks in a row; the time that Unicode's normal form takes grows with their square."""
+"""Most combining marks in a row; the time for Unicode's normal form grows with their square."""
 
 
 class EndlessError(ValueError):
     """HTML whose time to parse grows with the square of its length."""
 
 
-class ExtractConfig(Section):
-    """What counts as a page."""
-
-    max_bytes: int = Field(5_000_000, ge=1)
-    """Longest page; longer ones are counted and named, and never parsed."""
-    min_characters: int = Field(40, ge=1)
-    """Shortest text of a page."""
-    max_replaced: float = Field(0.02, ge=0, le=1)
-    """Largest share of characters that are not in the page's encoding."""
-
-
-def extract(raw: RawPage, config: ExtractConfig) -> Page | Unreadable:
-    """The page's text, or why there is none: nothing that a page does to what reads it is an error."""
+def extract(raw: RawPage, min_characters: int = 40) -> Page | Unreadable:
+    """Return the page's text, or why there is none: nothing that a page does to its reader is an error."""
     try:
-        return _page(raw, config)
+        return _page(raw, min_characters)
     except EndlessError:
         return Unreadable(raw.place, "takes too long to parse")
     except Exception as error:  # whatever the parsers of others raise
         return Unreadable(raw.place, f"cannot be parsed ({type(error).__name__})")
 
 
-def _page(raw: RawPage, config: ExtractConfig) -> Page | Unreadable:
-    if len(raw.body) > config.max_bytes:
-        return Unreadable(raw.place, f"longer than {config.max_bytes:,} bytes")
+def _page(raw: RawPage, min_characters: int) -> Page | Unreadable:
+    if len(raw.body) > MAX_BYTES:
+        return Unreadable(raw.place, f"longer than {MAX_BYTES:,} bytes")
     url = raw.url.encode("utf-8", "backslashreplace").decode()
-    if not _is_address(url):
+    try:
+        is_address = _marks_in_a_row(url) <= MARKS and bool(pattern(url))
+    except ValueError:
+        is_address = False
+    if not is_address:
         return Unreadable(raw.place, "no address")
     content = decoded(raw.body, raw.charset) if isinstance(raw.body, bytes) else raw.body
     text = html_text(content) if raw.is_html else plain_text(content)
     replaced = text.count(REPLACEMENT)
-    if len(text) < config.min_characters:
-        return Unreadable(raw.place, f"shorter than {config.min_characters} characters" if text else "empty")
-    if replaced > config.max_replaced * len(text):
+    if len(text) < min_characters:
+        return Unreadable(raw.place, f"shorter than {min_characters} characters" if text else "empty")
+    if replaced > MAX_REPLACED * len(text):
         return Unreadable(raw.place, "not in the encoding it says")
     if _marks_in_a_row(text) > MARKS:
         return Unreadable(raw.place, f"more than {MARKS:,} combining marks in a row")
     return Page(url, text, raw.place, replaced, raw.truth)
 
 
-def _is_address(url: str) -> bool:
-    """Whether its domain can be told."""
-    if _marks_in_a_row(url) > MARKS:
-        return False
-    try:
-        return bool(pattern(url))
-    except ValueError:
-        return False
-
-
 def _marks_in_a_row(text: str) -> int:
-    """The longest run of characters whose normal form begins with a combining mark."""
+    """Return the length of the longest run of characters whose normal form begins with a combining mark."""
     if text.isascii():
         return 0
     marks = "".join(char for char in set(text) if unicodedata.combining(unicodedata.normalize("NFKC", char)[0]))
@@ -95,7 +78,7 @@ def _marks_in_a_row(text: str) -> int:
 
 
 def decoded(body: bytes, charset: str = "") -> str:
-    """The characters of a page; what is not in its encoding becomes U+FFFD.
+    """Decode the bytes of a page; bytes that are not in its encoding become U+FFFD.
 
     The encoding is that of its byte order mark, the one that the server names, the one that the page names, or UTF-8.
     """
@@ -107,13 +90,13 @@ def decoded(body: bytes, charset: str = "") -> str:
         if body.startswith(mark):
             return body.decode(name, "replace")
     named = _CHARSET.search(body[:2048])
-    # what names an encoding in ASCII is not in UTF-16, whatever it says: HTML's standard reads it as UTF-8, too
+    # a page that names its encoding in ASCII is not in UTF-16, whatever it says: HTML's standard reads it as UTF-8, too
     inside = _encoding(named[1].decode(), named[0]) if named else ""
     return body.decode(_encoding(charset) or inside or "utf-8", "replace")
 
 
 def charset_in(content_type: str) -> str:
-    """The encoding that a server names, or nothing.
+    """Return the encoding that a server names, or an empty text.
 
     >>> charset_in("text/html; charset=ISO-8859-1"), charset_in("text/html")
     ('ISO-8859-1', '')
@@ -123,7 +106,7 @@ def charset_in(content_type: str) -> str:
 
 
 def _encoding(name: str, sample: bytes = b"") -> str:
-    """Python's name of an encoding that pages have, and in which a sample of ASCII is ASCII; else nothing."""
+    """Return Python's name of an encoding of pages in which a sample of ASCII is ASCII; else an empty text."""
     try:
         encoding = codecs.lookup(name).name
         read = (sample or b"any").decode(encoding, "replace")
@@ -134,13 +117,13 @@ def _encoding(name: str, sample: bytes = b"") -> str:
 
 
 def plain_text(text: str) -> str:
-    """Lines with single blanks; characters that no text has are left out, and so are empty lines."""
+    """Normalise lines to single blanks; unprintable characters and empty lines are left out."""
     lines = ("".join(char for char in line if char.isprintable() or char.isspace()) for line in text.splitlines())
     return "\n".join(line for raw in lines if (line := " ".join(raw.split())))
 
 
 def html_text(source: str) -> str:
-    r"""The text of HTML: a line a block, without menus and scripts, formulas as LaTeX, raised text after ^.
+    r"""Return the text of HTML: a line a block, without menus and scripts, formulas as LaTeX, raised text after ^.
 
     >>> html_text('<nav>Home</nav><p>x<sup>2</sup> <script type="math/tex">\\frac{1}{2}</script></p><p>two</p>')
     'x^2 $\\frac{1}{2}$\ntwo'
@@ -155,7 +138,7 @@ def html_text(source: str) -> str:
 
 
 class _Reader(HTMLParser):
-    """Collects text; knows only whether it is inside something that is skipped, and whether that is a formula."""
+    """Collect text outside skipped elements, and formulas."""
 
     def __init__(self, in_vain: int) -> None:
         super().__init__(convert_charrefs=True)
@@ -163,9 +146,9 @@ class _Reader(HTMLParser):
         self._skipped: list[str] = []
         """Open elements whose text is left out."""
         self._open = Counter[str]()
-        """How many of them have a name."""
+        """Number of them by name."""
         self._in_vain = in_vain
-        """Characters that may still be read in vain."""
+        """Characters of unterminated markup that may still be scanned."""
         self._formula: list[str] = []
         """The open element whose text is LaTeX."""
 
@@ -187,17 +170,13 @@ class _Reader(HTMLParser):
         if self._formula and self._formula[-1] == tag:
             self._formula.pop()
             self.parts.append("$")
-        elif self._open[tag]:
-            self._close(tag)
+        elif self._open[tag]:  # close the last element of this name, and what the page forgot to close inside it
+            closed = ""
+            while closed != tag:
+                closed = self._skipped.pop()
+                self._open[closed] -= 1
         elif tag in BLOCKS and not self._skipped:
             self.parts.append("\n")
-
-    def _close(self, tag: str) -> None:
-        """Close the last element of this name, and what a page forgot to close inside it."""
-        closed = ""
-        while closed != tag:
-            closed = self._skipped.pop()
-            self._open[closed] -= 1
 
     def handle_data(self, data: str) -> None:
         if self._formula:
@@ -205,8 +184,8 @@ class _Reader(HTMLParser):
         elif not self._skipped:
             self.parts.append(data.replace("\n", " "))
 
-    # Python's parser looks for the end of a piece of markup from its start to the end of the page, and where there is
-    # none it takes a few characters for text and looks again. That is paid for here.
+    # Python's parser scans for the end of a piece of markup from its start to the end of the page, and where there is
+    # none it takes a few characters for text and scans again. The characters are counted here.
     def parse_starttag(self, i: int) -> int:
         return self._paid(i, super().parse_starttag(i))
 
@@ -226,7 +205,7 @@ class _Reader(HTMLParser):
             return self._paid(i, self.parse_bogus_comment(i))
 
     def _paid(self, start: int, end: int) -> int:
-        """Where a piece of markup ends; -1 where it does not."""
+        """Return the end of a piece of markup; -1 where it has none."""
         if end < 0:
             self._in_vain -= len(self.rawdata) - start
             if self._in_vain < 0:

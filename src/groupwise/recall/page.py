@@ -1,12 +1,21 @@
-"""A page on its way: as a source gives it, and as text."""
+"""A page: as a source gives it, as text, its address; and figures by the truth about made pages.
 
-from collections.abc import Mapping, Sequence
+Where the truth is unknown, only counts are given.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from groupwise.runs.atomic import write_file
 
 
 class Truth(NamedTuple):
-    """What is known of a page of a made or chosen source, and never shown to the classifier."""
+    """Facts about a page of a made or chosen source that the classifier never sees."""
 
     style: str
     """A style of mathematics, or a kind of other page."""
@@ -25,25 +34,25 @@ class RawPage(NamedTuple):
     body: bytes | str
     is_html: bool
     place: str
-    """Where it stands, for messages: a file with its line, or a source with a number."""
+    """Origin for messages: a file with its line, or a source with a number."""
     truth: Truth | None = None
     charset: str = ""
-    """The encoding that the server named."""
+    """Encoding that the server named."""
 
     def placed(self, source: str) -> Self:
-        """The same with its place among all sources; a page without an address has its place for it."""
+        """Put the source's name before the place; a page without an address has its place as its address."""
         place = f"{source}/{self.place}"
         return self._replace(place=place, url=self.url if self.url != self.place else place)
 
 
 class Unreadable(NamedTuple):
-    """What should have been a page."""
+    """Something in a source that is no readable page."""
 
     place: str
     reason: str
 
     def placed(self, source: str) -> Self:
-        """The same with its place among all sources."""
+        """Put the source's name before the place."""
         return self._replace(place=f"{source}/{self.place}")
 
 
@@ -53,7 +62,7 @@ class Page:
 
     url: str
     text: str
-    """Its paragraphs, one a line."""
+    """Paragraphs, one a line."""
     place: str
     replaced: int = 0
     """Characters that were not in the page's encoding; each is U+FFFD now."""
@@ -64,11 +73,115 @@ class Page:
         return self.text.split("\n")
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the page as JSON."""
         return asdict(self) | {"truth": self.truth and self.truth._asdict()}
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Self:
-        """From JSON; other keys are left out."""
-        own = {field.name: row[field.name] for field in fields(cls)}
-        return cls(**own | {"truth": Truth(**row["truth"]) if row["truth"] else None})
+        """Read a page from JSON; other keys are left out."""
+        values = {field.name: row[field.name] for field in fields(cls)}
+        return cls(**values | {"truth": Truth(**row["truth"]) if row["truth"] else None})
+
+
+def domain(url: str) -> str:
+    """Return the host of a URL in small letters."""
+    return (urlsplit(url if "//" in url else f"//{url}").hostname or url).lower()
+
+
+def pattern(url: str) -> str:
+    """Return the URL's host and first folder, which is what people annotate with yes or no.
+
+    >>> pattern("https://Math.example/answers/7/one.html?page=2"), pattern("math.example/7.html")
+    ('math.example/answers/', 'math.example/')
+    """
+    folders = urlsplit(url if "//" in url else f"//{url}").path.split("/")[1:-1]
+    return f"{domain(url)}/" + (f"{folders[0]}/" if folders and folders[0] else "")
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Return the content of a JSON file; characters that UTF-8 cannot hold are escaped."""
+    return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode("utf-8", errors="backslashreplace")
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON object a line, whole or not at all."""
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_file(path, lines.encode("utf-8", errors="backslashreplace"))
+
+
+def reasons(dropped: Collection[Mapping[str, str]]) -> dict[str, int]:
+    """Count the reasons why pages were dropped, the commonest first; `dropped.jsonl` has the addresses."""
+    counts = Counter(
+        "an address that came before" if "address of" in row["reason"] else row["reason"] for row in dropped
+    )
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def of_copies(pages: Sequence[Page], copies: Mapping[int, int]) -> dict[str, Any]:
+    """Count the copies that were found and, by the truth, those that were missed and pages that are no copies."""
+    facts: dict[str, Any] = {"found": len(copies)}
+    if any(page.truth and page.truth.copy_of is not None for page in pages):
+        places = {page.place for page in pages}
+        originals = [
+            page.place
+            if page.truth is None or page.truth.copy_of is None
+            else f"{page.place.partition('#')[0]}#{page.truth.copy_of}"
+            for page in pages
+        ]
+        mirrors = [n for n, page in enumerate(pages) if originals[n] != page.place and originals[n] in places]
+        facts["missed"] = sum(number not in copies for number in mirrors)
+        facts["false"] = sum(originals[copy] != originals[original] for copy, original in copies.items())
+    return facts
+
+
+def known_share(before: Set[int], now: Set[int]) -> float:
+    """Return |now and before| / |now|: the share of a round's pages that the round before had; 0 if there are none."""
+    return len(now & before) / len(now) if now else 0.0
+
+
+def of_round(pages: Sequence[Page], unique: Sequence[int], before: Set[int], kept: Set[int]) -> dict[str, Any]:
+    """Count the pages of a round; by the truth, add its precision and recall, by style and language."""
+    facts: dict[str, Any] = {
+        "kept": len(kept), "characters": sum(len(pages[number].text) for number in kept),
+        "known_share": round(known_share(before, kept), 6), "lost_share": round(1 - known_share(kept, before), 6),
+    }  # fmt: skip
+    truths = {number: truth for number in unique if (truth := pages[number].truth)}
+    if not truths:
+        return facts
+    right = {number for number, truth in truths.items() if truth.is_mathematics}
+    judged = [number for number in kept if number in truths]
+    facts["precision"] = [sum(number in right for number in judged), len(judged)]
+    facts["recall"] = [len(right & kept), len(right)]
+    for key in ("style", "language"):
+        total = Counter(str(getattr(truths[number], key)) for number in right)
+        found = Counter(str(getattr(truths[number], key)) for number in right & kept)
+        facts[f"{key}s"] = {name: [found[name], total[name]] for name in sorted(total)}
+    mistaken = Counter(truths[number].style for number in judged if number not in right)
+    return facts | {"mistaken": dict(sorted(mistaken.items()))}
+
+
+def of_removal(
+    pages: Sequence[Page], kept: Set[int], removed: Sequence[Mapping[str, Any]], items: Collection[str]
+) -> dict[str, Any]:
+    """Count removed paragraphs; of planted items, those removed by their way, and removals without a planted item.
+
+    A paragraph with other numbers is another problem, so its removal is a mistake too.
+    """
+    paragraphs = {(row["url"], row["paragraph"]) for row in removed}
+    facts: dict[str, Any] = {
+        "items": len(items), "paragraphs": len(paragraphs), "pages": len({url for url, _ in paragraphs}),
+        "why": dict(sorted(Counter(row["why"] for row in removed).items())),
+        "of_paragraphs": sum(len(pages[number].paragraphs) for number in kept),
+    }  # fmt: skip
+    known, planted = set(items), dict[tuple[str, str], str]()
+    for number in kept:
+        page = pages[number]
+        for way, item, text in page.truth.planted if page.truth else ():
+            if item in known:
+                planted[page.url, " ".join(text.split())] = way  # as extraction leaves it
+    if planted:
+        total = Counter(planted.values())
+        gone = Counter(way for place, way in planted.items() if place in paragraphs)
+        facts["planted"] = {way: [gone[way], total[way]] for way in sorted(total)}
+        facts["false"] = len(paragraphs - planted.keys())
+    return facts

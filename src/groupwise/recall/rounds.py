@@ -1,19 +1,192 @@
 """The rounds: train on the seed, score and keep, look at the domains, ask about their addresses, let the seed grow."""
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import DataError
 from groupwise.randomness import permutation
-from groupwise.recall import measure
 from groupwise.recall.annotate import Asked
 from groupwise.recall.classifier import Descent, Linear, train
-from groupwise.recall.collection import Domain, Kept, keep, known_share, rich_domains
-from groupwise.recall.lines import as_json
-from groupwise.recall.prepared import Prepared
+from groupwise.recall.config import RecallConfig
+from groupwise.recall.extract import MAX_BYTES, extract, plain_text
+from groupwise.recall.page import Page, Unreadable, as_json, domain, known_share, of_round, pattern, write_lines
+from groupwise.recall.words import duplicates, exact_words, features, ngrams, signature, words
 from groupwise.runs.atomic import write_file
+from groupwise.runs.jsonl import read_jsonl
+
+Progress = Callable[[str, int, int], None]
+EVERY = 200
+"""Pages between two calls of the progress."""
+COPY_NGRAM, COPY_BANDS, COPY_ROWS, COPY_AGREEMENT = 5, 14, 8, 0.7
+"""Near copies by MinHash of word n-grams (datatrove's numbers): words of an n-gram, bands, minima in a band, and the
+smallest share of equal minima between copies, an estimate of their Jaccard similarity."""
+NGRAMS, BUCKETS = 3, 1 << 18
+"""The classifier's longest n-gram of words (DeepSeekMath: 3), and the weights to which n-grams are hashed."""
+MIN_COUNT, LR, EPOCHS = 3, 4.0, 3
+"""Training (DeepSeekMath: 3, 0.1, 3). A text is a unit vector here, so the rate is larger than fastText's."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The pages of a recall; each property is made when it is first read, or read from the directory."""
+
+    config: RecallConfig
+    directory: Path
+    progress: Progress = field(default=lambda name, done, total: None)
+
+    @cached_property
+    def pages(self) -> list[Page]:
+        """All pages, copies included, in the order of their sources."""
+        path = self.directory / "pages.jsonl"
+        if not path.exists():
+            self._extract(path)
+        return [Page.read(row.fields) for row in read_jsonl(path)]
+
+    def _extract(self, path: Path) -> None:
+        pages, dropped = dict[str, Page](), list[Unreadable]()
+        for name, source in self.config.sources.items():
+            for number, raw in enumerate(source.pages(self.config.seed, MAX_BYTES)):
+                placed = raw.placed(name)
+                page = placed if isinstance(placed, Unreadable) else extract(placed, self.config.min_characters)
+                if isinstance(page, Unreadable):
+                    dropped.append(page)
+                elif (first := pages.setdefault(page.url, page)) is not page:
+                    dropped.append(Unreadable(page.place, f"the address of {first.place}"))
+                if number % EVERY == 0:
+                    self.progress(f"pages of {name}", number, number + EVERY)
+            self.progress(f"pages of {name}", 1, 1)
+        write_lines(self.directory / "dropped.jsonl", (entry._asdict() for entry in dropped))
+        if not pages:
+            raise DataError(
+                f"the sources have no page of {self.config.min_characters} characters or more; "
+                f"{self.directory / 'dropped.jsonl'} names what they have ({len(dropped):,}), and why it is none"
+            )
+        write_lines(path, (page.as_dict() for page in pages.values()))
+
+    @cached_property
+    def copies(self) -> dict[int, int]:
+        """Number of every copy -> that of the page it copies."""
+        path = self.directory / "copies.json"
+        if not path.exists():
+            signatures = [
+                signature(ngrams(exact_words(page.text), COPY_NGRAM), COPY_BANDS * COPY_ROWS)
+                for page in self._counted("near copies")
+            ]
+            copies = duplicates(signatures, COPY_BANDS, COPY_AGREEMENT)
+            write_file(path, as_json({str(copy): original for copy, original in copies.items()}))
+        return {int(copy): original for copy, original in json.loads(path.read_text("utf-8")).items()}
+
+    @cached_property
+    def unique(self) -> list[int]:
+        """Numbers of the pages that are no copies."""
+        return [number for number in range(len(self.pages)) if number not in self.copies]
+
+    @cached_property
+    def domains(self) -> dict[int, str]:
+        """The domain of every page that is no copy."""
+        return {number: domain(self.pages[number].url) for number in self.unique}
+
+    @cached_property
+    def patterns(self) -> dict[str, list[int]]:
+        """Pages that are no copies, by their URL pattern."""
+        by_pattern = defaultdict[str, list[int]](list)
+        for number in self.unique:
+            by_pattern[pattern(self.pages[number].url)].append(number)
+        return by_pattern
+
+    def features_of(self, text: str) -> NDArray[np.int64]:
+        """Return the buckets of a text's n-grams, the classifier's input; the address is no part of it."""
+        return features(words(text, self.config.classifier.symbols), NGRAMS, BUCKETS)
+
+    @cached_property
+    def features(self) -> list[NDArray[np.int64]]:
+        """The classifier's input for every page."""
+        return [self.features_of(page.text) for page in self._counted("n-grams")]
+
+    @cached_property
+    def seed_texts(self) -> list[str]:
+        """Texts that the first round starts with."""
+        begin, sources = self.config.begin, list(self.config.sources.values())
+        known = [plain_text(text) for source in sources for text in source.known_texts(self.config.seed)]
+        if not begin.path:
+            texts = sources[0].seed_texts(self.config.seed, begin.num_texts)
+            return [*map(plain_text, texts), *known]
+        rows = [row.fields for row in read_jsonl(Path(begin.path))][: begin.num_texts]
+        texts = [plain_text(str(row.get("text") or "")) for row in rows]  # cleaned as pages are
+        if not any(texts):
+            raise DataError(f"{begin.path} has no record with `text`")
+        return [*texts, *known]
+
+    def _counted(self, name: str) -> Iterable[Page]:
+        """Yield the pages, and report progress."""
+        for number, page in enumerate(self.pages):
+            if number % EVERY == 0:
+                self.progress(name, number, len(self.pages))
+            yield page
+        self.progress(name, len(self.pages), len(self.pages))
+
+
+class Kept(NamedTuple):
+    """The pages that a round collects."""
+
+    pages: frozenset[int]
+    too_long: int
+    """Pages with a sufficient score that are longer than the whole budget."""
+    threshold: float
+    """Lowest score of a kept page; 1 where none was kept."""
+
+
+def keep(scores: NDArray[np.float64], sizes: Sequence[int], budget: int, min_score: float) -> Kept:
+    """Keep the best pages whose sizes sum to at most the budget (0: any size), none below `min_score`.
+
+    Pages of one score are taken together or not at all, so that their order decides nothing. A page that is longer
+    than the whole budget is passed over.
+    """
+    eligible = [i for i in np.argsort(-scores, kind="stable").tolist() if scores[i] >= min_score]
+    fitting = [i for i in eligible if not budget or sizes[i] <= budget]
+    kept: list[int] = []
+    total, start = 0, 0
+    while start < len(fitting):
+        end = start
+        while end < len(fitting) and scores[fitting[end]] == scores[fitting[start]]:
+            end += 1
+        total += sum(sizes[i] for i in fitting[start:end])
+        if budget and total > budget:
+            break
+        kept += fitting[start:end]
+        start = end
+    threshold = float(scores[kept[-1]]) if kept else 1.0
+    return Kept(frozenset(kept), len(eligible) - len(fitting), threshold)
+
+
+class Domain(NamedTuple):
+    """A domain in a round."""
+
+    name: str
+    collected: int
+    pages: int
+
+    @property
+    def share(self) -> float:
+        return self.collected / self.pages
+
+
+def rich_domains(domains: Sequence[str], collected: Collection[int], share: float) -> list[Domain]:
+    """Return the domains of whose pages more than this share was collected, the largest share first.
+
+    `domains`: that of every page.
+    """
+    pages, found = Counter(domains), Counter(domains[index] for index in collected)
+    entries = (Domain(name, found[name], pages[name]) for name in sorted(found))
+    return sorted((entry for entry in entries if entry.share > share), key=lambda entry: (-entry.share, entry.name))
 
 
 class Round(NamedTuple):
@@ -25,7 +198,7 @@ class Round(NamedTuple):
     grown: frozenset[int]
     """Numbers of the pages that join the seed after it."""
     answers: Mapping[str, bool]
-    """By URL pattern, as annotated after it."""
+    """Annotations after it, by URL pattern."""
     facts: Mapping[str, Any]
     """Figures for the report."""
 
@@ -37,83 +210,62 @@ class Rounds:
     on: Prepared
 
     def all(self) -> list[Round]:
-        """Every round, until one finds little that is new."""
-        rounds, how = list[Round](), self.on.config.rounds
-        while not rounds or (len(rounds) < how.max_rounds and not self._is_last(rounds)):
-            rounds.append(self._round(rounds))
-            self.on.progress("rounds", len(rounds), how.max_rounds)
-        self.on.progress("rounds", how.max_rounds, how.max_rounds)
+        """Return every round, until one finds little that is new."""
+        rounds, limit = list[Round](), self.on.config.rounds.max_rounds
+        while not rounds or (len(rounds) < limit and not self._knows(rounds[:-1], rounds[-1].kept)):
+            path = self.on.directory / f"round-{len(rounds) + 1}.json"
+            if not path.exists():
+                write_file(path, as_json(self._made(rounds)))
+            row = json.loads(path.read_text("utf-8"))
+            kept, grown = frozenset(row["kept"]), frozenset(row["grown"])
+            rounds.append(Round(row["number"], kept, grown, row["answers"], row["facts"]))
+            self.on.progress("rounds", len(rounds), limit)
+        self.on.progress("rounds", limit, limit)
         return rounds
 
-    def _is_last(self, rounds: Sequence[Round]) -> bool:
-        return self._knows(rounds[:-1], rounds[-1].kept)
-
     def _knows(self, before: Sequence[Round], kept: frozenset[int]) -> bool:
-        """Whether the round before found nearly all of this already."""
+        """Return True if the round before found nearly all of this already."""
         return bool(before) and known_share(before[-1].kept, kept) >= self.on.config.rounds.known_share
-
-    def _round(self, before: Sequence[Round]) -> Round:
-        path = self.on.directory / f"round-{len(before) + 1}.json"
-        if not path.exists():
-            write_file(path, as_json(self._made(before)))
-        row = json.loads(path.read_text("utf-8"))
-        return Round(row["number"], frozenset(row["kept"]), frozenset(row["grown"]), row["answers"], row["facts"])
 
     def _made(self, before: Sequence[Round]) -> dict[str, Any]:
         """Train, score, rank, keep; look at the domains, annotate, and grow the seed."""
-        on, number = self.on, len(before) + 1
-        seed = frozenset[int]().union(*(one.grown for one in before))
-        kept = self._kept(self._trained(seed))
-        rich = self._rich(kept.pages)
-        is_last = number == on.config.rounds.max_rounds or self._knows(before, kept.pages)
-        known = {name for one in before for name in one.answers}
-        asked = [] if is_last else self._asked([one.name for one in rich], kept.pages, known)
+        on, how, number = self.on, self.on.config.rounds, len(before) + 1
+        seed = frozenset[int]().union(*(earlier.grown for earlier in before))
+        scores = self._trained(seed).scores([on.features[i] for i in on.unique])
+        best = keep(scores, [len(on.pages[i].text) for i in on.unique], how.max_characters, how.min_score)
+        kept = frozenset(on.unique[place] for place in best.pages)
+        rich = rich_domains([on.domains[i] for i in on.unique], best.pages, how.domain_share)
+        is_last = number == how.max_rounds or self._knows(before, kept)
+        known = {name for earlier in before for name in earlier.answers}
+        asked = [] if is_last else self._asked([entry.name for entry in rich], kept, known)
         answers = dict(on.config.annotator.answers(asked, number, on.config.seed))
         accepted = {page for name, is_right in answers.items() if is_right for page in on.patterns[name]}
-        grown = accepted - kept.pages - seed
-        facts = measure.of_round(on.pages, on.unique, before[-1].kept if before else frozenset(), kept.pages) | {
-            "seed": len(on.seed_texts) + len(seed), "threshold": round(kept.threshold, 6), "too_long": kept.too_long,
-            "domains": [list(one) for one in rich], "asked": len(asked), "yes": sum(answers.values()),
+        grown = accepted - kept - seed
+        facts = of_round(on.pages, on.unique, before[-1].kept if before else frozenset(), kept) | {
+            "seed": len(on.seed_texts) + len(seed), "threshold": round(best.threshold, 6), "too_long": best.too_long,
+            "domains": [list(entry) for entry in rich], "asked": len(asked), "yes": sum(answers.values()),
             "grown": len(grown),
         }  # fmt: skip
-        made = {"number": number, "kept": sorted(kept.pages), "grown": sorted(grown)}
-        return made | {"answers": answers, "facts": facts}
-
-    def _rich(self, kept: frozenset[int]) -> list[Domain]:
-        """The domains that are looked at."""
-        place = {number: index for index, number in enumerate(self.on.unique)}
-        how = self.on.config.rounds
-        names = [self.on.domains[number] for number in self.on.unique]
-        return rich_domains(names, [place[number] for number in kept], how.domain_share if how.domain_rule else 0.0)
+        return {"number": number, "kept": sorted(kept), "grown": sorted(grown), "answers": answers, "facts": facts}
 
     def _trained(self, seed: frozenset[int]) -> Linear:
-        """The classifier of the seed against random pages that are not in it."""
-        on, how = self.on, self.on.config.classifier
+        """Train the classifier on the seed against random pages that are not in it."""
+        on = self.on
         positives = [on.features_of(text) for text in on.seed_texts] + [on.features[i] for i in sorted(seed)]
         order = (on.unique[i] for i in permutation(len(on.unique), "negatives", on.config.seed).tolist())
-        negatives = [on.features[i] for i in order if i not in seed][: how.negatives]
+        negatives = [on.features[i] for i in order if i not in seed][: on.config.classifier.negatives]
         labels = [True] * len(positives) + [False] * len(negatives)
-        descent = Descent(how.buckets, how.min_count, how.lr, how.epochs, on.config.seed)
-        return train([*positives, *negatives], labels, descent)
-
-    def _kept(self, model: Linear) -> Kept:
-        """What is kept, as numbers of pages."""
-        on, how = self.on, self.on.config.rounds
-        sizes = [len(on.pages[i].text) for i in on.unique]
-        scores = model.scores([on.features[i] for i in on.unique])
-        found = keep(scores, sizes, how.max_characters, how.min_score)
-        return found._replace(pages=frozenset(on.unique[place] for place in found.pages))
+        return train([*positives, *negatives], labels, Descent(BUCKETS, MIN_COUNT, LR, EPOCHS, on.config.seed))
 
     def _asked(self, rich: Sequence[str], kept: frozenset[int], known: set[str]) -> list[Asked]:
-        """Patterns of rich domains with pages that were not kept, those of the richest domain first."""
+        """Return patterns of rich domains with pages that were not kept, those of the richest domain first."""
         of_domain = defaultdict[str, list[str]](list)
         for name in sorted(self.on.patterns):
             of_domain[name.partition("/")[0]].append(name)
-        names = [name for domain_name in rich for name in of_domain[domain_name] if name not in known]
-        open_names = [name for name in names if any(number not in kept for number in self.on.patterns[name])]
-        limit = self.on.config.annotator.patterns_per_round or len(open_names)
-        return [self._question(name, kept) for name in open_names[:limit]]
-
-    def _question(self, name: str, kept: frozenset[int]) -> Asked:
-        numbers = self.on.patterns[name]
-        return Asked(name, [self.on.pages[number] for number in numbers], sum(number in kept for number in numbers))
+        asked = []
+        for name in (name for domain_name in rich for name in of_domain[domain_name] if name not in known):
+            numbers = self.on.patterns[name]
+            if any(number not in kept for number in numbers):
+                pages = [self.on.pages[number] for number in numbers]
+                asked.append(Asked(name, pages, sum(number in kept for number in numbers)))
+        return asked

@@ -11,35 +11,38 @@ recall.json         figures, in the order of the work
 Killed at any moment, the same call goes on and ends with the same bytes.
 """
 
-from collections.abc import Sequence
+import json
+import shutil
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from groupwise.recall import measure
-from groupwise.recall.config import RecallConfig
-from groupwise.recall.contamination import Index, Match, Rule
-from groupwise.recall.lines import as_json, write_lines
-from groupwise.recall.page import Page
-from groupwise.recall.prepared import EVERY, Prepared, Progress
-from groupwise.recall.rounds import Round, Rounds
+from groupwise.errors import CheckpointError
+from groupwise.recall.config import RecallConfig, RecallRecipe
+from groupwise.recall.contamination import Index, Rule
+from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write_lines
+from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
 from groupwise.runs.atomic import write_file
+from groupwise.runs.directory import flattened
 from groupwise.runs.jsonl import read_jsonl
+from groupwise.runs.lock import Hold
 from groupwise.tasks import make_task
-from groupwise.types import Problem
+
+SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
 class Recall:
-    """The whole work in a directory; `run` does what is not done yet."""
+    """The work in a directory; `run` does the rest of it."""
 
     config: RecallConfig
     directory: Path
-    progress: Progress = field(default=lambda what, done, total: None)
+    progress: Progress = field(default=lambda name, done, total: None)
 
     def run(self) -> dict[str, Any]:
-        """Do what is left, and return the figures of `recall.json`.
+        """Do the rest of the work, and return the figures of `recall.json`.
 
         Raises:
             WaitingError: people have to answer first.
@@ -54,23 +57,26 @@ class Recall:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """What the rounds work on."""
+        """The pages of the rounds."""
         return Prepared(self.config, self.directory, self.progress)
 
     def _corpus(self, last: Round) -> None:
-        """Decontaminate what the last round kept, and write it."""
-        path, how = self.directory / "corpus.jsonl", self.config.decontaminate
+        """Decontaminate the pages that the last round kept, and write them."""
+        path, how, least = self.directory / "corpus.jsonl", self.config.decontaminate, self.config.min_characters
         if path.exists():
             return
-        index = Index(self.items, Rule(how.ngram, how.min_ngram, how.expressions, how.numbers))
-        rows, removed, short = list[dict[str, Any]](), list[dict[str, Any]](), list[int]()
+        index = Index(self.items, Rule(how.ngram, numbers=how.numbers))
+        pages, short = self.prepared.pages, list[int]()
+        rows, removed = list[dict[str, Any]](), list[dict[str, Any]]()
         for done, number in enumerate(sorted(last.kept)):
-            page = self.prepared.pages[number]
+            page = pages[number]
             matches = index.matches(page.paragraphs)
-            removed += [_removal(page, match) for match in matches]
+            removed += [
+                {"url": page.url, "paragraph": page.paragraphs[match.segment], **match._asdict()} for match in matches
+            ]
             bad = {match.segment for match in matches}
             text = "\n".join(part for place, part in enumerate(page.paragraphs) if place not in bad)
-            if len(text) >= self.config.extract.min_characters:
+            if len(text) >= least:
                 rows.append({"url": page.url, "text": text, "page": number})
             else:
                 short.append(number)
@@ -78,50 +84,113 @@ class Recall:
                 self.prepared.progress("decontamination", done, len(last.kept))
         self.prepared.progress("decontamination", len(last.kept), len(last.kept))
         write_lines(self.directory / "removed.jsonl", removed)
-        self._drop(short)
+        # near copies, and pages that are too short now, come after what became no page; they have a number
+        copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.prepared.copies.items()}
+        why = {**copies, **dict.fromkeys(short, f"shorter than {least} characters without its removed paragraphs")}
+        dropped = [{"place": pages[n].place, "reason": reason, "page": n} for n, reason in sorted(why.items())]
+        write_lines(self.directory / "dropped.jsonl", [*self._no_pages(), *dropped])
         write_lines(path, rows)
 
-    def _drop(self, short: Sequence[int]) -> None:
-        """Write near copies, and pages that are too short now, behind what became no page; they have a number."""
-        pages, least = self.prepared.pages, self.config.extract.min_characters
-        copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.prepared.copies.items()}
-        reasons = {**copies, **dict.fromkeys(short, f"shorter than {least} characters without its removed paragraphs")}
-        rows = [{"place": pages[n].place, "reason": reason, "page": n} for n, reason in sorted(reasons.items())]
-        write_lines(self.directory / "dropped.jsonl", [*self._no_pages(), *rows])
-
     def _no_pages(self) -> list[dict[str, Any]]:
-        """What became no page."""
-        return [row.fields for row in read_jsonl(self.directory / "dropped.jsonl") if "page" not in row.fields]
+        """Read the entries of `dropped.jsonl` that became no page."""
+        rows = (row.fields for row in read_jsonl(self.directory / "dropped.jsonl"))
+        return [row for row in rows if "page" not in row]
 
     @cached_property
     def items(self) -> list[str]:
-        """The texts of all benchmarks: questions, and what else their problems hold that is text."""
+        """All benchmark texts: questions, answers, and other texts in the problems."""
         problems = [
             problem
             for options in self.config.decontaminate.tasks.values()
             for task in (make_task(options),)
             for problem in (*task.problems("dev"), *task.problems("test"))
         ]
-        return list(dict.fromkeys(text for problem in problems for text in _texts(problem)))
+        texts = (
+            text
+            for problem in problems
+            for text in (problem.question, problem.reference, *problem.data.values())
+            if isinstance(text, str)
+        )
+        return list(dict.fromkeys(texts))
 
     def _facts(self, rounds: Sequence[Round]) -> dict[str, Any]:
-        dropped = self._no_pages()
-        removed = [row.fields for row in read_jsonl(self.directory / "removed.jsonl")]
-        corpus = [row.fields for row in read_jsonl(self.directory / "corpus.jsonl")]
+        pages, dropped = self.prepared.pages, self._no_pages()
+        removed, corpus = (
+            [row.fields for row in read_jsonl(self.directory / name)] for name in ("removed.jsonl", "corpus.jsonl")
+        )
         return {
-            "pages": len(self.prepared.pages) + len(dropped), "dropped": measure.reasons(dropped),
-            "replaced_characters": sum(page.replaced for page in self.prepared.pages),
-            "copies": measure.of_copies(self.prepared.pages, self.prepared.copies),
-            "rounds": [dict(one.facts) for one in rounds],
-            "decontamination": measure.of_removal(self.prepared.pages, rounds[-1].kept, removed, self.items),
+            "pages": len(pages) + len(dropped), "dropped": reasons(dropped),
+            "replaced_characters": sum(page.replaced for page in pages),
+            "copies": of_copies(pages, self.prepared.copies),
+            "rounds": [dict(each.facts) for each in rounds],
+            "decontamination": of_removal(pages, rounds[-1].kept, removed, self.items),
             "corpus": {"pages": len(corpus), "characters": sum(len(row["text"]) for row in corpus)},
         }  # fmt: skip
 
 
-def _texts(problem: Problem) -> list[str]:
-    """The question and the answer; of a problem from a file its other texts, too."""
-    return [problem.question, problem.reference, *(value for value in problem.data.values() if isinstance(value, str))]
+def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) -> dict[str, Any]:
+    """Run a recipe, or resume it; return the figures of `recall.json`.
+
+    Args:
+        recipe: the settings and the directory.
+        progress: called with the progress of long work: (name, done, total).
+        restart: delete the results of an earlier call, but not the files that people wrote.
+
+    Raises:
+        CheckpointError: the directory holds the work of other settings, or something else, or is in use.
+        WaitingError: people have to answer first.
+    """
+    directory = Path(recipe.directory)
+    _check(recipe, directory, restart)
+    hold = Hold(directory, "directory")
+    try:
+        if restart:
+            _empty(directory, {directory.resolve() / "lock", *_of_people(recipe, directory)})
+        settings = recipe.model_dump(mode="json", exclude={"directory"})
+        write_file(directory / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
+        return Recall(recipe, directory, progress).run()
+    finally:
+        hold.release()
 
 
-def _removal(page: Page, match: Match) -> dict[str, Any]:
-    return {"url": page.url, "paragraph": page.paragraphs[match.segment], **match._asdict()}
+def _check(recipe: RecallRecipe, directory: Path, restart: bool) -> None:
+    """Refuse a directory of other settings or of other things."""
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not (directory / SETTINGS).is_file():
+        allowed = {directory.resolve() / name for name in ("lock", f".{SETTINGS}.tmp")}
+        allowed |= _of_people(recipe, directory)
+        files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+        if all(path.resolve() in allowed for path in files):
+            return
+        raise CheckpointError(f"{directory} exists and holds no recall: choose another directory")
+    before = flattened(json.loads((directory / SETTINGS).read_text("utf-8")))
+    now = flattened(recipe.model_dump(mode="json", exclude={"directory"}))
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if changed and not restart:
+        key = changed[0]
+        raise CheckpointError(
+            f"{directory} was started with {key} = {before.get(key)!r}, and it is {now.get(key)!r} now: choose another "
+            "directory, or --restart to delete what is there"
+        )
+
+
+def _of_people(recipe: RecallRecipe, directory: Path) -> set[Path]:
+    """Return the files of people's answers, by these settings and by those that the directory was started with."""
+    file = directory / SETTINGS
+    before = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    annotators = (recipe.annotator.model_dump(mode="json"), before.get("annotator") or {})
+    return {Path(entry["path"]).resolve() for entry in annotators if isinstance(entry.get("path"), str)}
+
+
+def _empty(directory: Path, kept: Set[Path]) -> None:
+    """Delete everything in a directory but some files."""
+    for path in directory.iterdir():
+        if path.resolve() in kept:
+            continue
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif any(path.resolve() in file.parents for file in kept):
+            _empty(path, kept)
+        else:
+            shutil.rmtree(path)

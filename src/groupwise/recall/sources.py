@@ -1,4 +1,4 @@
-"""Where pages come from: texts of installed packages, files of records, archives of the web."""
+"""Sources of pages: docstrings of installed packages, files of records, archives of the web."""
 
 import importlib
 import json
@@ -22,6 +22,8 @@ from groupwise.recall.page import RawPage, Truth, Unreadable
 
 Found = RawPage | Unreadable
 CUT_OFF = "a record that is cut off"
+MIN_DOCSTRING = 200
+"""Characters; shorter docstrings are left out."""
 
 
 class PageSource(KindSection):
@@ -29,27 +31,27 @@ class PageSource(KindSection):
 
     @abstractmethod
     def pages(self, seed: int, max_bytes: int) -> Iterator[Found]:
-        """Its pages, always in the same order; one that is longer than `max_bytes` need not be read to its end."""
+        """Yield the pages, always in the same order; one longer than `max_bytes` need not be read to its end."""
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
-        """Texts of its own to begin with.
+        """Return texts for the first round.
 
         Raises:
             ConfigError: it has none.
         """
-        raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no texts of its own: name a file")
+        raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no seed texts: name a file")
 
     def known_texts(self, seed: int) -> list[str]:
-        """Texts that the rounds begin with whatever `begin` names.
+        """Return texts for the first round that are used beside those of `begin`.
 
         Raises:
-            ConfigError: there are not so many.
+            ConfigError: there are too few.
         """
         return []
 
 
 class Docstrings(PageSource):
-    """Real text: what the functions of installed packages say of themselves."""
+    """Real text: docstrings of the functions of installed packages."""
 
     kind: str = "docstrings"
     """Docstrings."""
@@ -57,11 +59,9 @@ class Docstrings(PageSource):
     """Packages whose docstrings are mathematics."""
     others: tuple[str, ...] = ("networkx.algorithms", "asyncio", "email", "http", "logging")
     """Packages whose docstrings are technical, and no mathematics."""
-    min_characters: int = Field(200, ge=1)
-    """Shorter docstrings are left out."""
     known: int = Field(0, ge=0)
-    """So many docstrings of the first of the mathematical packages are known before the first round, beside the texts
-    of `begin`. With none the rounds find no docstring: none of those texts looks like one."""
+    """Docstrings of the first mathematical package that are known before the first round, beside the texts of `begin`.
+    With 0 the rounds find no docstring: none of those texts looks like one."""
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
         return [] if self.known else super().seed_texts(seed, number)  # `known_texts` come in any case
@@ -69,7 +69,7 @@ class Docstrings(PageSource):
     def known_texts(self, seed: int) -> list[str]:
         if not self.known or not self.mathematics:
             return []
-        found, _ = docstrings(self.mathematics[0], self.min_characters)
+        found, _ = docstrings(self.mathematics[0])
         if self.known > len(found):
             raise ConfigError(f"known = {self.known}, but {self.mathematics[0]} has {len(found)} docstrings")
         order = permutation(len(found), "known docstrings", seed)[: self.known]
@@ -78,7 +78,7 @@ class Docstrings(PageSource):
     def pages(self, seed: int, max_bytes: int) -> Iterator[Found]:
         for is_mathematics, names in ((True, self.mathematics), (False, self.others)):
             for name in names:
-                found, unreadable = docstrings(name, self.min_characters)
+                found, unreadable = docstrings(name)
                 yield from unreadable
                 for place, text in found:
                     truth = Truth("docstrings", is_mathematics)
@@ -86,8 +86,8 @@ class Docstrings(PageSource):
                     yield RawPage(url, text, False, place, truth)
 
 
-def docstrings(name: str, min_characters: int) -> tuple[list[tuple[str, str]], list[Unreadable]]:
-    """Dotted name and docstring of everything public in a package, each text once; and modules that cannot be imported.
+def docstrings(name: str) -> tuple[list[tuple[str, str]], list[Unreadable]]:
+    """Return dotted name and docstring of everything public in a package, each text once, and unimportable modules.
 
     Both are in the order of the names.
 
@@ -101,25 +101,20 @@ def docstrings(name: str, min_characters: int) -> tuple[list[tuple[str, str]], l
     modules = [package, *_modules(package)]
     found: dict[str, str] = {}
     for module in modules:
-        if isinstance(module, ModuleType):
-            for key, text in _own(module, name.partition(".")[0], min_characters):
+        members = sorted(vars(module).items()) if isinstance(module, ModuleType) else ()
+        for key, member in members:
+            text = getattr(member, "__doc__", None) if not isinstance(member, ModuleType) else None
+            is_of_package = str(getattr(member, "__module__", "") or "").startswith(name.partition(".")[0])
+            is_public = is_of_package and not key.startswith("_")
+            if is_public and isinstance(text, str) and len(text) >= MIN_DOCSTRING:
                 found.setdefault(text, f"{module.__name__}.{key}")
     unreadable = [module for module in modules if isinstance(module, Unreadable)]
     return sorted((place, text) for text, place in found.items()), unreadable
 
 
-def _own(module: ModuleType, package: str, min_characters: int) -> Iterator[tuple[str, str]]:
-    """Name and docstring of what is public in a module and written in the package."""
-    for key, member in sorted(vars(module).items()):
-        text = getattr(member, "__doc__", None) if not isinstance(member, ModuleType) else None
-        is_own = str(getattr(member, "__module__", "") or "").startswith(package)
-        if is_own and not key.startswith("_") and isinstance(text, str) and len(text) >= min_characters:
-            yield key, text
-
-
 def _modules(package: ModuleType) -> Iterator[ModuleType | Unreadable]:
-    """The modules below a package; what cannot be imported is named with its reason."""
-    # a package that cannot be imported is found all the same, and named when it is its turn below
+    """Yield the modules below a package; one that cannot be imported is named with its reason."""
+    # a package that cannot be imported is listed all the same, and named when it is its turn below
     found = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}.", onerror=lambda name: None)
     for name in sorted(info.name for info in found):
         if any(part in ("tests", "conftest", "__main__", "benchmarks") for part in name.split(".")):
@@ -131,7 +126,7 @@ def _modules(package: ModuleType) -> Iterator[ModuleType | Unreadable]:
 
 
 class Records(PageSource):
-    """Pages in a file of yours: JSON lines or Parquet."""
+    """Pages in a file: JSON lines or Parquet."""
 
     kind: str = "file"
     """A file of records."""
@@ -169,7 +164,7 @@ class Records(PageSource):
 
 
 def _json_lines(path: Path, max_bytes: int) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
-    """Records of a file; a line that is longer than a page may be, JSON's escapes counted, is passed over unread."""
+    """Yield the records of a file; a line longer than a page may be, JSON's escapes counted, is skipped unread."""
     limit, number = 6 * max_bytes + 10_000, 0
     with path.open("rb") as file:
         while line := file.readline(limit):
@@ -218,37 +213,38 @@ def _parquet(path: Path, url_field: str, text_field: str) -> Iterator[tuple[str,
 
 
 def _row_group(file: Any, group: int, columns: list[str]) -> Iterator[Mapping[str, Any] | str]:
-    """Its records, up to the first that cannot be read; why, for one of them with a value that cannot."""
+    """Yield its records, up to the first unreadable batch; for a record with an unreadable value, the reason."""
     try:
         for batch in file.iter_batches(64, row_groups=[group], columns=columns):
             for values in zip(*map(_values, batch.columns), strict=True):
                 broken = next((value for value in values if isinstance(value, Exception)), None)
-                yield _why(broken) if broken else dict(zip(batch.schema.names, values, strict=True))
+                if isinstance(broken, UnicodeDecodeError):
+                    yield "not UTF-8"
+                elif broken:
+                    yield f"a broken value ({type(broken).__name__})"
+                else:
+                    yield dict(zip(batch.schema.names, values, strict=True))
     except (pa.ArrowException, OSError, ValueError):
         return
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column; one that cannot be read is what is wrong with it."""
+    """Return the values of a column; in place of an unreadable one, its error."""
+
+    def value(cell: Any) -> Any:
+        try:
+            return cell.as_py()
+        except Exception as error:
+            return error
+
     try:
         return list(column.to_pylist())
     except Exception:  # whatever one value raises: it is looked for
-        return [_value(one) for one in column]
-
-
-def _value(one: Any) -> Any:
-    try:
-        return one.as_py()
-    except Exception as error:
-        return error
-
-
-def _why(error: Exception) -> str:
-    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"a broken value ({type(error).__name__})"
+        return [value(cell) for cell in column]
 
 
 class Warc(PageSource):
-    """Pages of an archive of the web; needs `pip install 'groupwise[warc]'`."""
+    """Pages of a web archive; needs `pip install 'groupwise[warc]'`."""
 
     kind: str = "warc"
     """A WARC file."""
@@ -266,7 +262,7 @@ class Warc(PageSource):
         number = 0
         try:
             with path.open("rb") as file:
-                # what can be wrong inside a record is read here, so that the others are read all the same
+                # records are parsed below, so that a damaged one does not stop the others
                 records = ArchiveIterator(file, no_record_parse=True)
                 reader = records.reader
                 for number, record in enumerate(records, 1):
@@ -274,25 +270,25 @@ class Warc(PageSource):
                         yield found
             if number and not reader.num_block_read:  # a compressed record began, and nothing of it could be unpacked
                 yield Unreadable(f"{path.name}#{number + 1}", CUT_OFF)
-        except Exception as error:  # of the archive's reader, which does not find the next record any more
+        except Exception as error:  # of the archive's reader, which cannot find the next record
             if not number:
                 raise DataError(f"{path} is no readable WARC file: {error}") from None
-            why = f"the archive is damaged, and not read from here on ({type(error).__name__})"
+            why = f"the archive is damaged, and not read from here ({type(error).__name__})"
             yield Unreadable(f"{path.name}#{number + 1}", why)
 
 
 def _of_record(record: Any, place: str, max_bytes: int) -> Found | None:
-    """The page of a record; nothing where it holds none."""
+    """Return the page of a record; None if it holds none."""
     if record.rec_type is None or record.length is None:
         return Unreadable(place, "a record without a type or a length")
     found = _response(record, place, max_bytes) if record.rec_type == "response" else None
-    while record.raw_stream.read(1 << 16):  # to its end, if it is there
+    while record.raw_stream.read(1 << 16):  # to its end
         pass
     return Unreadable(place, CUT_OFF) if record.raw_stream.limit else found
 
 
 def _response(record: Any, place: str, max_bytes: int) -> Found | None:
-    """The page that a server sent; nothing where it is no HTML."""
+    """Return the page that a server sent; None if it is no HTML."""
     from warcio.statusandheaders import StatusAndHeadersParser
 
     url = record.rec_headers.get_header("WARC-Target-URI") or record.rec_headers.get_header("uri") or place
@@ -304,20 +300,15 @@ def _response(record: Any, place: str, max_bytes: int) -> Found | None:
         kind = headers.get_header("Content-Type") or ""
         if "html" not in kind:
             return None
-        return RawPage(url, _body(record, max_bytes), True, place, charset=charset_in(kind))
+        stream, parts, total = record.content_stream(), list[bytes](), 0
+        while total <= max_bytes and (part := stream.read(1 << 16)):  # no further than shows that it is too long
+            parts.append(part)
+            total += len(part)
+        return RawPage(url, b"".join(parts), True, place, charset=charset_in(kind))
     except EOFError:
         return Unreadable(place, "a response without headers")
     except Exception as error:  # whatever unpacking raises
         return Unreadable(place, f"a record that cannot be read ({type(error).__name__})")
-
-
-def _body(record: Any, max_bytes: int) -> bytes:
-    """The page, or as much of it as shows that it is too long."""
-    stream, parts, total = record.content_stream(), list[bytes](), 0
-    while total <= max_bytes and (part := stream.read(1 << 16)):
-        parts.append(part)
-        total += len(part)
-    return b"".join(parts)
 
 
 SOURCES = Kinds(
@@ -329,4 +320,4 @@ SOURCES = Kinds(
     },
     base=PageSource,
 )
-"""Where pages may come from."""
+"""Sources of pages by kind."""

@@ -1,13 +1,17 @@
-"""A text as words, and n-grams of words as numbers."""
+"""Words of a text, n-grams of words as numbers, and near copies.
+
+Pages that share most of their n-grams agree in a band of minima of their hashes (MinHash: Broder 1997).
+"""
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.randomness import key
+from groupwise.randomness import bits, key
 
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(rf"[^\W\d_{_IDEOGRAPH}]+|\d+|[{_IDEOGRAPH}]|[^\s\w]|_")
@@ -16,10 +20,12 @@ _SIGN = re.compile(r"[+\-×÷*/=<>^−·]")
 _SAME_SIGN = {"*": "×", "·": "×", "−": "-", "/": "÷"}
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD = np.uint64(0xBF58476D1CE4E5B9)
+_BLOCK = 4096
+"""n-grams whose minima are computed together: a page of a million words must not take a gigabyte."""
 
 
 def words(text: str, symbols: bool = True) -> list[str]:
-    r"""Words as a classifier reads them: small letters, numbers by their length alone, one word per other character.
+    r"""Split a text into a classifier's words: small letters, the length of numbers, one word per other character.
 
     >>> words("What is 23 × 170? \\frac{a}{b}")[:6]
     ['what', 'is', '00', '×', '000', '?']
@@ -31,7 +37,7 @@ def words(text: str, symbols: bool = True) -> list[str]:
 
 
 def exact_words(text: str) -> list[str]:
-    """Words as copies share them: one form of every letter and sign, numbers as they are, punctuation left out.
+    """Split a text into the words that copies share: one form of letters and signs, no punctuation.
 
     >>> exact_words("WHAT is  ４５ * 77?"), exact_words("小明有5个")
     (['what', 'is', '45', '×', '77'], ['小', '明', '有', '5', '个'])
@@ -42,7 +48,7 @@ def exact_words(text: str) -> list[str]:
 
 
 def is_ideograph(word: str) -> bool:
-    """Whether a word is one Chinese character."""
+    """Return True for a word of one Chinese character."""
     return len(word) == 1 and re.fullmatch(f"[{_IDEOGRAPH}]", word) is not None
 
 
@@ -68,7 +74,7 @@ def ngrams(text: list[str], size: int) -> NDArray[np.uint64]:
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit of a value spread over all bits: one round of splitmix64's finish."""
+    """Spread every bit of a value over all bits: one round of splitmix64's finish."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * _SPREAD
         return np.asarray(values ^ (values >> np.uint64(27)), np.uint64)
@@ -78,3 +84,51 @@ def features(text: list[str], longest: int, buckets: int) -> NDArray[np.int64]:
     """(M,) sorted buckets of a text's n-grams of 1 to `longest` words, each once (the hashing trick)."""
     found = [ngrams(text, size) % np.uint64(buckets) for size in range(1, longest + 1)]
     return np.unique(np.concatenate(found)).astype(np.int64)
+
+
+def signature(grams: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """(size,) minima of the n-grams under as many random orders; empty for a text without n-grams.
+
+    Two texts agree in each place with the probability that is their Jaccard similarity.
+    """
+    if not len(grams):
+        return np.zeros(0, np.uint64)
+    orders = bits(key("minhash"), np.arange(size))
+    parts = np.split(grams, range(_BLOCK, len(grams), _BLOCK))
+    minima = [mixed(part[:, None] ^ orders[None, :]).min(axis=0) for part in parts]
+    return np.asarray(np.min(minima, axis=0))
+
+
+def agreement(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> float:
+    """Return the share of places in which two signatures agree: an estimate of the Jaccard similarity."""
+    return float((left == right).mean()) if len(left) and len(right) else 0.0
+
+
+def duplicates(signatures: Sequence[NDArray[np.uint64]], bands: int, min_agreement: float) -> dict[int, int]:
+    """Map the index of every later copy to that of the text it is a copy of.
+
+    Candidates agree in all rows of one of the bands. A candidate is a copy of the first kept text with which its whole
+    signature agrees well enough: copies of copies are compared with what is kept, so no chain of small changes makes
+    two different texts one.
+    """
+    first: dict[tuple[int, bytes], list[int]] = {}
+    copies: dict[int, int] = {}
+    for index, text in enumerate(signatures):
+        keys = [(band, part.tobytes()) for band, part in enumerate(np.split(text, bands) if len(text) else ())]
+        candidates = sorted({other for name in keys for other in first.get(name, ())})
+        original = next((other for other in candidates if agreement(text, signatures[other]) >= min_agreement), None)
+        if original is not None:
+            copies[index] = original
+            continue
+        for name in keys:
+            first.setdefault(name, []).append(index)
+    return copies
+
+
+def chance(similarity: float, bands: int, rows: int) -> float:
+    """Return the probability that two texts of this Jaccard similarity are candidates: 1 - (1 - s^rows)^bands.
+
+    >>> round(chance(0.8, 14, 8), 3), round(chance(0.5, 14, 8), 3)
+    (0.924, 0.053)
+    """
+    return float(1 - (1 - similarity**rows) ** bands)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from groupwise.config import Changes, Source, load, named, recipe_file
 from groupwise.errors import GroupwiseError
-from groupwise.evaluation.comparison import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
+from groupwise.evaluation.compare import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
 from groupwise.runs.many import Children, many
 from groupwise.trainers import load_recipe
 

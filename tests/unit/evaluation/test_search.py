@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
-from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher, Slot, _Tree
+from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher, Slot
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request
@@ -119,7 +119,7 @@ def slots_of(scores: Sequence[float]) -> list[Slot]:
 
 
 def branched(searcher: Searcher, slots: list[Slot], problem: str = "a", round_number: int = 1) -> list[Slot]:
-    return searcher._branched(_Tree(0, slots), problem, round_number).slots
+    return searcher._branched(slots, problem, round_number)
 
 
 @pytest.fixture
@@ -155,11 +155,12 @@ def test_equal_scores_are_a_uniform_choice(searcher: Searcher) -> None:
 def test_trees_do_not_compete(searcher: Searcher) -> None:
     two = dataclasses.replace(searcher, config=dataclasses.replace(searcher.config, trees=2))
     planted = two._planted(0, PROBLEMS[0])
-    assert [[slot.path for slot in tree.slots] for tree in planted] == [["0", "1"], ["2", "3"]]
-    assert [slot.key for tree in planted for slot in tree.slots] == list(DRAWS.keys("a", 4))
+    assert [(slot.path, slot.tree) for slot in planted] == [("0", 0), ("1", 0), ("2", 1), ("3", 1)]
+    assert [slot.key for slot in planted] == list(DRAWS.keys("a", 4))
     # the worst of all is the best of its tree, where it goes on; in one tree it would not
     scores = dict(zip("0123", (0.1, 0.2, 0.8, 0.9), strict=True))
-    scored = [[dataclasses.replace(slot, score=scores[slot.path]) for slot in tree.slots] for tree in planted]
+    slots = [dataclasses.replace(slot, score=scores[slot.path]) for slot in planted]
+    scored = [slots[:2], slots[2:]]
     assert [[slot.path[0] for slot in branched(two, slots)] for slots in scored] == [["1", "1"], ["3", "3"]]
     assert {slot.path[0] for slot in branched(two, [*scored[0], *scored[1]])} == {"2", "3"}
 

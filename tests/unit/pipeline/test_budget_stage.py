@@ -111,7 +111,7 @@ def test_a_kill_changes_nothing(prm: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_bad_input_is_named(prm: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="skip_problems = 100000 passes over all dev problems"):
+    with pytest.raises(ConfigError, match="skip_problems = 100000 skips all dev problems"):
         run(stage_of(prm, skip_problems=100_000), tmp_path)
     with pytest.raises(ConfigError, match="budgets 1, 8 from a pool of 2 samples"):
         run(stage_of(prm, budgets=[1, 8]), tmp_path)

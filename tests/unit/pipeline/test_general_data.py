@@ -12,10 +12,10 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
 from groupwise.pipeline.directory import write_rows
-from groupwise.pipeline.general import GeneralData, ModelJudge, general_rows
+from groupwise.pipeline.rejection_sampling import GeneralData, ModelJudge, general_rows
 from groupwise.verifiers.extraction import after_thinking
 
-module = importlib.import_module("groupwise.pipeline.general")
+module = importlib.import_module("groupwise.pipeline.rejection_sampling")
 TASK = {"kind": "general", "num_problems": 40, "num_eval_problems": 4}
 
 

@@ -70,9 +70,9 @@ def test_an_output_that_is_gone_or_changed_is_made_again(fake: Any) -> None:
     output = fake.stage("first").data
     content = output.read_text()
     output.write_text(content + "\n")
-    assert fake.plan()["first"][3:] == ("run", "what it made was changed on disk: data.jsonl")
+    assert fake.plan()["first"][3:] == ("run", "its output was changed on disk: data.jsonl")
     output.unlink()
-    assert fake.plan()["first"][3:] == ("run", "what it made is not there any more: data.jsonl")
+    assert fake.plan()["first"][3:] == ("run", "its output is missing: data.jsonl")
     assert fake.run() == ["first"]  # the others stand on the very same content
     assert output.read_text() == content
 
@@ -99,7 +99,7 @@ def test_what_stands_on_an_output_made_by_only_is_made_again(fake: Any, monkeypa
 
 def test_only_leaves_the_others_alone(fake: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"the stage second reads what the stage first makes, .*\(not run yet\).*first"
+        ConfigError, match=r"the stage second reads the output of the stage first, .*\(not run yet\).*first"
     ):
         fake.plan(only="second")
     assert fake.run(only="first") == ["first"]

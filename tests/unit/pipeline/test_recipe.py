@@ -107,7 +107,7 @@ CHAT = "template = { chat = true }"
         ("[stages.a]\n", "stages.a.algorithm = None; allowed are"),
         (
             f"[stages.a]\n{GRPO}".replace("num_steps", 'directory = "x", num_steps'),
-            "stages.a.run.directory is the pipeline",
+            "stages.a.run.directory is set by the pipeline",
         ),
         (f"[stages.a]\n{GRPO}[stages.a.grpo]\ngroup_sise = 3", r"(?s)stages.a.*group_sise.*did you mean 'group_size'"),
         (f"[stages.a]\n{GRPO}[stages.a.optimizer]\nlr = -1", r"(?s)stages.a cannot be used.*optimizer.lr = -1"),

@@ -356,9 +356,9 @@ def test_rollouts_that_are_there_make_other_labels(tmp_path: Path) -> None:
     assert imported_from(tmp_path / "c", LABELLED, right, agree_with="exact") == [
         replace(right, provenance={**right.provenance, "method": "import", "file": "steps.jsonl"})
     ]
-    with pytest.raises(DataError, match="does not say how many `rollouts` from each step"):
+    with pytest.raises(DataError, match="lacks the number of `rollouts` from each step"):
         imported_from(tmp_path / "d", replace(LABELLED, provenance={}), from_rollouts="soft")
-    with pytest.raises(DataError, match="nobody knows the truth of the row that begins 'What is 8"):
+    with pytest.raises(DataError, match="the truth of the row that starts with 'What is 8"):
         imported_from(tmp_path / "e", replace(LABELLED, provenance={}), agree_with="exact")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from groupwise.config import parse
-from groupwise.recall.recipe import RecallRecipe, run_recall
+from groupwise.recall.config import RecallRecipe
+from groupwise.recall.run import run_recall
 
 SMALL: dict[str, Any] = {
     "sources": {"web": {"kind": "worlds/web.py:MadeWeb", "num_pages": 700, "num_domains": 40, "planted": 0.5}},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from groupwise.errors import CheckpointError, DataError, WaitingError
 from groupwise.recall.annotate import Asked, File, read_answers
 from groupwise.recall.page import Page
-from groupwise.recall.recipe import run_recall
+from groupwise.recall.run import run_recall
 
 ODD = st.text(st.characters() | st.sampled_from("\x00\x01\x0b\x1c\x7f\x85\u2028\ud800\udfff\"'\\#\r\n= "), max_size=12)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
-from groupwise.recall.lines import write_lines
-from groupwise.recall.recipe import run_recall
+from groupwise.recall.page import write_lines
 from groupwise.recall.report import write_recall_report
 from groupwise.recall.rounds import Round
+from groupwise.recall.run import run_recall
 from groupwise.runs.jsonl import read_jsonl
 from web_pages import SEEN
 
@@ -108,8 +108,8 @@ def test_every_page_is_ranked_or_dropped_with_its_reason(collected: tuple[Path, 
 def test_a_page_that_removals_leave_too_short_is_named(tmp_path: Path, make_small: Any) -> None:
     from groupwise.recall.run import Recall
 
-    recall = Recall(make_small(tmp_path / "web", "extract.min_characters=2000", "rounds.min_score=0.0"), tmp_path)
-    assert recall.config.extract.min_characters == 2000
+    recall = Recall(make_small(tmp_path / "web", "min_characters=2000", "rounds.min_score=0.0"), tmp_path)
+    assert recall.config.min_characters == 2000
     write_lines(
         tmp_path / "pages.jsonl", [PAGE | {"url": f"https://a.example/{n}", "place": f"web/web#{n}"} for n in (0, 1)]
     )
@@ -126,7 +126,7 @@ PAGE = {"text": "too short", "replaced": 0, "truth": None}
 
 
 def test_the_classifier_never_sees_an_address(collected: tuple[Path, dict[str, Any]], make_small: Any) -> None:
-    from groupwise.recall.prepared import Prepared
+    from groupwise.recall.rounds import Prepared
 
     prepared = Prepared(make_small(collected[0]), collected[0])
     page = prepared.pages[0]
@@ -175,12 +175,12 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
     }
 
 
-def test_other_settings_are_refused_and_restart_begins_anew(tmp_path: Path, make_small: Any) -> None:
+def test_other_settings_are_refused_and_restart_starts_over(tmp_path: Path, make_small: Any) -> None:
     directory = tmp_path / "web"
     tiny = ("sources.web.num_pages=30", "sources.web.num_domains=4", "begin.num_texts=4", "rounds.max_rounds=1",
             "sources.web.planted=0", NO_BENCHMARK)  # fmt: skip
     run_recall(make_small(directory, *tiny), silent)
-    with pytest.raises(CheckpointError, match="was begun with seed = 0, and it is 1 now"):
+    with pytest.raises(CheckpointError, match="was started with seed = 0, and it is 1 now"):
         run_recall(make_small(directory, *tiny, "seed=1"), silent)
     run_recall(make_small(directory, *tiny, "seed=1"), silent, restart=True)
     (tmp_path / "other").mkdir()

@@ -11,9 +11,10 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
-from groupwise.recall.extract import ExtractConfig, extract
+from groupwise.recall.config import RecallRecipe
+from groupwise.recall.extract import extract
 from groupwise.recall.page import Page, RawPage, Unreadable
-from groupwise.recall.recipe import RecallRecipe, run_recall
+from groupwise.recall.run import run_recall
 from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, docstrings
 from web import MadeWeb
 
@@ -174,7 +175,7 @@ def test_the_encoding_that_a_server_names_is_read(tmp_path: Path) -> None:
     archive(tmp_path / "a.warc", html(0, f"<p>{TEXT} é".encode("latin-1"), "text/html; charset=ISO-8859-1"), gzip=False)
     (raw,) = pages(Warc(path=str(tmp_path / "a.warc")))
     assert isinstance(raw, RawPage)
-    found = extract(raw, ExtractConfig())
+    found = extract(raw)
     assert isinstance(found, Page)
     assert (found.text, found.replaced) == (f"{TEXT} é", 0)
 
@@ -234,7 +235,7 @@ def test_bytes_in_an_archive_that_are_spoilt_are_named(tmp_path: Path) -> None:
 def test_some_docstrings_are_known_before_the_first_round() -> None:
     source = Docstrings(mathematics=("mpmath", "logging"), others=(), known=7)
     known = source.known_texts(3)
-    own = {text for _, text in docstrings("mpmath", 200)[0]}
+    own = {text for _, text in docstrings("mpmath")[0]}
     assert len(known) == len(set(known)) == 7
     assert set(known) <= own  # of the first package alone
     assert known == source.known_texts(3) != source.known_texts(4)

@@ -1,8 +1,8 @@
 """One attempt after another: sequential revision and budget forcing.
 
-`revise` (Snell et al. 2024, arXiv:2408.03314, §6): the model reads its last attempts and tries again. An attempt
-stands before the next one as it was sampled, token by token, each after its prompt: what a model that was trained on
-such chains has learnt, and what any other takes for examples.
+`revise` (Snell et al. 2024, arXiv:2408.03314, §6): the model reads its last attempts and tries again. Each attempt
+precedes the next one as it was sampled, token by token, after its prompt: the format that a model trained on such
+chains has learnt, and that any other takes for examples.
 
 `force` (Muennighoff et al. 2025, "s1", arXiv:2501.19393, §3): where the reasoning would end, a phrase such as "Wait" is
 inserted, and the model continues. `cut` is the other direction: at a number of tokens the reasoning is closed, and the
@@ -38,11 +38,11 @@ class Link(NamedTuple):
     """The attempts of one place in all chains."""
 
     groups: list[ScoredGroup]
-    """Of each problem, the attempt of every chain."""
+    """The attempts of all chains, by problem."""
     pieces: list[list[Pieces]]
-    """What the attempts are made of, by problem and chain."""
+    """Pieces of the attempts, by problem and chain."""
     sampled: list[int]
-    """Tokens that each problem's chains sampled here; an attempt that stayed as it was cost nothing again."""
+    """Tokens that each problem's chains sampled in this link; an unchanged attempt costs nothing."""
     read: list[int]
     """Tokens read before the attempts of each problem were sampled, and results of tools."""
     shown: list[int]
@@ -50,18 +50,18 @@ class Link(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """An attempt that goes on."""
+    """An attempt that is continued."""
 
     problem: int
     chain: int
     begun: Pieces
-    """What it has already; nothing for a new one."""
+    """Its first pieces; none for a new attempt."""
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Chainer:
-    """What makes chains."""
+    """Makes chains."""
 
     actors: Actors
     sampling: SamplingConfig
@@ -70,7 +70,7 @@ class Chainer:
     """Chains per problem; their first attempts are independent samples."""
 
     def start(self, problems: Sequence[Problem]) -> Link:
-        """The first attempts."""
+        """Sample the first attempts."""
         groups = sample_and_score(self.actors, problems, self.chains, self.sampling, self.draws)
         pieces = [[of_completion(one) for one in scored.group.completions] for scored in groups]
         return Link(
@@ -85,20 +85,19 @@ class Chainer:
         )
 
     def revised(self, links: Sequence[Link], remembered: int) -> Link:
-        """The next attempts, each after the last few of its chain."""
+        """Sample the next attempts, each after the last few of its chain."""
         opened, shown = list[Opened](), [0] * len(links[0].groups)
         for index in range(len(shown)):
             for chain in range(self.chains):
                 ids, number = self._context(links, index, chain, remembered)
-                opened.append(Opened(index, chain, (), Request(ids, (self._key(links, index, chain),))))
+                problem = links[0].groups[index].group.prompt.problem.id
+                key = self.draws.key_after(f"revision {len(links)}", problem, chain)
+                opened.append(Opened(index, chain, (), Request(ids, (key,))))
                 shown[index] += number
         return self.next(links[-1], opened)._replace(shown=shown)
 
-    def _key(self, links: Sequence[Link], index: int, chain: int) -> int:
-        return self.draws.key_after(f"revision {len(links)}", links[0].groups[index].group.prompt.problem.id, chain)
-
     def _context(self, links: Sequence[Link], index: int, chain: int, remembered: int) -> tuple[tuple[int, ...], int]:
-        """The last attempts of a chain and the prompt again; and how many attempts there was room for."""
+        """Return the last attempts of a chain and the prompt again, and the number of attempts that fit."""
         prompt = links[0].groups[index].group.prompt.token_ids
         room = self.actors.policy.context_length - self.sampling.max_tokens
         ids, shown = prompt, 0
@@ -111,7 +110,7 @@ class Chainer:
         return ids, shown
 
     def forced(self, links: Sequence[Link], phrases: Mapping[str, str]) -> Link:
-        """The same completions with their reasoning opened again; one that has no end or no room stays as it is."""
+        """Open the reasoning of the completions again; one without an end or without room stays as it is."""
         draws, before, opened = replace(self.draws, detail=f"force {len(links)}"), links[-1], list[Opened]()
         for index, scored in enumerate(before.groups):
             prompt = scored.group.prompt
@@ -123,11 +122,11 @@ class Chainer:
         return self.next(before, opened)
 
     def go_on(self, prompt: Prompt, begun: Pieces, key: int) -> Request | None:
-        """The request for what follows a beginning; None where there is no room."""
+        """Make the request for the continuation of pieces; None without room."""
         return go_on(prompt.token_ids, begun, (key,), self.sampling.max_tokens, self.actors.policy.context_length)
 
     def next(self, before: Link, opened: Sequence[Opened]) -> Link:
-        """The link in which these attempts went on, and all others stayed as they were."""
+        """Continue these attempts; all others stay as they are."""
         policy = self.actors.policy
         continued = continuations(self.actors, [attempt.request for attempt in opened], self.sampling)
         pieces = [list(own) for own in before.pieces]
@@ -149,7 +148,7 @@ class Chainer:
 
 
 def check_phrases(problems: Sequence[Problem], phrases: Mapping[str, str]) -> None:
-    """Every language that is asked has a phrase.
+    """Check that every language of the problems has a phrase.
 
     Raises:
         ConfigError: names the language that has none.
@@ -178,7 +177,7 @@ class Chained(NamedTuple):
     """Tokens that each link took, of all chains."""
     read: Sequence[int]
     shown: Sequence[int]
-    """Of each link: attempts that were shown, or reasonings that were opened again."""
+    """By link, attempts that were shown, or reasonings that were opened again."""
     seconds: float
     """Seconds of one link of one chain."""
 
@@ -254,15 +253,11 @@ def measure_chains(
     sizes: Sizes,
 ) -> tuple[list[Measured], list[dict[str, Any]]]:
     """Measure a kind of chain at every budget, and count the answers that its links changed."""
-    found = chained(method, sampler, scorer if method == "revise" else None, problems, config)
-    return list(_measured(method, found, config, sizes)), flips(method, found)
-
-
-def _measured(method: str, found: Sequence[Chained], config: BudgetConfig, sizes: Sizes) -> Iterator[Measured]:
+    found, measured = chained(method, sampler, scorer if method == "revise" else None, problems, config), []
     for links in sorted(set(config.budgets)):
         plain, scored = (_cost(found, links, config, sizes, with_scores) for with_scores in (False, True))
         last = [[chain.samples[links - 1].right for chain in of_problem.chains] for of_problem in found]
-        yield Measured(f"{method}/last", links, _mean(last), plain)
+        measured.append(Measured(f"{method}/last", links, _mean(last), plain))
         if method != "revise":
             continue
         votes, choices = list[list[float]](), list[list[float]]()
@@ -274,9 +269,10 @@ def _measured(method: str, found: Sequence[Chained], config: BudgetConfig, sizes
                 if chain.scores:
                     scores = [aggregated(each.steps, config.aggregate) for each in chain.scores[:links]]
                     choices[-1].append(best_of_k(scores, pool.right, links))
-        yield Measured("revise/majority", links, _mean(votes), plain)
+        measured.append(Measured("revise/majority", links, _mean(votes), plain))
         if all(chain.scores for of_problem in found for chain in of_problem.chains):
-            yield Measured("revise/best", links, _mean(choices), scored)
+            measured.append(Measured("revise/best", links, _mean(choices), scored))
+    return measured, flips(method, found)
 
 
 def _mean(values: Sequence[Sequence[float]]) -> Floats:

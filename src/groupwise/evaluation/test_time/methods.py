@@ -133,7 +133,12 @@ def measure_pools(pools: Pools, budgets: Sequence[int], methods: Sequence[str]) 
         budgets: numbers of samples, none larger than a pool.
         methods: of `majority`, `best_of_n` and `weighted`; the controls come with them.
     """
-    controls = _controls(pools)
+    truth = [[float(right) for right in pool.right] for pool in pools.pools]
+    constant = [[0.5] * len(pool.samples) for pool in pools.pools]
+    chance = [
+        uniforms(key(pools.seed, "random score", pool.problem.id), np.arange(len(pool.samples))).tolist()
+        for pool in pools.pools
+    ]
     for k in budgets:
 
         def chosen(name: str, scores: Sequence[Sequence[float]], choose: Chooser, cost: Cost, k: int = k) -> Measured:
@@ -145,7 +150,7 @@ def measure_pools(pools: Pools, budgets: Sequence[int], methods: Sequence[str]) 
         sampled = pools.sampled(k)
         if "majority" in methods:
             yield Measured("majority", k, np.array([majority(pool, k) for pool in pools.pools]), sampled)
-        for name, scores in controls.items():
+        for name, scores in zip(CONTROLS, (truth, constant, chance), strict=True):
             yield chosen(name, scores, best, sampled)
         for role, scored in pools.scored.items():
             cost = sampled.plus(pools.read(role, k))
@@ -156,16 +161,6 @@ def measure_pools(pools: Pools, budgets: Sequence[int], methods: Sequence[str]) 
                     yield chosen(f"best_of_n/{name}", scores, best, cost)
                 if "weighted" in methods:
                     yield chosen(f"weighted/{name}", scores, weighted, cost)
-
-
-def _controls(pools: Pools) -> dict[str, list[list[float]]]:
-    truth = [[float(right) for right in pool.right] for pool in pools.pools]
-    constant = [[0.5] * len(pool.samples) for pool in pools.pools]
-    chance = [
-        uniforms(key(pools.seed, "random score", pool.problem.id), np.arange(len(pool.samples))).tolist()
-        for pool in pools.pools
-    ]
-    return dict(zip(CONTROLS, (truth, constant, chance), strict=True))
 
 
 def measure_greedy(greedy: Sequence[Pool], sizes: Sizes) -> Measured:

@@ -260,7 +260,7 @@ class BudgetResult:
     points: Sequence[Point]
     optimal: Sequence[Optimal]
     flips: Sequence[Mapping[str, Any]]
-    """Of chains, how often a right answer became wrong and a wrong one right, by link."""
+    """Counts of right answers that became wrong and wrong ones that became right, by link of a chain."""
     directory: Path
     equal_tokens: Sequence[EqualTokens] = ()
     """Searches beside choices from the pool at as many tokens."""

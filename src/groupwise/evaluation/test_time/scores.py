@@ -69,7 +69,7 @@ class Scorer:
     path: str
     role: Role
     step: str
-    """What ends a step."""
+    """End of a step."""
     fingerprint: str
     """Fingerprint of the weights."""
     num_parameters: int

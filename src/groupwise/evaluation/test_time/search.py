@@ -1,15 +1,16 @@
-"""Search over steps: completions grow step by step, and a process reward model says which of them go on.
+"""Search over steps: completions grow step by step, and a process reward model chooses the ones that continue.
 
 Beam search (Snell et al. 2024, arXiv:2408.03314, §5.2): N slots sample a step each; of those that are not finished the
-best N / M go on, each with M continuations; a finished one keeps its slot. So there are N ends, each of which is one
+best N / M are kept, each with M continuations; a finished one keeps its slot. So there are N ends, each of which is one
 vote. DVTS (Beeching et al. 2024, "Scaling test-time compute with open models") is the same in N / M trees that do not
-compete. Lookahead scores a slot after a few more greedy steps, whose text is thrown away.
+compete. Lookahead scores a slot after a few more greedy steps, whose text is discarded.
 
-The first continuation goes on with its parent's random numbers, so a beam with M = 1 is N independent samples.
+The first continuation keeps its parent's random numbers, so a beam with M = 1 is N independent samples.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,35 +39,39 @@ MAX_ROUNDS = 40
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """The dials of a search."""
+    """Parameters of a search."""
 
     slots: int
     """N: completions at one time, and ends."""
     width: int
-    """M: continuations of each slot that goes on; 1: nothing is chosen."""
+    """M: continuations of each slot that is kept; 1: nothing is chosen."""
     trees: int
     """Trees that do not compete: 1 for beam search, N / M for DVTS."""
     lookahead: int
     """Greedy steps that a slot's score looks ahead; 0: none."""
     max_rounds: int
-    """Steps after which nothing is chosen any more: slots go on to their end."""
+    """Steps after which nothing is chosen: slots continue to their end."""
     aggregate: str
-    """How the scores of steps are joined: `last`, `min`, `product` or `mean`."""
+    """Join of the scores of steps: `last`, `min`, `product` or `mean`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A completion so far."""
+    """A partial completion."""
 
     path: str
-    """Where it comes from: its first slot, then every branch; its keys are made of it."""
+    """Its first slot, then every branch; its keys are made of it."""
     key: int
     pieces: tuple[Sampled, ...] = ()
     scored: Scored | None = None
-    """What the reward model says of it; None where it has not been asked since the last piece."""
+    """Scores by the reward model; None if it has not been asked since the last piece."""
     score: float = 0.0
     finish_reason: FinishReason | None = None
-    """Why it ended; None: it goes on."""
+    """Reason for its end; None: it continues."""
+    problem: int = 0
+    """Place of its problem."""
+    tree: int = 0
+    """Number of its tree; the slots of a tree follow one another."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -74,7 +79,7 @@ class Slot:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """Of tools, so far."""
+        """Calls of tools until now."""
         return self.pieces[-1].calls if self.pieces else ()
 
 
@@ -95,22 +100,17 @@ class Spent:
 
 
 class Ends(NamedTuple):
-    """What a search found for one problem."""
+    """The result of a search for one problem."""
 
     group: ScoredGroup
     scored: tuple[Scored, ...]
-    """Of each completion; without steps where it was cut off."""
+    """Scores of each completion; without steps if it was cut off."""
     spent: Spent
-
-
-class _Tree(NamedTuple):
-    problem: int
-    slots: list[Slot]
 
 
 @dataclass(frozen=True, slots=True)
 class Searcher:
-    """What a search needs."""
+    """The parts of a search."""
 
     actors: Actors
     sampling: SamplingConfig
@@ -118,10 +118,10 @@ class Searcher:
     scorer: Scorer
     config: SearchConfig
     tools: ToolWatch | None = None
-    """Open through all rounds of a search; a sandbox takes its time to start."""
+    """Open during all rounds of a search, because a sandbox takes long to start."""
 
     def search(self, problems: Sequence[Problem]) -> list[Ends]:
-        """Search an answer to each problem; problems do not influence each other.
+        """Search for an answer to each problem; problems do not influence each other.
 
         Raises:
             DataError: the reward model cannot read a step.
@@ -134,52 +134,56 @@ class Searcher:
 
     def _search(self, problems: Sequence[Problem]) -> list[Ends]:
         prompts = [encode_prompt(self.actors.policy, self.actors.template, problem) for problem in problems]
-        spent = [Spent() for _ in problems]
-        trees = [tree for index, problem in enumerate(problems) for tree in self._planted(index, problem)]
-        round_number = 0
-        while any(slot.finish_reason is None for tree in trees for slot in tree.slots):
-            is_free = round_number >= self.config.max_rounds
-            grown = self._grown(trees, prompts, spent, pauses=not is_free)
-            scored = self._scored(grown, prompts, spent)
+        spent, round_number = [Spent() for _ in problems], 0
+        slots = [slot for index, problem in enumerate(problems) for slot in self._planted(index, problem)]
+        while any(slot.finish_reason is None for slot in slots):
+            slots = self._grown(slots, prompts, spent, None if round_number >= self.config.max_rounds else 1)
+            slots = self._scored(slots, prompts, spent)
             round_number += 1
-            trees = [self._branched(tree, problems[tree.problem].id, round_number) for tree in scored]
-        return self._ends(trees, prompts, spent)
+            slots = [
+                slot
+                for (problem_index, _), tree in groupby(slots, key=lambda slot: (slot.problem, slot.tree))
+                for slot in self._branched(list(tree), problems[problem_index].id, round_number)
+            ]
+        return self._ends(slots, prompts, spent)
 
-    def _planted(self, index: int, problem: Problem) -> list[_Tree]:
-        """Empty slots in trees of nearly equal size, with the keys of independent samples."""
+    def _planted(self, index: int, problem: Problem) -> list[Slot]:
+        """Return empty slots in trees of nearly equal size, with the keys of independent samples."""
         keys = self.draws.keys(problem.id, self.config.slots)
-        places = np.array_split(np.arange(self.config.slots), self.config.trees)
-        return [_Tree(index, [Slot(str(number), keys[number]) for number in part.tolist()]) for part in places]
+        trees = np.array_split(np.arange(self.config.slots), self.config.trees)
+        return [
+            Slot(str(number), keys[number], problem=index, tree=tree)
+            for tree, places in enumerate(trees)
+            for number in places.tolist()
+        ]
 
     def _grown(
-        self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent], pauses: bool
-    ) -> list[_Tree]:
-        """Every slot that goes on has one more step; slots with the same text so far share their prefill."""
-        places: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
-        for number, tree in enumerate(trees):
-            for position, slot in enumerate(tree.slots):
-                if slot.finish_reason is None:
-                    said = tuple((call.tool, call.content, call.repeatable) for call in slot.calls)
-                    alike = tree.problem, tuple(slot.token_ids), said
-                    places.setdefault(alike, []).append((number, position))
-        requests = []
-        for (problem, *_), at in places.items():
-            slots = [trees[number].slots[position] for number, position in at]
-            requests.append(self._request(prompts[problem], slots, 1 if pauses else None))
-        found = continuations(self.actors, requests, self.sampling, self.tools)
-        result = [_Tree(tree.problem, list(tree.slots)) for tree in trees]
-        for (problem, *_), request, at, sampled in zip(places, requests, places.values(), found, strict=True):
-            spent[problem].prompt_tokens += len(request.token_ids)
-            for (number, position), piece in zip(at, sampled, strict=True):
-                spent[problem].add(piece)
-                slot = trees[number].slots[position]
-                grown = replace(slot, pieces=(*slot.pieces, piece), scored=None)
-                reason = self._reason(grown, prompts[problem])
-                result[number].slots[position] = replace(grown, finish_reason=reason)
-        return result
+        self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent], steps: int | None
+    ) -> list[Slot]:
+        """Give every unfinished slot so many more steps (None: to the end); slots with the same text share prefill."""
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for place, slot in enumerate(slots):
+            if slot.finish_reason is None:
+                calls = tuple((call.tool, call.content, call.repeatable) for call in slot.calls)
+                alike.setdefault((slot.problem, tuple(slot.token_ids), calls), []).append(place)
+        requests = [
+            self._request(prompts[problem], [slots[place] for place in places], steps)
+            for (problem, *_), places in alike.items()
+        ]
+        sampled, grown = continuations(self.actors, requests, self.sampling, self.tools), list(slots)
+        for places, request, pieces in zip(alike.values(), requests, sampled, strict=True):
+            spent[slots[places[0]].problem].prompt_tokens += len(request.token_ids)
+            for place, piece in zip(places, pieces, strict=True):
+                slot = replace(slots[place], pieces=(*slots[place].pieces, piece), scored=None)
+                spent[slot.problem].add(piece)
+                room = self.actors.policy.context_length - len(prompts[slot.problem].token_ids) - len(slot.token_ids)
+                room = min(room, self.sampling.max_tokens - length(slot.pieces))
+                has_paused = piece.finish_reason is FinishReason.LENGTH and room > 0
+                grown[place] = replace(slot, finish_reason=None if has_paused else piece.finish_reason)
+        return grown
 
     def _request(self, prompt: Prompt, slots: Sequence[Slot], steps: int | None) -> Request:
-        """For what follows the text that these slots have, up to so many more steps; None: to the end."""
+        """Make the request for up to so many more steps of slots with the same text; None: to the end."""
         policy, slot = self.actors.policy, slots[0]
         pause = _pause(policy, prompt.prefill, slot.token_ids, self.scorer.step, steps) if steps else None
         keys, most = tuple(slot.key for slot in slots), self.sampling.max_tokens
@@ -187,30 +191,19 @@ class Searcher:
         assert request is not None  # one without room has finished
         return request
 
-    def _reason(self, slot: Slot, prompt: Prompt) -> FinishReason | None:
-        """Why a slot ends; None where it paused, and has room."""
-        reason, left = slot.pieces[-1].finish_reason, self.sampling.max_tokens - length(slot.pieces)
-        left = min(left, self.actors.policy.context_length - len(prompt.token_ids) - len(slot.token_ids))
-        return None if reason is FinishReason.LENGTH and left > 0 else reason
-
-    def _scored(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[_Tree]:
-        """Every slot with a score of its steps; one that was cut off within a step has none."""
-        new = [
-            (number, at)
-            for number, tree in enumerate(trees)
-            for at, slot in enumerate(tree.slots)
-            if slot.scored is None
-        ]
-        ahead = self._ahead([(trees[number].problem, trees[number].slots[at]) for number, at in new], prompts, spent)
+    def _scored(self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[Slot]:
+        """Score the steps of every slot; one that was cut off within a step has no score."""
+        new = [place for place, slot in enumerate(slots) if slot.scored is None]
+        ahead = self._ahead([slots[place] for place in new], prompts, spent)
         told = [
-            self._told(prompts[trees[number].problem], trees[number].slots[at], more)
-            for (number, at), more in zip(new, ahead, strict=True)
+            self._told(prompts[slots[place].problem], slots[place], more)
+            for place, more in zip(new, ahead, strict=True)
         ]
-        result = [_Tree(tree.problem, list(tree.slots)) for tree in trees]
-        for (number, at), scored in zip(new, self.scorer.texts(told), strict=True):
-            spent[trees[number].problem].reward_tokens += scored.tokens
-            slot, score = trees[number].slots[at], aggregated(scored.steps, self.config.aggregate)
-            result[number].slots[at] = replace(slot, scored=scored, score=score)
+        result = list(slots)
+        for place, scored in zip(new, self.scorer.texts(told), strict=True):
+            spent[slots[place].problem].reward_tokens += scored.tokens
+            score = aggregated(scored.steps, self.config.aggregate)
+            result[place] = replace(slots[place], scored=scored, score=score)
         return result
 
     def _told(self, prompt: Prompt, slot: Slot, more: Sequence[int]) -> Told:
@@ -221,65 +214,57 @@ class Searcher:
         cut = steps_after if is_whole else closed_steps
         return Told(prompt.text, tuple(cut(prompt.prefill, text, self.scorer.step)), name)
 
-    def _ahead(
-        self, slots: Sequence[tuple[int, Slot]], prompts: Sequence[Prompt], spent: Sequence[Spent]
-    ) -> list[list[int]]:
-        """Of each slot, the tokens of the next few steps by greedy decoding; none where it is finished."""
+    def _ahead(self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[list[int]]:
+        """Return the tokens of the next few steps by greedy decoding for each slot; none for a finished one."""
         result: list[list[int]] = [[] for _ in slots]
         if not self.config.lookahead:
             return result
-        open_ones = [number for number, (_, slot) in enumerate(slots) if slot.finish_reason is None]
-        requests = [self._request(prompts[slots[n][0]], [slots[n][1]], self.config.lookahead) for n in open_ones]
+        unfinished = [place for place, slot in enumerate(slots) if slot.finish_reason is None]
+        requests = [self._request(prompts[slots[p].problem], [slots[p]], self.config.lookahead) for p in unfinished]
         greedy = self.sampling.model_copy(update={"temperature": 0.0})
         sampled = continuations(self.actors, requests, greedy, self.tools)
-        for number, request, [piece] in zip(open_ones, requests, sampled, strict=True):
-            result[number] = piece.token_ids.tolist()
-            spent[slots[number][0]].prompt_tokens += len(request.token_ids)
-            spent[slots[number][0]].add(piece)
+        for place, request, [piece] in zip(unfinished, requests, sampled, strict=True):
+            result[place] = piece.token_ids.tolist()
+            spent[slots[place].problem].prompt_tokens += len(request.token_ids)
+            spent[slots[place].problem].add(piece)
         return result
 
-    def _branched(self, tree: _Tree, problem: str, round_number: int) -> _Tree:
-        """The finished slots, and in all others continuations of the best of them; ties are drawn."""
-        finished = [slot for slot in tree.slots if slot.finish_reason is not None]
-        going = [slot for slot in tree.slots if slot.finish_reason is None]
+    def _branched(self, tree: Sequence[Slot], problem: str, round_number: int) -> list[Slot]:
+        """Keep the finished slots of a tree, and fill the others with continuations of the best; ties are drawn."""
+        finished = [slot for slot in tree if slot.finish_reason is not None]
+        going = [slot for slot in tree if slot.finish_reason is None]
         if not going or round_number > self.config.max_rounds:
-            return tree
+            return list(tree)
         kept = max(1, len(going) // self.config.width)
-        lots = uniforms(
-            key(self.draws.seed, "search ties", problem, going[0].path, round_number), np.arange(len(going))
-        )
+        tie_key = key(self.draws.seed, "search ties", problem, going[0].path, round_number)
+        lots = uniforms(tie_key, np.arange(len(going)))
         order = sorted(range(len(going)), key=lambda number: (-going[number].score, lots[number]))[:kept]
         branches = []
         for rank, number in enumerate(order):
             count = len(going) // kept + (rank < len(going) % kept)
-            branches += [self._branch(going[number], problem, round_number, child) for child in range(count)]
-        return _Tree(tree.problem, [*finished, *branches])
+            slot = going[number]
+            branches.append(slot)
+            for child in range(1, count):
+                path = f"{slot.path}/{round_number}.{child}"
+                branches.append(replace(slot, path=path, key=self.draws.key_after(f"search {path}", problem, child)))
+        return [*finished, *branches]
 
-    def _branch(self, slot: Slot, problem: str, round_number: int, child: int) -> Slot:
-        if not child:
-            return slot
-        path = f"{slot.path}/{round_number}.{child}"
-        return replace(slot, path=path, key=self.draws.key_after(f"search {path}", problem, child))
-
-    def _ends(self, trees: Sequence[_Tree], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[Ends]:
-        slots: dict[int, list[Slot]] = {index: [] for index in range(len(prompts))}
-        for tree in trees:
-            slots[tree.problem] += tree.slots
-        for of_one in slots.values():
-            of_one.sort(key=lambda slot: (int(slot.path.partition("/")[0]), slot.path))
-        groups = [self._group(prompt, slots[index]) for index, prompt in enumerate(prompts)]
+    def _ends(self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[Ends]:
+        policy, version, groups, scores = self.actors.policy, self.actors.engine.version, list[Group](), []
+        for index, prompt in enumerate(prompts):
+            ends = [slot for slot in slots if slot.problem == index]
+            ends.sort(key=lambda slot: (int(slot.path.partition("/")[0]), slot.path))
+            completions = tuple(
+                completion_in(policy, place, slot.pieces, self.sampling.tools) for place, slot in enumerate(ends)
+            )
+            groups.append(Group(prompt, completions, self.draws.step, version))
+            scores.append(tuple(slot.scored or Scored((), 0) for slot in ends))
         judged = score_groups(self.actors, groups, self.sampling, self.draws)
-        scored = [tuple(slot.scored or Scored((), 0) for slot in slots[index]) for index in range(len(prompts))]
-        return [Ends(*one) for one in zip(judged, scored, spent, strict=True)]
-
-    def _group(self, prompt: Prompt, slots: Sequence[Slot]) -> Group:
-        policy, tools = self.actors.policy, self.sampling.tools
-        completions = tuple(completion_in(policy, index, slot.pieces, tools) for index, slot in enumerate(slots))
-        return Group(prompt, completions, self.draws.step, self.actors.engine.version)
+        return [Ends(*parts) for parts in zip(judged, scores, spent, strict=True)]
 
 
 def _pause(policy: Policy, prefill: str, begun: Sequence[int], step: str, steps: int) -> Pause:
-    """Stop where so many more steps are closed."""
+    """Pause after this many more steps."""
     goal = len(closed_steps(prefill, _text(policy, begun), step)) + steps
     return lambda ids: len(closed_steps(prefill, _text(policy, [*begun, *ids]), step)) >= goal
 

@@ -21,7 +21,7 @@ class BudgetConfig(Section):
     """Methods, budgets and their parameters."""
 
     methods: tuple[str, ...] = ()
-    """Of `METHODS`; empty: greedy and majority, and with a reward model best-of-N and the weighted vote."""
+    """Names in `METHODS`; empty: greedy and majority, and with a reward model best-of-N and the weighted vote."""
     budgets: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     """Numbers of samples, slots or links, N."""
     samples: int = Field(64, ge=1)
@@ -29,13 +29,13 @@ class BudgetConfig(Section):
     difficulty_samples: int = Field(8, ge=0)
     """Samples of a separate pool that estimates how difficult a problem is; 0: only the task's labels."""
     step: Step = "sentence"
-    """What ends a step: `sentence`, `newline`, `equation`, or a regular expression whose matches end steps."""
+    """End of a step: `sentence`, `newline`, `equation`, or a regular expression whose matches end steps."""
     width: int = Field(4, ge=1)
     """M of a search: continuations of each slot that is kept (Snell et al.: 4)."""
     lookahead: int = Field(1, ge=1)
     """Greedy steps that `lookahead` scores ahead (Snell et al.: 1 and 3)."""
     aggregate: Literal["last", "min", "product", "mean"] = "last"
-    """How searches join the scores of steps: `last` suits a model of values, `min` and `product` one of correctness."""
+    """Join of the scores of steps: `last` suits a model of values, `min` and `product` one of correctness."""
     chains: int = Field(4, ge=1)
     """Chains of each problem, for `revise`, `force` and `cut`; figures are means over them."""
     cut_tokens: int = Field(4, ge=1)

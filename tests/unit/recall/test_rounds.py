@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.recall.collection import Domain, domain, keep, known_share, pattern, rich_domains
+from groupwise.recall.page import domain, known_share, pattern
+from groupwise.recall.rounds import Domain, keep, rich_domains
 
 
 def test_the_best_pages_that_fit() -> None:
